@@ -15,7 +15,7 @@ from torch import nn
 
 from convgrad.errors import Unimplemented
 from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.settings import Same, frozen
+from convgrad.torch.networks.settings import Same, copied, frozen
 
 # torch.export replaces functions of torch's while it follows a forward; so does no_functions().
 _FOLLOWING = threading.RLock()
@@ -23,19 +23,32 @@ _FOLLOWING = threading.RLock()
 _TRIES = 10
 
 
-@contextlib.contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Raises Unimplemented where the block changes modules.
+class Attributes:
+    """Remembers what a model's modules have. What changes a tensor in place is in the graph."""
 
-    What a forward does in Python happens once, when it is followed, and not in each call.
-    """
-    before = _state_of(model)
-    yield
-    for (path, name), value in _state_of(model).items():
-        if before.get((path, name)) != value:
-            raise refuse(named(model.get_submodule(path), path),
-                         f"'{name}', which its forward changes",
-                         "a forward that changes running statistics of BatchNorm alone")
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._before = _state_of(model)
+        self._saved = [(module, {name: copied(value) for name, value in vars(module).items()})
+                       for module in model.modules()]
+
+    def change(self) -> Unimplemented | None:
+        """Returns the error that names an attribute which is another one since.
+
+        What a forward does in Python happens once, when it is followed, and not in each call.
+        """
+        for (path, name), value in _state_of(self._model).items():
+            if self._before.get((path, name)) != value:
+                return refuse(named(self._model.get_submodule(path), path),
+                              f"'{name}', which its forward changes",
+                              "a forward that changes running statistics of BatchNorm alone")
+        return None
+
+    def restore(self) -> None:
+        for module, attributes in self._saved:
+            for name in set(vars(module)) - set(attributes):
+                del vars(module)[name]
+            vars(module).update(attributes)
 
 
 @contextlib.contextmanager

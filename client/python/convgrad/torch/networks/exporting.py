@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,12 +16,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from convgrad.errors import ConvgradError, invalid, unimplemented
-from convgrad.torch.networks.effects import (
-    chance,
-    draws_numbers,
-    no_functions,
-    unchanged,
-)
+from convgrad.torch.networks.effects import Attributes, chance, draws_numbers, no_functions
 from convgrad.torch.networks.graphs import MODEL
 from convgrad.torch.networks.refusals import named, refuse
 from convgrad.torch.networks.stand_ins import Constant
@@ -83,6 +78,10 @@ class Exported:
     """By placeholder, the input."""
     outputs: Any
     """What the forward returns, with Output for each tensor."""
+    change: ConvgradError | None
+    """None: the graph is one call. Otherwise it is two, each with inputs and results of its own:
+    the first one has changed attributes of modules, and the second one nothing more. The error
+    is for what differs between them."""
 
 
 def check_version() -> None:
@@ -101,9 +100,37 @@ def export(model: nn.Module, inputs: Mapping[str, Shape],
     Errors: Unimplemented or InvalidArgument naming the module whose forward can't be followed.
     """
     check_version()
+    try:
+        return _export(model, inputs, constants, None)
+    except _Changed as changed:
+        change = changed.error
+    last = max((shape.group for shape in inputs.values()), default=0)
+    again = {again_of(name): replace(shape, group=last + 1 + shape.group) if shape.group >= 0
+             else shape for name, shape in inputs.items()}
+    try:
+        return _export(model, {**inputs, **again}, constants, change)
+    except ConvgradError:  # of a second call, where the first one has none
+        raise change from None
+
+
+def again_of(name: str) -> str:
+    """Returns what a second call calls an input."""
+    return f"{name} again"
+
+
+class _Changed(Exception):
+    """A forward has changed attributes."""
+
+    def __init__(self, error: ConvgradError) -> None:
+        self.error = error
+
+
+def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
+            change: ConvgradError | None) -> Exported:
+    """Follows one call, or two if the first one makes this `change`."""
     copied = _copy_without_values(model)
     watch = Watch(copied)
-    wrapper = _Wrapper(copied, tuple(inputs), constants, watch)
+    wrapper = _Wrapper(copied, tuple(inputs), constants, watch, change)
     examples = tuple(_example(shape) for shape in inputs.values())
     auto = _TORCH.export.Dim.AUTO
     dims = tuple({0: auto} if shape.group >= 0 else None for shape in inputs.values())
@@ -114,11 +141,11 @@ def export(model: nn.Module, inputs: Mapping[str, Shape],
         try:
             program = _TORCH.export.export(wrapper, examples, strict=False,
                                           dynamic_shapes={"tensors": dims})
-        except ConvgradError:
+        except (ConvgradError, _Changed):
             raise
         except Exception as error:  # of torch.export, and whatever a forward does
             raise _failed(copied, watch, error) from error
-        exported = _exported(program, inputs, watch.returned)
+        exported = _exported(program, inputs, watch.returned, change)
         if draws_numbers(before, lambda: _rerun(wrapper, examples)):
             raise refuse("forward", "random numbers of Python or NumPy", DROPOUT)
     watch.check_batches()
@@ -130,7 +157,8 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _exported(program: Any, inputs: Mapping[str, Shape], outputs: Any) -> Exported:
+def _exported(program: Any, inputs: Mapping[str, Shape], outputs: Any,
+              change: ConvgradError | None) -> Exported:
     signature = program.graph_signature
     tensors = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     given = iter(inputs)
@@ -143,7 +171,7 @@ def _exported(program: Any, inputs: Mapping[str, Shape], outputs: Any) -> Export
          for spec in signature.input_specs if spec.kind.name == "CONSTANT_TENSOR"},
         {spec.arg.name: next(given)
          for spec in signature.input_specs if spec.kind.name == "USER_INPUT"},
-        outputs)
+        outputs, change)
 
 
 class _Wrapper(nn.Module):
@@ -153,22 +181,40 @@ class _Wrapper(nn.Module):
     """
 
     def __init__(self, model: nn.Module, names: Sequence[str], constants: Mapping[str, Any],
-                 watch: Watch) -> None:
+                 watch: Watch, change: ConvgradError | None) -> None:
         super().__init__()
         self.model = model
-        self._names, self._constants, self._watch = names, constants, watch
+        self._names, self._constants = names, constants
+        self._watch, self._change = watch, change
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        attributes = Attributes(self.model)
+        try:
+            count = len(tensors) if self._change is None else len(tensors) // 2
+            found, self._watch.returned = self._call(tensors[:count])
+            change = attributes.change()
+            if self._change is None:
+                if change is not None:
+                    raise _Changed(change)
+                return tuple(found)
+            steady = Attributes(self.model)
+            more, returned = self._call(tensors[count:])
+            if steady.change() is not None or returned != self._watch.returned:
+                raise self._change
+            return (*found, *more)
+        finally:
+            attributes.restore()
+
+    def _call(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
         given = {**dict(zip(self._names, tensors)), **self._constants}
         signature = inspect.signature(self.model.forward)
         in_order = {name: given[name] for name in signature.parameters if name in given}
         bound = inspect.BoundArguments(signature, in_order)
         batches = [tensor.shape[0] for tensor in tensors if tensor.dim()]
-        with self._watch.following(batches, _Wrapper.forward.__code__), unchanged(self.model):
+        with self._watch.following(batches, _Wrapper._call.__code__):
             returned = self.model(*bound.args, **bound.kwargs)
         found: list[torch.Tensor] = []
-        self._watch.returned = _with_outputs(returned, found)
-        return tuple(found)
+        return found, _with_outputs(returned, found)
 
 
 def _with_outputs(value: Any, found: list[torch.Tensor]) -> Any:

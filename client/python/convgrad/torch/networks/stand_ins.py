@@ -8,14 +8,7 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators.values import Importer, Value
-
-
-@dataclass(frozen=True)
-class Stale:
-    """A view of memory that was changed in place by way of another one."""
-
-    name: str
+from convgrad.torch.networks.operators.values import Importer, Value, Wide, text_of
 
 
 @dataclass(frozen=True)
@@ -42,6 +35,8 @@ def check_operands(to: Importer, operator: str, operands: Sequence[Any],
             continue
         if not isinstance(operand, Value):
             raise to.refuse(f"{operator} with {operand}", "tensors alone")
+        if isinstance(operand, Wide):
+            raise to.refuse(f"{operator} of {text_of(operand.shape)}", "at most six axes")
         if is_parameter != (operand.kind == "a parameter"):
             raise to.refuse(f"{operator} with {operand.kind}, {operand.name}",
                             f"a parameter as operand {i}" if is_parameter

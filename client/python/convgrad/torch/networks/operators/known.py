@@ -37,6 +37,19 @@ class Known:
         return f"a constant of {text_of(self.tensor.shape)}, {self.tensor.dtype}"
 
 
+class Lent:
+    """Knows the memories of constants that values are views of."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, torch.Tensor] = {}
+
+    def add(self, known: Known) -> None:
+        self._tensors[known.tensor.untyped_storage().data_ptr()] = known.tensor
+
+    def has(self, known: Known) -> bool:
+        return known.tensor.untyped_storage().data_ptr() in self._tensors
+
+
 def computed(to: Importer, target: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Returns the operator's result with Known for each tensor; None if it depends on a value.
 
