@@ -5,7 +5,6 @@ import copy
 
 import pytest
 import torch
-import torch.nn.functional as F
 from test_remote_import import import_
 from torch import nn
 
@@ -87,15 +86,6 @@ def a_view_of_other_extents(self, y, x):
     return torch.sigmoid(y)
 
 
-def parts(self, y, x):
-    """Torch has no gradients of writes into one of these, only into what they are parts of."""
-    first, second, *_ = y.unbind(1)
-    third, fourth = y.chunk(2, dim=1)
-    y[:, 0].add_(1)
-    y[:, 1:3] = x[:, 1:]
-    return first + second, third * 1, fourth * 2
-
-
 def part_of_a_parameter(self, y, x):
     bias = self.bias.clone()
     bias[2:4].zero_()
@@ -109,7 +99,7 @@ def in_place_on_an_input(self, y, x):
 
 def whole_by_a_view(self, y, x):
     y[:] = x[:, :1]
-    y.view(y.shape)[..., :6].add_(1)
+    y.view(y.shape).add_(1)
     return y
 
 
@@ -139,7 +129,7 @@ def not_finite(self, y, x):
 
 
 FORWARDS = (slice_of_a_slice, read_before_and_after, write_by_two_views,
-            through_a_permuted_view, a_select, a_view_of_other_extents, parts,
+            through_a_permuted_view, a_select, a_view_of_other_extents,
             part_of_a_parameter, whole_by_a_view, of_seven_axes, constants, not_finite)
 
 

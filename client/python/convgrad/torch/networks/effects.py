@@ -23,32 +23,55 @@ _FOLLOWING = threading.RLock()
 _TRIES = 10
 
 
+class Changed(Exception):
+    """A forward has given modules tensors that they didn't have."""
+
+    def __init__(self, error: Unimplemented) -> None:
+        self.error = error
+
+
 class Attributes:
     """Remembers what a model's modules have. What changes a tensor in place is in the graph."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._before = _state_of(model)
-        self._saved = [(module, {name: copied(value) for name, value in vars(module).items()})
-                       for module in model.modules()]
+        self._saved = {path: {name: copied(value) for name, value in vars(module).items()}
+                       for path, module in model.named_modules()}
 
-    def change(self) -> Unimplemented | None:
-        """Returns the error that names an attribute which is another one since.
+    def check(self) -> None:
+        """Raises Unimplemented naming an attribute that is another one since, or Changed if
+        only tensors have been added.
 
         What a forward does in Python happens once, when it is followed, and not in each call.
         """
+        change: Unimplemented | None = None
         for (path, name), value in _state_of(self._model).items():
-            if self._before.get((path, name)) != value:
-                return refuse(named(self._model.get_submodule(path), path),
-                              f"'{name}', which its forward changes",
-                              "a forward that changes running statistics of BatchNorm alone")
-        return None
+            if self._before.get((path, name)) == value:
+                continue
+            module = self._model.get_submodule(path)
+            change = refuse(named(module, path), f"'{name}', which its forward changes",
+                            "a forward that changes running statistics of BatchNorm alone")
+            if not _adds_tensors(self._saved[path].get(name), vars(module).get(name)):
+                raise change
+        if change is not None:
+            raise Changed(change)
 
     def restore(self) -> None:
-        for module, attributes in self._saved:
+        for path, attributes in self._saved.items():
+            module = self._model.get_submodule(path)
             for name in set(vars(module)) - set(attributes):
                 del vars(module)[name]
             vars(module).update(attributes)
+
+
+def _adds_tensors(old: Any, new: Any) -> bool:
+    if isinstance(new, dict):
+        before = old if isinstance(old, dict) else {}
+        return all(isinstance(value, torch.Tensor) or key in before and
+                   frozen(before[key]) == frozen(value) for key, value in new.items())
+    parts = new if isinstance(new, (list, tuple)) else [new]
+    return all(isinstance(one, torch.Tensor) for one in parts)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,13 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from convgrad.errors import ConvgradError, invalid, unimplemented
-from convgrad.torch.networks.effects import Attributes, chance, draws_numbers, no_functions
+from convgrad.torch.networks.effects import (
+    Attributes,
+    Changed,
+    chance,
+    draws_numbers,
+    no_functions,
+)
 from convgrad.torch.networks.graphs import MODEL
 from convgrad.torch.networks.refusals import named, refuse
 from convgrad.torch.networks.stand_ins import Constant
@@ -35,6 +41,8 @@ class Output:
     """Stands for one of a program's outputs where a forward returns it."""
 
     index: int
+    rank: int = 2
+    """The tensor's, where it is less than 2, as no program's value has."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +87,9 @@ class Exported:
     outputs: Any
     """What the forward returns, with Output for each tensor."""
     change: ConvgradError | None
-    """None: the graph is one call. Otherwise it is two, each with inputs and results of its own:
-    the first one has changed attributes of modules, and the second one nothing more. The error
-    is for what differs between them."""
+    """None: the graph is one call. Otherwise it is two, each with inputs and results of its
+    own: the first one has changed attributes of modules, and the second one nothing more. The
+    error is for what differs between them."""
 
 
 def check_version() -> None:
@@ -102,27 +110,20 @@ def export(model: nn.Module, inputs: Mapping[str, Shape],
     check_version()
     try:
         return _export(model, inputs, constants, None)
-    except _Changed as changed:
+    except Changed as changed:
         change = changed.error
     last = max((shape.group for shape in inputs.values()), default=0)
     again = {again_of(name): replace(shape, group=last + 1 + shape.group) if shape.group >= 0
              else shape for name, shape in inputs.items()}
     try:
         return _export(model, {**inputs, **again}, constants, change)
-    except ConvgradError:  # of a second call, where the first one has none
+    except (ConvgradError, Changed):  # of the second call, where the first one has none
         raise change from None
 
 
 def again_of(name: str) -> str:
     """Returns what a second call calls an input."""
     return f"{name} again"
-
-
-class _Changed(Exception):
-    """A forward has changed attributes."""
-
-    def __init__(self, error: ConvgradError) -> None:
-        self.error = error
 
 
 def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
@@ -141,7 +142,7 @@ def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
         try:
             program = _TORCH.export.export(wrapper, examples, strict=False,
                                           dynamic_shapes={"tensors": dims})
-        except (ConvgradError, _Changed):
+        except (ConvgradError, Changed):
             raise
         except Exception as error:  # of torch.export, and whatever a forward does
             raise _failed(copied, watch, error) from error
@@ -188,22 +189,22 @@ class _Wrapper(nn.Module):
         self._watch, self._change = watch, change
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        attributes = Attributes(self.model)
+        before = attributes = Attributes(self.model)
         try:
-            count = len(tensors) if self._change is None else len(tensors) // 2
-            found, self._watch.returned = self._call(tensors[:count])
-            change = attributes.change()
             if self._change is None:
-                if change is not None:
-                    raise _Changed(change)
+                found, self._watch.returned = self._call(tensors)
+                attributes.check()
                 return tuple(found)
-            steady = Attributes(self.model)
-            more, returned = self._call(tensors[count:])
-            if steady.change() is not None or returned != self._watch.returned:
+            half = len(tensors) // 2
+            found, self._watch.returned = self._call(tensors[:half])
+            attributes = Attributes(self.model)
+            more, returned = self._call(tensors[half:])
+            attributes.check()
+            if returned != self._watch.returned:
                 raise self._change
             return (*found, *more)
         finally:
-            attributes.restore()
+            before.restore()
 
     def _call(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
         given = {**dict(zip(self._names, tensors)), **self._constants}

@@ -6,7 +6,6 @@ what changes memory in place gives all tensors in it another value.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -25,11 +24,12 @@ from convgrad.torch.networks.graphs import (
     needed,
     place_of,
     plain,
+    step_name,
 )
 from convgrad.torch.networks.memories import Memories
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.known import Known, Lent, computed
-from convgrad.torch.networks.operators.values import Noise, Value, View, text_of
+from convgrad.torch.networks.operators.values import Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 from convgrad.torch.networks.stand_ins import Constant, Unknown, check_operands
 
@@ -106,8 +106,8 @@ class Importer:
             found = self._look_up(argument)
             if not isinstance(found, (Value, Unknown)):
                 raise self.refuse(f"{found} among what it returns", "results of operators")
-            if isinstance(found, Value) and found.kind == "a result" and len(found.shape) < 2:
-                raise self.refuse(f"a result of {text_of(found.shape)}", "two axes at least")
+            if isinstance(found, Wide):
+                raise self.refuse(f"a result of {text_of(found.shape)}", "at most six axes")
             return found
         except Unimplemented as error:
             self._refusals.add(error)
@@ -262,7 +262,7 @@ class Importer:
         check_operands(self, operator, operands, parameters)
         name = self.program.step(
             operator, *(operand and operand.name for operand in (*operands, *parameters)),
-            name=self._step_name(),
+            name=step_name(self._model, self._node),
             attributes={key: value for key, value in attributes.items() if value is not None})
         self.places[name] = place_of(self._model, self._node)
         if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
@@ -280,15 +280,6 @@ class Importer:
                     :1] == (extent,):
                 return value
         raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
-
-    def _step_name(self) -> str:
-        """Returns the path of a layer of torch's, otherwise the operator's name."""
-        path = module_path(self._node)
-        kind = type(self._model.get_submodule(path))
-        is_layer = path and kind.__module__.startswith("torch.nn.")
-        name = re.sub(r"\W", "_", path) if is_layer else table.name_of(
-            self._node.target).rpartition(".")[2].strip("_")
-        return f"_{name}" if name[0].isdigit() else name
 
     def count_batch(self, batches: Value) -> Value:
         """Notes that 1 was added to a num_batches_tracked, which a batch_norm then does."""

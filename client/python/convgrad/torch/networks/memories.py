@@ -1,9 +1,9 @@
 """Which tensors of a forward share memory, and what a change in place makes of them.
 
-A tensor that torch surely keeps in another one's memory is a chain of views of it. A change of a
-view is a change of the whole tensor, and the other views follow from that. Where the layout at run
-time decides whether torch makes a view or a copy, as in reshape(), the tensor is another branch:
-after a change of either one the other has no value.
+A tensor that torch always keeps in another one's memory is a chain of views of it. A change of
+a view changes the whole tensor, and the other views follow from that. In reshape() and others
+the layout at run time decides whether torch makes a view or a copy. Their results are branches:
+a change of one branch leaves the others without a value.
 """
 
 from __future__ import annotations

@@ -44,10 +44,14 @@ class Lent:
         self._tensors: dict[int, torch.Tensor] = {}
 
     def add(self, known: Known) -> None:
-        self._tensors[known.tensor.untyped_storage().data_ptr()] = known.tensor
+        self._tensors[_memory_of(known.tensor)] = known.tensor
 
     def has(self, known: Known) -> bool:
-        return known.tensor.untyped_storage().data_ptr() in self._tensors
+        return _memory_of(known.tensor) in self._tensors
+
+
+def _memory_of(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())
 
 
 def computed(to: Importer, target: Any, name: str, args: Any, kwargs: Any) -> Any:

@@ -17,7 +17,6 @@ from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
 from convgrad.torch.networks.stand_ins import Constant
 
-
 _PLACES = Constant("the places of the largest elements", None)
 
 
@@ -40,9 +39,9 @@ def _with_bias(to: Importer, y: Value, bias: Value | None) -> Value:
 
 def conv_transpose(to: Importer, x: Value, weight: Value, bias: Value | None, stride: Any,
                    padding: Any, output_padding: Any, groups: int, dilation: Any) -> Value:
-    return to.add("conv_transpose", as_value(to, x), parameters=(weight, bias), stride=ints(stride),
-                  padding=ints(padding), output_padding=ints(output_padding),
-                  dilation=ints(dilation), groups=groups)
+    return to.add("conv_transpose", as_value(to, x), parameters=(weight, bias),
+                  stride=ints(stride), padding=ints(padding),
+                  output_padding=ints(output_padding), dilation=ints(dilation), groups=groups)
 
 
 def batch_norm(to: Importer, x: Value, weight: Value | None, bias: Value | None,
@@ -134,6 +133,10 @@ def copied(to: Importer, x: Value, *_: Any) -> Value:
 def same(to: Importer, x: Value, *_: Any) -> Value:
     """Torch returns `x` itself or a copy."""
     return x
+
+
+def typed(to: Importer, x: Value, _: Any) -> Value:
+    return x if to.dtype == x.dtype else converted(to, x, to.dtype)
 
 
 def ints(value: Any) -> Any:

@@ -42,12 +42,12 @@ _LAYERS: dict[str, Function] = {
     **{name: resizing.by_matrices(name) for name in (
         "upsample_linear1d", "upsample_trilinear3d", "_upsample_bilinear2d_aa",
         "_upsample_bicubic2d_aa")},
-    "max": layers.max_along, "feature_dropout": noise.feature_dropout, "batch_norm": layers.batch_norm,
-    "dropout": layers.dropout, "pad": moves.pad,
+    "max": layers.max_along, "batch_norm": layers.batch_norm, "pad": moves.pad,
+    "dropout": layers.dropout, "feature_dropout": noise.feature_dropout,
     **_each("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
             layers.adaptive_max_pool),
     "to": layers.converted, "clone": layers.copied,
-    **_each("alias contiguous type_as", layers.same),
+    **_each("alias contiguous", layers.same), "type_as": layers.typed,
 }
 _ELEMENTS: dict[str, Function] = {
     **{name: elements.pointwise(name) for name in (
@@ -85,7 +85,8 @@ _VIEWS: dict[str, Function] = {
 }
 _WRITES: dict[str, Function] = {
     "copy": writes.copy, "fill": writes.fill, "zero": writes.zero, "where": writes.where,
-    "masked_fill": writes.masked_fill, **_each("full full_like", writes.full), "new_full": writes.new_full,
+    "masked_fill": writes.masked_fill, "new_full": writes.new_full,
+    **_each("full full_like", writes.full),
     **_each("zeros new_zeros zeros_like", writes.zeros),
     **_each("ones new_ones ones_like", writes.ones),
 }

@@ -11,7 +11,6 @@ import torch
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
 
-
 MOST_AXES = 6
 """Of a program's value."""
 

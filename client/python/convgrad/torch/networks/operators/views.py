@@ -179,7 +179,7 @@ def _with_part(to: Importer, base: Value, part: Value, axis: int, places: range)
         ends.insert(bool(places.start), part)
         return joined(to, ends, axis)
     index = torch.arange(extent)
-    index[places] = torch.arange(extent, extent + len(places))
+    index[places.start:places.stop:places.step] = torch.arange(extent, extent + len(places))
     return taken(to, joined(to, [base, part], axis), axis, to.constant(index))
 
 
@@ -234,6 +234,8 @@ def taken(to: Importer, x: Value, dim: int, places: Value) -> Value:
     """Returns the elements of an axis at the places that a parameter of torch.int64 has."""
     axis = dim % len(x.shape)
     y = to.add("index_select", x, parameters=(places,), axis=axis_of(x.shape, dim))
+    if len(x.shape) < 2:
+        return reshaped(to, replace(y, shape=(1, *places.shape)), places.shape)
     return replace(y, shape=(*x.shape[:axis], *places.shape, *x.shape[axis + 1:]))
 
 

@@ -55,7 +55,9 @@ def where(to: Importer, mask: Any, x: Any, y: Any) -> Value:
     if is_apart and mask.tensor.dim() == len(shape):
         mask = Known(mask.tensor[0])
     flat = mask.tensor.expand(inner).reshape(-1)
-    rows, places, first = [], [], 0
+    rows: list[Value] = []
+    places: list[torch.Tensor] = []
+    first = 0
     for one in (x, y):
         count = math.prod(inner) if isinstance(one, Value) else 1
         value = expanded(to, as_value(to, one), shape) if isinstance(one, Value) else (
@@ -63,8 +65,8 @@ def where(to: Importer, mask: Any, x: Any, y: Any) -> Value:
         rows.append(reshaped(to, value, (shape[0] if is_apart else 1, count)))
         places.append(first + torch.arange(count).expand(len(flat)))
         first += count
-    chosen = taken(to, joined(to, rows, 1), 1, to.constant(torch.where(flat, *places)))
-    return reshaped(to, chosen, shape)
+    index = to.constant(torch.where(flat, places[0], places[1]))
+    return reshaped(to, taken(to, joined(to, rows, 1), 1, index), shape)
 
 
 def full(to: Importer, _: Any, number: Any, *__: Any) -> Value:
