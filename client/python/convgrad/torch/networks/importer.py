@@ -31,7 +31,12 @@ from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.known import Known, Lent, computed
 from convgrad.torch.networks.operators.values import Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
-from convgrad.torch.networks.stand_ins import Constant, Unknown, check_operands
+from convgrad.torch.networks.stand_ins import (
+    Constant,
+    Unknown,
+    check_attributes,
+    check_operands,
+)
 
 
 class Importer:
@@ -260,6 +265,7 @@ class Importer:
         if self.dtype not in (None, torch.float32, torch.bfloat16):  # the latter of autocast
             raise self.refuse(f"{operator} in {self.dtype}", "torch.float32")
         check_operands(self, operator, operands, parameters)
+        check_attributes(self, operator, attributes)
         name = self.program.step(
             operator, *(operand and operand.name for operand in (*operands, *parameters)),
             name=step_name(self._model, self._node),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,3 +41,12 @@ def check_operands(to: Importer, operator: str, operands: Sequence[Any],
             raise to.refuse(f"{operator} with {operand.kind}, {operand.name}",
                             f"a parameter as operand {i}" if is_parameter
                             else "inputs and results of other operators")
+
+
+def check_attributes(to: Importer, operator: str, attributes: Mapping[str, Any]) -> None:
+    """Raises Unimplemented for an attribute that depends on the batch."""
+    for name, value in attributes.items():
+        parts = value if isinstance(value, (tuple, list)) else [value]
+        if not all(isinstance(one, (bool, int, float, str, type(None))) for one in parts):
+            raise to.refuse(f"{operator} with a {name} that depends on the batch",
+                            "a number that is the same for each batch")

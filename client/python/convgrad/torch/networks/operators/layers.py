@@ -75,24 +75,25 @@ def scaled(to: Importer, y: Value, weight_and_bias: Sequence[Value | None],
 
 def max_pool(to: Importer, x: Value, kernel_size: Any, stride: Any, padding: Any,
              dilation: Any, ceil_mode: bool) -> Value:
-    return to.add("max_pool", x, kernel_size=ints(kernel_size), stride=ints(stride) or None,
-                  padding=ints(padding), dilation=ints(dilation), ceil_mode=ceil_mode)
+    return to.add("max_pool", as_value(to, x), kernel_size=ints(kernel_size),
+                  stride=ints(stride) or None, padding=ints(padding), dilation=ints(dilation),
+                  ceil_mode=ceil_mode)
 
 
 def avg_pool(to: Importer, x: Value, kernel_size: Any, stride: Any, padding: Any,
              ceil_mode: bool, count_include_pad: bool,
              divisor_override: int | None = None) -> Value:
-    return to.add("avg_pool", x, kernel_size=ints(kernel_size), stride=ints(stride) or None,
-                  padding=ints(padding), ceil_mode=ceil_mode,
+    return to.add("avg_pool", as_value(to, x), kernel_size=ints(kernel_size),
+                  stride=ints(stride) or None, padding=ints(padding), ceil_mode=ceil_mode,
                   count_include_pad=count_include_pad, divisor_override=divisor_override)
 
 
 def adaptive_avg_pool(to: Importer, x: Value, output_size: Any) -> Value:
-    return to.add("adaptive_avg_pool", x, output_size=ints(output_size))
+    return to.add("adaptive_avg_pool", as_value(to, x), output_size=ints(output_size))
 
 
 def adaptive_max_pool(to: Importer, x: Value, output_size: Any) -> list[Any]:
-    y = to.add("adaptive_max_pool", x, output_size=ints(output_size))
+    y = to.add("adaptive_max_pool", as_value(to, x), output_size=ints(output_size))
     return [replace(y, shape=(*x.shape[:2], *output_size)), _PLACES]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import (
     as_value,
@@ -115,6 +116,36 @@ def im2col(to: Importer, x: Value, kernel: Sequence[int], dilation: Sequence[int
         places = starts + dilation[axis] * torch.arange(kernel[axis])[:, None]
         x = taken(to, x, 2 + 2 * axis, to.constant(places))
     return reshaped(to, permute(to, x, [0, 1, 2, 4, 3, 5]), to.shape)
+
+
+def col2im(to: Importer, x: Value, size: Sequence[int], kernel: Sequence[int],
+           dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]) -> Value:
+    """Adds up the windows of images: (N, C * window, places) to (N, C, H, W). Zeros fill up
+    the sums, since products with zeros would spread NaN."""
+    if len(x.shape) != 3:
+        raise to.refuse(f"windows of {text_of(x.shape)}", "three axes")
+    counts = [(size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+              for i in range(2)]
+    batch, channels = to.shape[:2]
+    x = reshaped(to, x, (batch, channels, *kernel, *counts))
+    x = permute(to, x, [0, 1, 3, 5, 2, 4])
+    for i in range(2):
+        x = reshaped(to, x, (*x.shape[:-2], kernel[i] * counts[i]))
+        x = pad(to, x, [0, 1])
+        reached: list[list[int]] = [[] for _ in range(size[i])]
+        for place in range(kernel[i] * counts[i]):
+            tap, start = divmod(place, counts[i])
+            at = start * stride[i] + tap * dilation[i] - padding[i]
+            if 0 <= at < size[i]:
+                reached[at].append(place)
+        most = max(1, *map(len, reached))
+        places = torch.tensor([row + [kernel[i] * counts[i]] * (most - len(row))
+                               for row in reached]).t().contiguous()
+        axis = len(x.shape) - 1
+        x = reduce(to, "sum", taken(to, x, axis, to.constant(places)), axis, False)
+        if i == 0:
+            x = permute(to, x, [0, 1, 4, 2, 3])
+    return x
 
 
 def concat(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:

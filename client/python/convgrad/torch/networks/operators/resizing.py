@@ -31,7 +31,8 @@ def upsample_bicubic(to: Importer, x: Value, size: Any, align_corners: bool,
 
 def _upsample(to: Importer, x: Value, mode: str, align_corners: bool, size: Any,
               scales: Any) -> Value:
-    return to.add("upsample", x, size=ints(size), mode=mode, align_corners=align_corners,
+    return to.add("upsample", as_value(to, x), size=ints(size), mode=mode,
+                  align_corners=align_corners,
                   scale_factor=None if scales is None else [float(one) for one in scales])
 
 
@@ -44,25 +45,47 @@ def by_matrices(name: str) -> Any:
             raise to.refuse(f"{name} of {text_of(x.shape)}", "parameters, without the batch")
         *flags, scales = attributes
         operator = getattr(_TORCH.ops.aten, name).vec
-        for axis in range(2, len(shape)):
-            matrix = _matrix(operator, x.shape[axis], axis - 2, shape, flags, scales)
+        matrices = _matrices(operator, x.shape, shape, flags, scales)
+        if matrices is None:
+            raise to.refuse(f"{name} of {text_of(x.shape)} as {text_of(shape)}",
+                            "an operator that treats each axis by itself")
+        for axis, matrix in enumerate(matrices, 2):
             order = list(range(len(shape)))
             order[axis], order[-1] = order[-1], order[axis]
-            wide = product(to, permute(to, x, order), to.constant(matrix))
+            wide = product(to, permute(to, x, order), to.constant(matrix.float()))
             x = permute(to, wide, order)
         return x
 
     return row
 
 
-def _matrix(operator: Any, extent: int, at: int, shape: Any, flags: Any,
-            scales: Any) -> torch.Tensor:
-    """Returns what the operator makes of each place of an axis, by row."""
-    axes = len(shape) - 2
-    places = torch.eye(extent, dtype=torch.float64)
-    images = places.reshape(1, extent, *(extent if i == at else 1 for i in range(axes)))
-    size = [shape[2 + i] if i == at else 1 for i in range(axes)]
-    factors = None if scales is None else [
-        float(scales[i]) if i == at else 1.0 for i in range(axes)]
-    made = operator(images, size if scales is None else None, *flags, factors)
-    return made.reshape(extent, shape[2 + at]).float()
+def _matrices(operator: Any, old: Any, new: Any, flags: Any,
+              scales: Any) -> list[torch.Tensor] | None:
+    """Returns for each axis what the operator makes of each place, by row. None if the operator
+    makes something else of an image than the products with them."""
+    axes = len(new) - 2
+    found = []
+    for at in range(axes):
+        # Images two wide: PyTorch 2.15 is wrong along an axis if the last one's extent is 1.
+        places = torch.eye(old[2 + at], dtype=torch.float64).reshape(
+            1, old[2 + at], *(old[2 + at] if i == at else 1 for i in range(axes)))
+        images = places.repeat(1, 1, *(1 if i == at else 2 for i in range(axes)))
+        made = _resized(operator, images, [new[2 + i] if i == at else 2 for i in range(axes)],
+                        flags, scales and [scales[i] if i == at else 1 for i in range(axes)])
+        found.append(made[(0, slice(None), *(slice(None) if i == at else 0
+                                             for i in range(axes)))])
+    image = torch.rand(1, 1, *old[2:], dtype=torch.float64,
+                       generator=torch.Generator().manual_seed(0))
+    product_of_all = image
+    for axis, matrix in enumerate(found, 2):
+        product_of_all = (product_of_all.movedim(axis, -1) @ matrix).movedim(-1, axis)
+    is_same = torch.allclose(_resized(operator, image, list(new[2:]), flags, scales),
+                             product_of_all, rtol=1e-5, atol=1e-6)
+    return found if is_same else None
+
+
+def _resized(operator: Any, images: torch.Tensor, size: Any, flags: Any,
+             scales: Any) -> torch.Tensor:
+    made: torch.Tensor = operator(images, size if scales is None else None, *flags,
+                                  None if scales is None else [float(one) for one in scales])
+    return made

@@ -81,7 +81,8 @@ _VIEWS: dict[str, Function] = {
     "pixel_shuffle": moves.pixel_shuffle, "pixel_unshuffle": moves.pixel_unshuffle,
     "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
     "repeat": moves.repeat, "tile": moves.tile, "unfold": moves.unfold,
-    "im2col": moves.im2col, "index": moves.index, "index_select": moves.index_select,
+    "im2col": moves.im2col, "col2im": moves.col2im, "index": moves.index,
+    "index_select": moves.index_select,
 }
 _WRITES: dict[str, Function] = {
     "copy": writes.copy, "fill": writes.fill, "zero": writes.zero, "where": writes.where,
