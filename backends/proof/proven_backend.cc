@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "backends/proof/exact_run.h"
+#include "backends/proof/program_agreement.h"
 #include "backends/proof/program_families.h"
 #include "backends/proof/small_problems.h"
 #include "backends/proof/way.h"
@@ -176,7 +177,7 @@ void ProvenBackend::NoteFamily(const std::string& family, Remedy remedy,
   {
     MutexLock lock(&mutex_);
     Remedy& noted = failed_[family];
-    // What is refused once stays so.
+    // A refused family stays refused.
     if (noted == Remedy::kRefused || noted == remedy) return;
     noted = remedy;
     counts_.families = static_cast<int64_t>(failed_.size());

@@ -1,4 +1,6 @@
-// cross_entropy and mse.
+// Losses: cross_entropy, and those of elements beside a target.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
@@ -27,7 +29,8 @@ absl::StatusOr<Dims> CrossEntropy(const StepDims& step) {
   return ScalarDims();
 }
 
-absl::StatusOr<Dims> Mse(const StepDims& step) {
+// Of x and a target of the same dims.
+absl::StatusOr<Dims> ElementLoss(const StepDims& step) {
   if (step.At(1) != step.At(0)) {
     return BadShape(".target", step.At(1), ToText(step.At(0)));
   }
@@ -52,12 +55,21 @@ OperatorSpec Loss(OperatorSpec spec) {
                              .kind = AttributeKind::kWord,
                              .default_text = "mean",
                              .words = "mean|sum"});
-  // What the mean divides by, where that isn't the count of its own elements.
+  // The divisor of the mean; default: the number of its elements.
   spec.attributes.push_back(
       {.name = "denominator", .kind = AttributeKind::kFloat});
   spec.is_loss = true;
   spec.check_attributes = &CheckDenominator;
   return spec;
+}
+
+OperatorSpec OfElements(Operator op, absl::string_view name,
+                        std::vector<AttributeSpec> attributes = {}) {
+  return Loss({.op = op,
+               .name = name,
+               .operands = {{.name = "x"}, {.name = "target"}},
+               .attributes = std::move(attributes),
+               .infer = &ElementLoss});
 }
 
 }  // namespace
@@ -79,10 +91,18 @@ std::vector<OperatorSpec> LossOperators() {
                                 .kind = AttributeKind::kInt,
                                 .default_text = "-100"}},
                 .infer = &CrossEntropy}),
-          Loss({.op = Operator::kMse,
-                .name = "mse",
-                .operands = {{.name = "x"}, {.name = "target"}},
-                .infer = &Mse})};
+          OfElements(Operator::kMse, "mse"), OfElements(Operator::kL1, "l1"),
+          OfElements(Operator::kSmoothL1, "smooth_l1",
+                     {{.name = "beta",
+                       .kind = AttributeKind::kFloat,
+                       .default_text = "1.0",
+                       .minimum = 0}}),
+          OfElements(Operator::kBinaryCrossEntropy,
+                     "binary_cross_entropy_with_logits",
+                     {{.name = "pos_weight",
+                       .kind = AttributeKind::kFloat,
+                       .default_text = "1.0",
+                       .minimum = 0}})};
 }
 
 }  // namespace convgrad
