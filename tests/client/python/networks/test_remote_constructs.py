@@ -149,6 +149,21 @@ def of_an_input(self, x):
     return x + self.kept
 
 
+def of_chance(self, x):
+    if self.kept is None:
+        self.kept = F.dropout(self.bias[:, :1, None], 0.5, self.training)
+    return x * self.kept
+
+
+def changed_after_its_use(self, x):
+    if self.kept is None:
+        self.kept = self.bias[:, :1, None].clone()
+        return x * self.kept
+    y = x * self.kept
+    self.kept.add_(1)
+    return y
+
+
 def the_first_call_alone(self, x):
     if self.kept is None:
         self.kept = self.bias[:, self.places]
@@ -185,7 +200,8 @@ def test_a_kept_tensor_and_another_size(make_remote):
         net(torch.randn(2, 3, 4, 2))
 
 
-@pytest.mark.parametrize("how", [of_an_input, the_first_call_alone, a_count])
+@pytest.mark.parametrize("how", [of_an_input, of_chance, changed_after_its_use,
+                                 the_first_call_alone, a_count])
 def test_what_a_module_must_not_keep(how):
     with pytest.raises(convgrad.Unimplemented, match="'kept', which its forward changes"):
         import_(Keeping(how), shape=(2, 3, 2, 2))

@@ -74,6 +74,20 @@ def _adds_tensors(old: Any, new: Any) -> bool:
     return all(isinstance(one, torch.Tensor) for one in parts)
 
 
+def versions_of_kept(model: nn.Module) -> list[int]:
+    """Returns how often each tensor was changed in place that modules keep, but parameters and
+    buffers, whose changes are in the graph."""
+    found: list[int] = []
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if name in ("_parameters", "_buffers", "_modules"):
+                continue
+            parts = value.values() if isinstance(value, dict) else (
+                value if isinstance(value, (list, tuple)) else [value])
+            found += [one._version for one in parts if isinstance(one, torch.Tensor)]
+    return found
+
+
 @contextlib.contextmanager
 def no_functions() -> Iterator[None]:
     """Raises Unimplemented where the block, which follows a forward, calls `apply` of a

@@ -20,6 +20,7 @@ from convgrad.torch.networks.effects import (
     chance,
     draws_numbers,
     no_functions,
+    versions_of_kept,
 )
 from convgrad.torch.networks.graphs import MODEL
 from convgrad.torch.networks.refusals import named, refuse
@@ -196,9 +197,10 @@ class _Wrapper(nn.Module):
             half = len(tensors) // 2
             found, self._watch.returned = self._call(tensors[:half])
             attributes = Attributes(self.model)
+            versions = versions_of_kept(self.model)
             more, returned = self._call(tensors[half:])
             attributes.check()
-            if returned != self._watch.returned:
+            if returned != self._watch.returned or versions != versions_of_kept(self.model):
                 raise self._change
             return (*found, *more)
         finally:

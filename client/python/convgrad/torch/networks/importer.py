@@ -225,14 +225,13 @@ class Importer:
         return results
 
     def _placeholder(self, name: str) -> Any:
-        given = self._exported.inputs.get(name)
-        if given is not None:
-            return replace(self._values[given], shape=self.shape)
-        constant = self._exported.constants.get(name)
-        if constant is not None:
-            return constant
-        return replace(self._parameters[self._exported.tensors[name]], shape=self.shape,
-                       dtype=self.dtype)
+        exported = self._exported
+        if name in exported.inputs:
+            return replace(self._values[exported.inputs[name]], shape=self.shape)
+        if name in exported.constants:
+            return exported.constants[name]
+        found = self._parameters[exported.tensors[name]]
+        return replace(found, shape=self.shape, dtype=self.dtype)
 
     def changed(self, parameter: Value) -> Unimplemented:
         return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
@@ -242,8 +241,7 @@ class Importer:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        value = self._node.meta["val"]
-        return tuple(map(plain, value.shape))
+        return tuple(map(plain, self._node.meta["val"].shape))
 
     @property
     def dtype(self) -> Any:
@@ -253,8 +251,7 @@ class Importer:
         """Returns the error that names the module under way, and the line of its forward."""
         path = module_path(self._node)
         error = refuse(named(self._model.get_submodule(path), path), found, expected)
-        line = line_of(self._node)
-        if line:
+        if line := line_of(self._node):
             error.message += f"; see {line}"
         return error
 
