@@ -151,7 +151,7 @@ def drop_programs(*names: str, tapes: Iterable[str] = (),
 def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         fetched: Sequence[str] = (), compute_dtype: npt.DTypeLike = "f32", tape: str = "",
         backward: Backward | None = None, update: Update | None = None,
-        change: bool = False, fuse: bool = True, recompute: bool = False,
+        change: bool = False, fuse: bool = True, fast: bool = False, recompute: bool = False,
         report_groups: bool = False, averaged: bool = False,
         timeout: float | None = None) -> Call[Run]:
     """Runs a loaded program on inputs, which are arrays or names of kept tensors.
@@ -165,13 +165,15 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
 
     The server fuses some steps and neither rounds nor writes the values between them.
     `report_groups=True` lists fused steps in the report. `fuse=False` makes every value
-    fetchable; its results have different bits. `recompute=True` recomputes values in the
+    fetchable; its results have different bits. With `fast=True` the server may compute 3x3
+    convolutions in float32 by Winograd's algorithm, which takes about half the time and has
+    other rounding errors; integers stay exact. `recompute=True` recomputes values in the
     backward pass instead of keeping them: less memory, more time, the same bits.
     `averaged=True` reads the average "NAME#ema" of each parameter NAME, where the session keeps
     one (Update.ema_decay); the run then mustn't change the session.
     """
     request = network_pb2.RunProgramRequest(
-        program=program, fetched=fetched, tape=tape, recompute=recompute,
+        program=program, fetched=fetched, tape=tape, fast=fast, recompute=recompute,
         report_groups=report_groups, averaged=averaged)
     if not fuse:
         request.fuse = False

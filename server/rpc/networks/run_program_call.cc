@@ -38,6 +38,7 @@ absl::StatusOr<ProgramRequest> RunProgramCall::RequestOf(
                         absl::StrCat("the program's ", run.inputs.size()));
   }
   if (decoded.fuse) run.fuse = *decoded.fuse;
+  run.fast = decoded.fast;
   run.recompute = decoded.recompute;
   run.fetched = decoded.fetched;
   if (!decoded.tape.empty()) run.part = ProgramPart::kForwardTape;

@@ -47,13 +47,14 @@ def remote(model: nn.Module, server: Attached, *, dtype: torch.dtype = torch.flo
 @overload
 def remote(model: nn.Module, server: Client | Session | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True,
-           recompute: bool = False) -> RemoteNetwork: ...
+           recompute: bool = False, fast: bool = False) -> RemoteNetwork: ...
 
 
 @short_traceback
 def remote(model: nn.Module, server: Client | Session | Attached | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True,
-           recompute: bool = False) -> RemoteNetwork | AttachedNetwork:
+           recompute: bool = False, fast: bool = False,
+           ) -> RemoteNetwork | AttachedNetwork:
     """Puts a model on the server, and returns a module that stands for it.
 
         net = convgrad.torch.remote(model, client)
@@ -73,7 +74,9 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
 
     `dtype=torch.bfloat16` computes activations in bf16, as under autocast; parameters and their
     gradients stay float32. `recompute=True` recomputes activations in the backward instead of
-    keeping them: less memory, more time, the same bits.
+    keeping them: less memory, more time, the same bits. With `fast=True` the server may compute
+    3x3 convolutions in float32 by Winograd's algorithm while it trains. They take about half
+    the time and have other rounding errors.
 
     If `server` is client.attach(session_id), the network predicts with weights that another
     process trains; see AttachedNetwork. remote() puts nothing then.
@@ -99,7 +102,7 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
     session = server.session() if isinstance(server, Client) else server
     quieten_for(session.client)
     try:
-        network = RemoteNetwork(model, session, dtype, is_own, recompute)
+        network = RemoteNetwork(model, session, dtype, is_own, recompute, fast)
         if put:
             network.put_new(model)
     except BaseException:
@@ -122,10 +125,11 @@ class RemoteNetwork(RemoteState):
     """
 
     def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
-                 owns_session: bool, recompute: bool) -> None:
+                 owns_session: bool, recompute: bool, fast: bool) -> None:
         """Only remote() calls this."""
         super().__init__(model, session, owns_session)
         self.recompute = recompute
+        self.fast = fast
         self._dtype = dtype
         self._owns_session = owns_session
         following = self._following
@@ -257,7 +261,7 @@ class RemoteNetwork(RemoteState):
         future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
             backward=Backward(leave_parameters=not trainable), update=update,
-            recompute=self.recompute)
+            fast=self.fast, recompute=self.recompute)
         return mapped(future, _loss_of, variant.name_step)
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,
