@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from small_networks import images
 from test_remote_optim import X, Y, assert_states, model_of, step
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim import swa_utils
 
 import convgrad
 from convgrad.torch import optim
@@ -26,7 +26,8 @@ def test_averages_are_those_of_torch(make_remote, kind, decay):
     net = make_remote(model)
     ours = getattr(optim, kind)(net.parameters(), lr=0.1, ema_decay=decay)
     theirs = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
-    averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+    averaged = swa_utils.AveragedModel(
+        model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(decay), use_buffers=True)
     for _ in range(4):
         step(net, ours)
         step(model, theirs)
