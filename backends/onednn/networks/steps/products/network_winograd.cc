@@ -71,19 +71,20 @@ TransformedWeights AddTransformation(const WinogradPass& pass,
   const TransformedWeights to = {
       schedule->AddBuffer(winograd::TransformedFloats(weights) * kFloat),
       schedule->AddBuffer(int64_t{sizeof(int32_t)})};
-  AddStep({.kind = kWeightLayoutKind,
-           .reads = {pass.weight},
-           .writes = {to.values}},
-          to.flag, kNoBuffer,
-          [=, from = pass.weight](const RunContext& context) mutable {
-            weights.values = context.Read<float>(from);
-            return winograd::TransformWeights(
-                weights, context.Write<float>(to.values),
-                [&](int64_t count, auto part) {
-                  context.ForThreadParts(count, part);
-                });
-          },
-          schedule);
+  AddStep(
+      {.kind = kWeightLayoutKind,
+       .reads = {pass.weight},
+       .writes = {to.values}},
+      to.flag, kNoBuffer,
+      [=, from = pass.weight](const RunContext& context) mutable {
+        weights.values = context.Read<float>(from);
+        return winograd::TransformWeights(weights,
+                                          context.Write<float>(to.values),
+                                          [&](int64_t count, auto part) {
+                                            context.ForThreadParts(count, part);
+                                          });
+      },
+      schedule);
   return to;
 }
 
@@ -104,18 +105,18 @@ BufferId AddForward(const WinogradPass& pass, absl::string_view kind,
                .writes = {to, scratch},
                .macs = static_cast<double>(MultiplyAdds(pass.problem))};
   if (pass.bias != kNoBuffer) step.reads.push_back(pass.bias);
-  AddStep(std::move(step), flag, weights.flag,
-          [=, bias = pass.bias](const RunContext& context) {
-            return winograd::Forward(
-                shape, {.bias = context.Read<float>(bias)},
-                {context.Read<float>(from),
-                 context.Read<float>(weights.values), context.Write<float>(to),
-                 context.Write<float>(scratch)},
-                [&](int64_t count, auto part) {
-                  context.ForThreadParts(count, part);
-                });
-          },
-          schedule);
+  AddStep(
+      std::move(step), flag, weights.flag,
+      [=, bias = pass.bias](const RunContext& context) {
+        return winograd::Forward(
+            shape, {.bias = context.Read<float>(bias)},
+            {context.Read<float>(from), context.Read<float>(weights.values),
+             context.Write<float>(to), context.Write<float>(scratch)},
+            [&](int64_t count, auto part) {
+              context.ForThreadParts(count, part);
+            });
+      },
+      schedule);
   return flag;
 }
 
@@ -129,22 +130,23 @@ BufferId AddBackwardWeight(const WinogradPass& pass, absl::string_view kind,
       schedule->AddBuffer(winograd::GradientSums(shape) * kFloat);
   const BufferId scratch = schedule->AddBuffer(
       winograd::GradientScratch(shape) * kFloat * builder->options().threads);
-  AddStep({.kind = kind,
-           .reads = {x, dy},
-           .writes = {dw, sums, scratch},
-           .macs = static_cast<double>(MultiplyAdds(pass.problem))},
-          flag, kNoBuffer,
-          [=](const RunContext& context) {
-            return winograd::BackwardWeight(
-                shape,
-                {context.Read<float>(x), context.Read<float>(dy),
-                 context.Write<float>(dw), context.Write<float>(sums),
-                 context.Write<float>(scratch)},
-                [&](int64_t count, auto part) {
-                  context.ForThreadParts(count, part);
-                });
-          },
-          schedule);
+  AddStep(
+      {.kind = kind,
+       .reads = {x, dy},
+       .writes = {dw, sums, scratch},
+       .macs = static_cast<double>(MultiplyAdds(pass.problem))},
+      flag, kNoBuffer,
+      [=](const RunContext& context) {
+        return winograd::BackwardWeight(
+            shape,
+            {context.Read<float>(x), context.Read<float>(dy),
+             context.Write<float>(dw), context.Write<float>(sums),
+             context.Write<float>(scratch)},
+            [&](int64_t count, auto part) {
+              context.ForThreadParts(count, part);
+            });
+      },
+      schedule);
   return flag;
 }
 

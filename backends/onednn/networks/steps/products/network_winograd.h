@@ -1,5 +1,6 @@
 // Adds a network's 3x3 convolutions by Winograd's algorithm
-// (backends/kernels/winograd), which takes about half the time of the library's.
+// (backends/kernels/winograd), which takes about half the time of the
+// library's.
 #pragma once
 
 #include "backends/core/convolution/conv_problem.h"
