@@ -34,6 +34,7 @@ from convgrad.errors import (
     ReplyLost,
     ResourceExhausted,
     SessionExpired,
+    SessionRestored,
     SessionTakenOver,
     Unauthenticated,
     Unavailable,
@@ -59,7 +60,7 @@ __all__ = [
     "DeadlineExceeded", "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal",
     "InvalidArgument", "Kept", "LocalServer", "NotFound", "OpenSession", "ParameterGroup",
     "PermissionDenied", "Program", "Region", "ReplyLost", "ResourceExhausted",
-    "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls",
+    "RetryPolicy", "Session", "SessionExpired", "SessionRestored", "SessionTakenOver", "Tls",
     "Unauthenticated", "Unavailable", "Unimplemented", "Update", "native",
 ]
 
