@@ -47,13 +47,13 @@ def remote(model: nn.Module, server: Attached, *, dtype: torch.dtype = torch.flo
 @overload
 def remote(model: nn.Module, server: Client | Session | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True,
-           recompute: bool = False) -> RemoteNetwork: ...
+           recompute: bool = False, durable: bool = False) -> RemoteNetwork: ...
 
 
 @short_traceback
 def remote(model: nn.Module, server: Client | Session | Attached | None = None, *,
-           dtype: torch.dtype = torch.float32, put: bool = True,
-           recompute: bool = False) -> RemoteNetwork | AttachedNetwork:
+           dtype: torch.dtype = torch.float32, put: bool = True, recompute: bool = False,
+           durable: bool = False) -> RemoteNetwork | AttachedNetwork:
     """Puts a model on the server, and returns what stands for it here.
 
         net = convgrad.torch.remote(model, client)
@@ -71,6 +71,8 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
     `net.model` is the one that the network follows.
     `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single
     calls; parameters and their gradients stay float32.
+    `durable=True` has a client open a durable session: the training survives a restart of the
+    server. One that is to survive its own process needs a session of yours, see sessions.md.
     `recompute=True` has backwards compute activations again that the server would keep: less
     memory there, more time, the same bits.
 
@@ -94,7 +96,10 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
         quieten_for(server.client)
         return AttachedNetwork(model, server, dtype)
     is_own = not isinstance(server, Session)
-    session = server.session() if isinstance(server, Client) else server
+    if durable and not is_own:
+        raise invalid("OUT_OF_RANGE", "durable", "True beside a session",
+                      "a client, or client.session(durable=True)")
+    session = server.session(durable=durable) if isinstance(server, Client) else server
     quieten_for(session.client)
     try:
         network = RemoteNetwork(model, session, dtype, is_own, recompute)
@@ -170,14 +175,15 @@ class RemoteNetwork(RemoteState):
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Attribute) -> Future[float]:
         """As forward_backward, and returns before it is done."""
-        return self._submit_loss_run(args, loss, attributes, None)
+        return self._submit_loss_run(args, loss, attributes)
 
     @short_traceback
     def train_step(self, *args: Any, optimizer: RemoteOptimizer, **keywords: Any) -> float:
         """Runs forward, backward and the optimizer's step in one call; returns the loss.
 
         As forward_backward, optimizer.step() and zero_grad(), but either all of it takes
-        effect or nothing. Gradients that are there already count, too.
+        effect or nothing. Gradients that are there already count, too. `trainer_state` takes
+        effect with the step: see save().
         """
         return self.pipeline.result(
             self.submit_train_step(*args, optimizer=optimizer, **keywords))
@@ -185,10 +191,12 @@ class RemoteNetwork(RemoteState):
     @short_traceback
     def submit_train_step(self, *args: Any, optimizer: RemoteOptimizer,
                           loss: str = "cross_entropy",
+                          trainer_state: Mapping[str, Any] | None = None,
                           **attributes: Attribute) -> Future[float]:
         """As train_step, and returns before it is done."""
         update = optimizer.update(keep_gradients=False)
-        future = self._submit_loss_run(args, loss, attributes, update)
+        future = self._submit_loss_run(args, loss, attributes, update,
+                                       self.trainer_states.encode(trainer_state))
         self._gradients.forget(update)
         return future
 
@@ -242,8 +250,8 @@ class RemoteNetwork(RemoteState):
             self.session.close()
 
     def _submit_loss_run(self, args: tuple[Any, ...], loss: str,
-                         attributes: Mapping[str, Attribute],
-                         update: Update | None) -> Future[float]:
+                         attributes: Mapping[str, Attribute], update: Update | None = None,
+                         trainer_state: bytes = b"") -> Future[float]:
         variant, arrays, dtype = self._loss_run(args, loss, attributes)
         trainable = variant.imported.trainable
         self._gradients.note(trainable)
@@ -251,7 +259,7 @@ class RemoteNetwork(RemoteState):
         future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
             backward=Backward(leave_parameters=not trainable), update=update,
-            recompute=self.recompute)
+            recompute=self.recompute, trainer_state=trainer_state)
         return mapped(future, _loss_of, variant.name_step)
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,
