@@ -72,7 +72,7 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
     `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single
     calls; parameters and their gradients stay float32.
     `durable=True` has a client open a durable session: the training survives a restart of the
-    server. One that is to survive its own process needs a session of yours, see sessions.md.
+    server. One that is to survive its own process needs client.session(durable=True).
     `recompute=True` has backwards compute activations again that the server would keep: less
     memory there, more time, the same bits.
 
