@@ -196,7 +196,7 @@ def main() -> int:
     model = make()
     batches = generate(arguments.steps, arguments.batch, size)
     remote, local = Run("remote"), Run("PyTorch, here")
-    settings = dict(lr=0.05, momentum=0.9)
+    settings: dict[str, Any] = dict(lr=0.05, momentum=0.9)
     with convgrad.Client(arguments.target) as client, \
             network(client, model, arguments.session) as (net, first):
         optimizer = convgrad.torch.optim.SGD(net.parameters(), **settings, resume=first > 0)

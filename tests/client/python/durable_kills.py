@@ -27,6 +27,8 @@ class Figures:
     """Steps that a client that was killed had done, and did again."""
     repeated_changes: int = 0
     """Changes that a client that lived sent again."""
+    stored_replies: int = 0
+    """Replies that the server had stored, and sent again."""
     seconds: list[float] = field(default_factory=list)
     """From each kill until the next step was done."""
 
@@ -37,7 +39,8 @@ class KilledTraining:
     def __init__(self, folder: pathlib.Path, mode: str, steps: int, *flags: str) -> None:
         self.figures = Figures()
         self._folder, self._mode, self._steps = folder, mode, steps
-        self.server = ServerProcess(f"--state_dir={folder / 'state'}", *flags)
+        self.server = ServerProcess(f"--state_dir={folder / 'state'}",
+                                    "--metrics_listen=127.0.0.1:0", *flags)
         self._log = (folder / "log").open("w+")
         self.step = 0
         self._readers: list[threading.Thread] = []
@@ -74,6 +77,7 @@ class KilledTraining:
             step = 0
             self.figures.client_kills += 1
         if whom != "client":
+            self._count_replies()
             self.server.kill()
             self.server.restart()
             self.figures.server_kills += 1
@@ -88,12 +92,17 @@ class KilledTraining:
         assert self.client.wait(timeout=60) == 0, self.log()
         for reader in self._readers:
             reader.join()
+        self._count_replies()
         self.server.kill()
         for line in self.log().splitlines():
             if "the client repeats" in line:
                 self.figures.repeated_changes += int(line.split()[-2])
         with np.load(self._folder / "final.npz") as final:
             return dict(final)
+
+    def _count_replies(self) -> None:
+        """Requires: the server is killed next."""
+        self.figures.stored_replies += int(self.server.metric("convgrad_session_repeats_total"))
 
     def log(self) -> str:
         self._log.flush()
