@@ -3,7 +3,7 @@
 
     durable.py [--kills=200] [--seed=0] [--interval=100ms]
 
-CONVGRAD_BUILD_DIR has the server. Each of the trainings of tests/client/python/durable_training.py
+CONVGRAD_BUILD_DIR has the server. Each training of tests/client/python/durable_training.py
 (loss on the server, the trainer's own loss, ten steps ahead) is killed a third of the times:
 its server, its client, or both. Prints a Markdown table, and ends with 1 if a training's final
 weights, optimizer state or statistics differ in a bit from those of an undisturbed one.

@@ -14,6 +14,7 @@ from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
+    DeadlineExceeded,
     SessionRestored,
     SessionTakenOver,
     bad_reply,
@@ -82,8 +83,10 @@ class DurableChanges(Changes):
                 and self._pending.acknowledged >= read.after, left)
             self.check_broken()
             read.restores = self._restores
+        if not found:
+            raise DeadlineExceeded("the deadline was over before the session was restored")
         time.sleep(0 if is_restored else _AGAIN_SECONDS)
-        return found
+        return True
 
     def _has_room(self) -> bool:
         return not (self._is_restoring or self._pending.is_repeating
@@ -101,7 +104,7 @@ class DurableChanges(Changes):
         super()._commit(change, response)
         self._send_waiting()
         if self.replay.needs_snapshot and self._broken is None:
-            self.replay.is_saving = True
+            self.replay.begin_saving()
             self._ask(save_state_call(
                 self, target=self._opened.target,
                 metadata=(("convgrad-session-bin", self._opened.answer.session_id),)),

@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
+import grpc
+
 from convgrad.errors import ConvgradError, SessionRestored, SessionTakenOver
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Change
@@ -62,6 +64,7 @@ class Replay:
         self._kept: dict[int, Kept] = {}
         self._bytes = 0
         self._dropped_to = 0
+        self._saving_from = 0
 
     @property
     def nbytes(self) -> int:
@@ -95,12 +98,18 @@ class Replay:
             self._dropped_to = 0
             _LOG.warning("the session is durable again, up to change %d", number)
 
+    def begin_saving(self) -> None:
+        """Notes that a snapshot was asked for."""
+        self.is_saving = True
+        self._saving_from = self.durable_number
+
     def end_saving(self, error: ConvgradError | None) -> None:
         """Handles the answer to the request for a snapshot. Drops the changes if the server
         can't make the session durable, so that the training goes on."""
         self.is_saving = False
-        cant_write = error is not None and bool(error.reason)
-        if self._bytes <= self._limit * (1 if cant_write else 2):
+        cant_write = error is not None and error.code == grpc.StatusCode.INTERNAL
+        helps_not = self.durable_number == self._saving_from and self._bytes > 2 * self._limit
+        if self._bytes <= self._limit or not (cant_write or helps_not):
             return
         newest = max(self._kept)
         if not self._dropped_to:
