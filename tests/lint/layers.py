@@ -24,7 +24,8 @@ PROOF = "backends/proof/"
 REGISTRY = "backends/registry."
 BACKENDS = "backends/"
 SERVER = tuple(f"server/{room}/" for room in (
-    "flags", "machine", "memory", "rpc", "scheduling", "sessions", "telemetry"))
+    "durability", "flags", "machine", "memory", "rpc", "scheduling", "sessions",
+    "snapshots", "telemetry"))
 CALLS = (CORE, KERNELS, REGISTRY, "proto/", "server/memory/",
          "server/scheduling/", "server/sessions/", "server/telemetry/",
          "server/rpc/transport/")
@@ -83,6 +84,10 @@ SEES = {
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
          "server/telemetry/"),
     "server/sessions/": (CORE, "server/memory/"),
+    # Programs are stored as on the wire.
+    "server/durability/":
+        (CORE, "proto/codec/program_codec.", "server/memory/",
+         "server/sessions/", "server/snapshots/"),
     "server/rpc/transport/": (CONTRACT, "proto/"),
     "server/rpc/calls/": CALLS,
     "server/rpc/tensors/": CALLS + ("server/rpc/calls/",),
@@ -282,6 +287,10 @@ def self_test():
         "server/rpc/networks/a.cc": ["server/rpc/convolutions/a.h"],
         "server/rpc/convolutions/a.cc": ["server/rpc/networks/a.h"],
         "server/machine/a.cc": ["server/flags/config.h", "CLI/CLI.hpp"],
+        "server/sessions/a.cc": ["server/durability/a.h",
+                                 "server/snapshots/a.h"],
+        "server/durability/a.cc": ["server/rpc/calls/a.h", "grpcpp/grpcpp.h",
+                                   "proto/codec/codec.h"],
         "server/flags/config.h": ["grpcpp/grpcpp.h", "client/cpp/client.h",
                                   "server/server.h"],
         "client/cpp/client.h": ["server/flags/config.h", "backends/registry.h",
@@ -321,6 +330,8 @@ def self_test():
                                      "server/rpc/tensors/a.h",
                                      "server/rpc/calls/a.h"],
         "server/rpc/a.cc": ["server/rpc/networks/a.h"],
+        "server/durability/a.cc": ["server/sessions/a.h",
+                                   "server/snapshots/a.h"],
         "server/main.cc": ["server/rpc/a.h", "grpcpp/grpcpp.h",
                            "server/server.h"],
         "server/telemetry/a.cc": ["prometheus/counter.h"],
