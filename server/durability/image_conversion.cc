@@ -35,7 +35,8 @@ absl::Status Explain(const absl::Status& status) {
   if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
     code = absl::StatusCode::kDataLoss;
     reason = Reason::kMalformed;
-  } else if (absl::IsFailedPrecondition(status)) {
+  } else if (absl::IsFailedPrecondition(status) ||
+             absl::IsUnimplemented(status)) {
     code = absl::StatusCode::kFailedPrecondition;
     reason = Reason::kUnsupported;
   }

@@ -68,6 +68,14 @@ void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
   });
 }
 
+void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
+  options_.load([this, session = std::move(session)] {
+    // A Load before this task needs what the store remembers.
+    if (!session->info().on_disk) return;
+    store_->Forget(SnapshotStore::KeyOf(session->settings().id));
+  });
+}
+
 void Snapshotter::Save(std::shared_ptr<KeptSession> session, Done done) {
   Post([this, session = std::move(session), done = std::move(done)] {
     done(Write(session.get()));

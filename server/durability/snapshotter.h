@@ -30,8 +30,8 @@ class Snapshotter final : public SessionArchive {
     // See SnapshotPacing.
     absl::Duration interval;
     ReplyFormat replies;
-    // Runs a task that loads a session, on another thread. It runs all tasks
-    // before the Snapshotter is destroyed.
+    // Runs a task that loads a session, on another thread, after the tasks
+    // before it. It runs all tasks before the Snapshotter is destroyed.
     std::function<void(std::function<void()>)> load;
   };
   // Counts since the start.
@@ -48,6 +48,7 @@ class Snapshotter final : public SessionArchive {
   ~Snapshotter() override;
 
   void Load(std::shared_ptr<KeptSession> session) override;
+  void Forget(std::shared_ptr<KeptSession> session) override;
   // Errors: kInternal with the reason why the server can't write.
   void Save(std::shared_ptr<KeptSession> session, Done done) override;
   void Remove(const std::string& hash, Done done) override;

@@ -20,6 +20,9 @@ class SessionArchive {
   // Loads the content of a session that is only on disk, and calls its Restore
   // or FailToRestore once.
   virtual void Load(std::shared_ptr<KeptSession> session) = 0;
+  // Frees what the archive remembers of a session whose content is only on
+  // disk.
+  virtual void Forget(std::shared_ptr<KeptSession> session) = 0;
   // Writes the newest capture of the session, unless it is on disk already.
   // Then calls `done` once.
   virtual void Save(std::shared_ptr<KeptSession> session, Done done) = 0;

@@ -244,7 +244,9 @@ void SessionTable::Expire() {
     session->Expire(now);
     const bool has_ended = session->EndIfExpired(now);
     if (has_ended) Remove(session->settings().id);
-    if (!has_ended && !session->RestIfExpired(now)) continue;
+    const bool rests = !has_ended && session->RestIfExpired(now);
+    if (rests) archive_->Forget(session);
+    if (!has_ended && !rests) continue;
     MutexLock lock(&mutex_);
     ++expired_;
   }
