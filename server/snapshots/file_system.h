@@ -29,7 +29,8 @@ class WritableFile {
 class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
-  virtual absl::StatusOr<int64_t> Size() = 0;
+  // The size when the file was opened.
+  virtual int64_t size() const = 0;
   // Reads bytes from `offset` and returns how many; 0 at the end of the file.
   virtual absl::StatusOr<int64_t> Read(int64_t offset,
                                        absl::Span<std::byte> bytes) = 0;
@@ -42,16 +43,16 @@ class FolderLock {
   virtual ~FolderLock() = default;
 };
 
-// Errors name the path. Those of the system: kNotFound (ENOENT),
-// kResourceExhausted (ENOSPC, EDQUOT), kFailedPrecondition (the lock is held),
-// kUnavailable for all others. Thread-safe.
+// Errors name the call and the path. The code is that of absl::ErrnoToStatus,
+// but kDataLoss for EIO. Thread-safe.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
   // Creates an empty file of mode 0600. A file that exists is replaced by it.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(
       const std::string& path) = 0;
-  // Opens a regular file; follows no symbolic link.
+  // Opens a file. Follows no symbolic link.
+  // Errors: kDataLoss if it is no regular file.
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) = 0;
   // Replaces the file `to` atomically.
@@ -68,6 +69,7 @@ class FileSystem {
   virtual absl::StatusOr<std::vector<std::string>> List(
       const std::string& path) = 0;
   // Locks the file at `path`, which is created if it doesn't exist.
+  // Errors: kFailedPrecondition if another process holds the lock.
   virtual absl::StatusOr<std::unique_ptr<FolderLock>> Lock(
       const std::string& path) = 0;
 };
