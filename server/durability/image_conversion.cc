@@ -88,6 +88,7 @@ absl::StatusOr<std::shared_ptr<const KeptState>> StateOf(
   }
   KeptState state = After(KeptState(), writes);
   state.number = image.head.number;
+  state.trainer_state_number = state.number;
   for (const ImageTensor& tensor : image.tensors) {
     state.tensors.find(tensor.name)->second.version = tensor.version;
   }

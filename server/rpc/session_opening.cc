@@ -159,7 +159,7 @@ void ResumeSessionCall::OnSession() {
   use()->AwaitSettled([this, epoch](const ChangeOrder::Decision& settled) {
     HandOver();
     if (!settled.runs()) return End(settled.why);
-    use()->DropTapes();
+    use()->DropTapes(services().sessions->now());
     // A client that resumes can't repeat the changes of the client before it.
     Save([this, epoch](const absl::Status& /*saved*/) { Respond(epoch); });
   });

@@ -80,6 +80,7 @@ KeptState After(const KeptState& state, const KeptWrites& writes) {
   Replace(writes.tapes, &after.tapes);
   if (writes.trainer_state != nullptr) {
     after.trainer_state = writes.trainer_state;
+    after.trainer_state_number = after.number;
   }
   for (const auto& [name, tensor] : writes.tensors) {
     after.tensors.erase(name);
@@ -95,6 +96,11 @@ KeptState WithoutTapes(const KeptState& state) {
   KeptState after = After(state, writes);
   after.number = state.number;
   return after;
+}
+
+bool IsResumable(const KeptState& state) {
+  return state.tapes.empty() && (state.trainer_state == nullptr ||
+                                 state.trainer_state_number == state.number);
 }
 
 absl::Status CheckName(absl::string_view name, absl::string_view field) {

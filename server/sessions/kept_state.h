@@ -94,6 +94,8 @@ struct KeptState {
   std::map<std::string, std::shared_ptr<const KeptTape>, std::less<>> tapes;
   // The trainer's own data; null if no change has carried any.
   std::shared_ptr<const std::string> trainer_state;
+  // The number of the change that carried it.
+  int64_t trainer_state_number = 0;
   KeptTotals totals;
   // Reserves the bytes of the entries as long as a reader holds the state.
   std::shared_ptr<const Reservation> paid;
@@ -116,6 +118,12 @@ KeptState After(const KeptState& state, const KeptWrites& writes);
 
 // Returns `state` without its tapes, at the same number.
 KeptState WithoutTapes(const KeptState& state);
+
+// Returns whether a client may resume a session from `state`: it has no tapes,
+// which only the client that made them can use, and if the trainer keeps data
+// of its own, the change that led to `state` carried them. Otherwise the state
+// may be in the middle of a step, and the data say that the step is to come.
+bool IsResumable(const KeptState& state);
 
 // Checks the name of a tensor or a session: 1 to 255 bytes of printable ASCII
 // without / and \. Such a name can be a label, a file name and a part of a log

@@ -184,10 +184,15 @@ absl::Status KeptSession::Fail(const absl::Status& why, absl::Time now) {
   return told;
 }
 
-void KeptSession::DropTapes() {
+void KeptSession::DropTapes(absl::Time now) {
   std::shared_ptr<const KeptState> old;
   MutexLock lock(&mutex_);
-  if (has_ended_ || state_->tapes.empty()) return;
+  if (has_ended_) return;
+  if (last_resumable_ && state_->trainer_state != nullptr) {
+    old = GoBack(now);
+    return;
+  }
+  if (state_->tapes.empty()) return;
   KeptState after = WithoutTapes(*state_);
   after.paid = state_->paid;
   old = std::exchange(state_,
@@ -239,7 +244,7 @@ void KeptSession::End(const absl::Status& why) {
     MutexLock lock(&mutex_);
     if (has_ended_) return;
     has_ended_ = true;
-    unneeded.swap(before_tapes_);
+    unneeded.swap(last_resumable_);
     awaiting.swap(awaiting_);
     order_.Close(why, &notices);
     // Replies still report the session's number.

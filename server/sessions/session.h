@@ -116,8 +116,9 @@ class KeptSession {
   absl::StatusOr<int64_t> Commit(const KeptWrites& writes,
                                  ChangeOrder::Reply reply, absl::Time now);
   // Drops all tapes, because a client that took the session over doesn't know
-  // them. Requires: no change runs.
-  void DropTapes();
+  // them. A durable session with a trainer_state goes back to the last state
+  // that is resumable. Requires: no change runs.
+  void DropTapes(absl::Time now);
   // Ends the running change without effect. Returns the status of its call
   // (ChangeOrder::Fail).
   absl::Status Fail(const absl::Status& why, absl::Time now);
@@ -150,8 +151,8 @@ class KeptSession {
   void Restore(const SessionCapture& content, absl::Time now);
   void FailToRestore(const absl::Status& why);
 
-  // Returns the state after the last change that left no tape, unless it is on
-  // disk already. A session that has ended or isn't durable has none.
+  // Returns the newest state that is resumable, unless it is on disk already. A
+  // session that has ended or isn't durable has none.
   std::optional<SessionCapture> NewestCapture(absl::Time now) const;
   // Says that this capture is on disk.
   void OnDurable(const SessionCapture& capture);
@@ -177,11 +178,16 @@ class KeptSession {
   // Returns the state that NewestCapture returns; null if there is none.
   std::shared_ptr<const KeptState> Capturable() const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Prepares a durable session for the commit of `after`: if this leaves a
-  // tape, keeps the state before it for the next snapshot. Returns what the
-  // caller frees after it has released the lock.
+  // Prepares a durable session for the commit of `after`: if this isn't
+  // resumable, keeps the last state that is. Returns what the caller frees
+  // after it has released the lock.
   std::optional<SessionCapture> NoteChange(const KeptState& after,
                                            absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Goes back to the last state that is resumable, in the same epoch. Returns
+  // the state before, which the caller frees after it has released the lock.
+  // Requires: no change runs or waits.
+  std::shared_ptr<const KeptState> GoBack(absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Puts the session into the state of one that is only on disk.
   void ForgetContent(int64_t number, int64_t epoch, const KeptTotals& totals)
@@ -210,8 +216,9 @@ class KeptSession {
   int64_t durable_number_ ABSL_GUARDED_BY(mutex_) = -1;
   KeptTotals durable_totals_ ABSL_GUARDED_BY(mutex_);
   absl::Time changed_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
-  // The last state without a tape, while the current one has tapes.
-  std::optional<SessionCapture> before_tapes_ ABSL_GUARDED_BY(mutex_);
+  // The last state that is resumable, while the current one isn't. Empty if it
+  // is on disk and the session has no trainer_state.
+  std::optional<SessionCapture> last_resumable_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Returns the error for each session that the caller can't use. It is the same

@@ -54,7 +54,7 @@ bool KeptSession::RestIfExpired(absl::Time now) {
       return false;
     }
     old = state_;
-    unneeded.swap(before_tapes_);
+    unneeded.swap(last_resumable_);
     order_.Close(NoSuchSession(), &notices);
     ForgetContent(durable_number_, order_.epoch(), KeptTotals(durable_totals_));
   }
@@ -113,10 +113,10 @@ std::shared_ptr<const KeptState> KeptSession::Capturable() const {
     return nullptr;
   }
   std::shared_ptr<const KeptState> newest;
-  if (state_->tapes.empty()) {
+  if (IsResumable(*state_)) {
     newest = state_;
-  } else if (before_tapes_) {
-    newest = before_tapes_->state;
+  } else if (last_resumable_) {
+    newest = last_resumable_->state;
   }
   const bool is_new = newest != nullptr && newest->number > durable_number_;
   return is_new ? newest : nullptr;
@@ -126,7 +126,7 @@ std::optional<SessionCapture> KeptSession::NewestCapture(absl::Time now) const {
   MutexLock lock(&mutex_);
   std::shared_ptr<const KeptState> newest = Capturable();
   if (newest == nullptr) return std::nullopt;
-  if (newest != state_) return before_tapes_;
+  if (newest != state_) return last_resumable_;
   return SessionCapture{std::move(newest), order_.epoch(),
                         order_.unacknowledged(), now};
 }
@@ -135,14 +135,26 @@ std::optional<SessionCapture> KeptSession::NoteChange(const KeptState& after,
                                                       absl::Time now) {
   std::optional<SessionCapture> unneeded;
   changed_since_ = std::min(changed_since_, now);
-  if (after.tapes.empty()) {
-    unneeded.swap(before_tapes_);
-  } else if (state_->tapes.empty() && Capturable() != nullptr) {
+  if (IsResumable(after)) {
+    unneeded.swap(last_resumable_);
+  } else if (IsResumable(*state_) &&
+             (after.trainer_state != nullptr || Capturable() != nullptr)) {
     unneeded = std::exchange(
-        before_tapes_,
+        last_resumable_,
         SessionCapture{state_, order_.epoch(), order_.unacknowledged(), now});
   }
   return unneeded;
+}
+
+std::shared_ptr<const KeptState> KeptSession::GoBack(absl::Time now) {
+  const SessionCapture content = *std::exchange(last_resumable_, std::nullopt);
+  ChangeOrder::Notices none;
+  const int64_t epoch = order_.epoch();
+  order_.Restore(content.state->number, epoch - 1, content.replies, now);
+  order_.Resume(&none);
+  std::shared_ptr<const KeptState> old = std::exchange(state_, content.state);
+  Recount().IgnoreError();
+  return old;
 }
 
 void KeptSession::OnDurable(const SessionCapture& capture) {
@@ -152,8 +164,9 @@ void KeptSession::OnDurable(const SessionCapture& capture) {
   durable_totals_ = capture.state->totals;
   const bool has_all = state_->number == durable_number_;
   changed_since_ = has_all ? absl::InfiniteFuture() : capture.taken;
-  if (before_tapes_ && before_tapes_->state->number <= durable_number_) {
-    unneeded.swap(before_tapes_);
+  if (last_resumable_ && last_resumable_->state->number <= durable_number_ &&
+      state_->trainer_state == nullptr) {
+    unneeded.swap(last_resumable_);
   }
 }
 
