@@ -180,7 +180,7 @@ std::string SerializeProgram(const Program& program) {
   return EncodeProgram(program).SerializeAsString();
 }
 
-absl::StatusOr<Program> ParseProgram(absl::string_view bytes) {
+absl::StatusOr<Program> DeserializeProgram(absl::string_view bytes) {
   v1::Program message;
   const auto size = static_cast<int64_t>(bytes.size());
   if (size > kMaxHeadBytes ||

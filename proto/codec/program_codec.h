@@ -27,6 +27,6 @@ v1::Program EncodeProgram(const Program& program);
 std::string SerializeProgram(const Program& program);
 // Returns the program that has these bytes.
 // Errors: those of DecodeProgram; kInvalidArgument, reason MALFORMED.
-absl::StatusOr<Program> ParseProgram(absl::string_view bytes);
+absl::StatusOr<Program> DeserializeProgram(absl::string_view bytes);
 
 }  // namespace convgrad

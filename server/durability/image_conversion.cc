@@ -63,7 +63,7 @@ absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramOf(
   const int64_t bytes = size * kMemoryPerProgramByte;
   auto kept = std::make_shared<KeptProgram>();
   ASSIGN_OR_RETURN(kept->booking, memory->Book(bytes, bytes, nullptr));
-  absl::StatusOr<Program> parsed = ParseProgram(View(program.message));
+  absl::StatusOr<Program> parsed = DeserializeProgram(View(program.message));
   if (!parsed.ok()) {
     return Damaged(absl::StrCat("program '", program.name,
                                 "': ", parsed.status().message()),
