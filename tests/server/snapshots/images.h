@@ -68,7 +68,7 @@ inline SessionImage ImageOf(int64_t number, int64_t session = 0) {
       TensorOf("conv.weight", {DataType::kF32, Layout::kOIX, {8, 4, 3, 3}},
                number),
       TensorOf("conv.weight#momentum",
-               {DataType::kF32, Layout::kOIX, {8, 4, 3, 3}}, -number),
+               {DataType::kF32, Layout::kOIX, {8, 4, 3, 3}}, number + 1000),
       TensorOf("bias", {DataType::kBF16, Layout::kNCX, {5}}, number),
       TensorOf("__metadata__", {DataType::kI64, Layout::kNCX, {}}, number),
       VectorOf("empty", 0, number),

@@ -30,10 +30,10 @@ struct FileOperation {
   std::string path;
   // Of kCreate, kWrite, kSync and kRename: the number of the file.
   size_t file = 0;
-  std::string to;  // Of kRename.
+  std::string to = {};  // Of kRename.
   // Of kWrite.
   size_t offset = 0;
-  std::string bytes;
+  std::string bytes = {};
 };
 
 // Thread-compatible. Only FolderLock works between several objects, and only if

@@ -56,11 +56,16 @@ class SnapshotDamageTest : public testing::Test {
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     EXPECT_EQ(loaded->generation, hits_newer ? 2 : 3);
     EXPECT_EQ(TextOf(loaded->image), images_[loaded->generation - 1]);
-    if (hits_older) return EXPECT_THAT(loaded->broken, IsEmpty());
+    if (hits_older) {
+      EXPECT_THAT(loaded->broken, IsEmpty());
+      return;
+    }
     ASSERT_EQ(loaded->broken.size(), 1);
     EXPECT_THAT(loaded->broken[0], HasSubstr("generation 3: "));
     EXPECT_THAT(loaded->broken[0], HasSubstr("expected"));
-    if (!ManifestNumber(name)) EXPECT_THAT(loaded->broken[0], HasSubstr(name));
+    if (!ManifestNumber(name)) {
+      EXPECT_THAT(loaded->broken[0], HasSubstr(name));
+    }
   }
 
   // Tries `damage` with each position in each file.
@@ -80,7 +85,7 @@ class SnapshotDamageTest : public testing::Test {
       }
       files_.Put(path, content);
     }
-    EXPECT_GT(tried, 2000);
+    EXPECT_GT(tried, 1900);
     EXPECT_EQ(store_->Load(key_, AllocateForTest)->generation, 3);
   }
 

@@ -317,7 +317,9 @@ TEST(SnapshotStoreThreadsTest, WritesSessionsAtOnce) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const SnapshotEntry& entry : *(*store)->List()) {
+  const auto entries = (*store)->List();
+  ASSERT_TRUE(entries.ok() && entries->size() == 2);
+  for (const SnapshotEntry& entry : *entries) {
     EXPECT_EQ(entry.generation, 10);
     EXPECT_TRUE((*store)->Load(entry.key, AllocateForTest).ok());
   }
