@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "backends/core/backend.h"
 #include "backends/core/program/program_operation.h"
 
 namespace convgrad {
@@ -24,16 +22,5 @@ std::vector<ProgramFamily> ProgramFamilies();
 // Returns how networks with `op` are called where a proof of them failed, e.g.
 // "bf16 upsample of networks".
 std::string FamilyOf(Operator op, DataType compute_dtype);
-
-// Runs `plan` and the reference's on the same small numbers. Returns whether
-// all results agree within 1e-4 (f32) or 1/16 (bf16) of the largest magnitude
-// of the reference's result: enough to tell a wrong tap, channel, mask or
-// statistic from rounding. Returns false if the plan fails to run. Scratch and
-// results begin as NaN. To be called on a thread that the plan may run on.
-// Requires: `plan` is of `operation`; the reference supports it.
-// Errors: those of the reference.
-absl::StatusOr<bool> AgreesWithReference(const ProgramOperation& operation,
-                                         const Plan& plan,
-                                         const Backend& reference);
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// cross_entropy and mse.
+// cross_entropy, and losses of elements beside a target.
 #include <algorithm>
 #include <cmath>
 
@@ -86,14 +86,6 @@ class CrossEntropy {
   int64_t ignored_;
 };
 
-double MseDenominator(const StepData& data) {
-  if (WordAttribute(*data.step, "reduction") == "sum") return 1;
-  if (HasAttribute(*data.step, "denominator")) {
-    return FloatAttribute(*data.step, "denominator");
-  }
-  return static_cast<double>(CountOf(data.dims(0)));
-}
-
 // Checks that each class index is one, or ignore_index.
 // Errors: kInvalidArgument, reason OUT_OF_RANGE.
 absl::Status CheckTargets(const StepData& data) {
@@ -151,23 +143,97 @@ StepGradients CrossEntropyBackward(const StepData& data,
   return gradients;
 }
 
-Values MseForward(const StepData& data) {
-  double sum = 0;
-  for (size_t i = 0; i < data.operands[0].size(); ++i) {
-    const double distance = data.operands[0][i] - data.operands[kTarget][i];
-    sum += distance * distance;
-  }
-  return {sum / MseDenominator(data)};
+// A loss that is a function of each element x and its target.
+struct ElementLoss {
+  Operator op;
+  double (*value)(const ProgramStep& step, double x, double target);
+  // The derivatives by x and by the target.
+  double (*by_x)(const ProgramStep& step, double x, double target);
+  double (*by_target)(const ProgramStep& step, double x, double target);
+};
+
+double SignOf(double x) { return x > 0 ? 1 : (x < 0 ? -1 : x); }
+
+// Returns log(sigmoid(x)).
+double LogSigmoid(double x) {
+  return std::min(x, 0.0) - std::log1p(std::exp(-std::fabs(x)));
 }
 
-StepGradients MseBackward(const StepData& data,
-                          absl::Span<const double> gradient) {
-  const double scale = 2 * gradient[0] / MseDenominator(data);
+double SmoothSlope(const ProgramStep& step, double x, double t) {
+  const double beta = FloatAttribute(step, "beta");
+  return std::fabs(x - t) < beta ? (x - t) / beta : SignOf(x - t);
+}
+
+constexpr ElementLoss kElementLosses[] = {
+    {Operator::kMse,
+     [](const ProgramStep&, double x, double t) { return (x - t) * (x - t); },
+     [](const ProgramStep&, double x, double t) { return 2 * (x - t); },
+     [](const ProgramStep&, double x, double t) { return -2 * (x - t); }},
+    {Operator::kL1,
+     [](const ProgramStep&, double x, double t) { return std::fabs(x - t); },
+     [](const ProgramStep&, double x, double t) { return SignOf(x - t); },
+     [](const ProgramStep&, double x, double t) { return -SignOf(x - t); }},
+    {Operator::kSmoothL1,
+     [](const ProgramStep& step, double x, double t) {
+       const double beta = FloatAttribute(step, "beta");
+       const double distance = std::fabs(x - t);
+       return distance < beta ? distance * distance / (2 * beta)
+                              : distance - beta / 2;
+     },
+     &SmoothSlope,
+     [](const ProgramStep& step, double x, double t) {
+       return -SmoothSlope(step, x, t);
+     }},
+    // -(pos_weight * t * log(sigmoid(x)) + (1 - t) * log(sigmoid(-x))), in
+    // PyTorch's form, on which depends which infinities give NaN.
+    {Operator::kBinaryCrossEntropy,
+     [](const ProgramStep& step, double x, double t) {
+       const double weight = 1 + (FloatAttribute(step, "pos_weight") - 1) * t;
+       return (1 - t) * x - weight * LogSigmoid(x);
+     },
+     [](const ProgramStep& step, double x, double t) {
+       const double sigmoid = 1 / (1 + std::exp(-x));
+       return (1 - t) * sigmoid -
+              FloatAttribute(step, "pos_weight") * t / (1 + std::exp(x));
+     },
+     [](const ProgramStep& step, double x, double) {
+       return LogSigmoid(-x) -
+              FloatAttribute(step, "pos_weight") * LogSigmoid(x);
+     }}};
+
+const ElementLoss& LossOf(Operator op) {
+  size_t i = 0;
+  while (kElementLosses[i].op != op) ++i;
+  return kElementLosses[i];
+}
+
+double ElementDenominator(const StepData& data) {
+  if (WordAttribute(*data.step, "reduction") == "sum") return 1;
+  if (HasAttribute(*data.step, "denominator")) {
+    return FloatAttribute(*data.step, "denominator");
+  }
+  return static_cast<double>(CountOf(data.dims(0)));
+}
+
+Values ElementForward(const StepData& data) {
+  const ElementLoss& loss = LossOf(data.step->op);
+  double sum = 0;
+  for (size_t i = 0; i < data.operands[0].size(); ++i) {
+    sum +=
+        loss.value(*data.step, data.operands[0][i], data.operands[kTarget][i]);
+  }
+  return {sum / ElementDenominator(data)};
+}
+
+StepGradients ElementBackward(const StepData& data,
+                              absl::Span<const double> gradient) {
+  const ElementLoss& loss = LossOf(data.step->op);
+  const double scale = gradient[0] / ElementDenominator(data);
   StepGradients gradients(2);
   for (size_t i = 0; i < data.operands[0].size(); ++i) {
-    const double distance = data.operands[0][i] - data.operands[kTarget][i];
-    gradients[0].push_back(scale * distance);
-    gradients[1].push_back(-scale * distance);
+    const double x = data.operands[0][i], target = data.operands[kTarget][i];
+    gradients[0].push_back(scale * loss.by_x(*data.step, x, target));
+    gradients[1].push_back(scale * loss.by_target(*data.step, x, target));
   }
   return gradients;
 }
@@ -175,11 +241,14 @@ StepGradients MseBackward(const StepData& data,
 }  // namespace
 
 std::vector<ExactOperator> ExactLosses() {
-  return {{.op = Operator::kCrossEntropy,
-           .forward = &CrossEntropyForward,
-           .backward = &CrossEntropyBackward,
-           .check = &CheckTargets},
-          {Operator::kMse, &MseForward, &MseBackward}};
+  std::vector<ExactOperator> operators = {{.op = Operator::kCrossEntropy,
+                                           .forward = &CrossEntropyForward,
+                                           .backward = &CrossEntropyBackward,
+                                           .check = &CheckTargets}};
+  for (const ElementLoss& loss : kElementLosses) {
+    operators.push_back({loss.op, &ElementForward, &ElementBackward});
+  }
+  return operators;
 }
 
 }  // namespace convgrad

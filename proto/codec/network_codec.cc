@@ -103,10 +103,14 @@ absl::StatusOr<Optimizer> DecodeAlgorithm(
       return Optimizer::kAdam;
     case v1::UpdateParametersRequest::ALGORITHM_ADAMW:
       return Optimizer::kAdamW;
+    case v1::UpdateParametersRequest::ALGORITHM_RMSPROP:
+      return Optimizer::kRmsprop;
+    case v1::UpdateParametersRequest::ALGORITHM_LAMB:
+      return Optimizer::kLamb;
     default:
       return InvalidField(Reason::kInvalidEnum, path + "algorithm",
                           absl::StrCat(static_cast<int>(algorithm)),
-                          "SGD, ADAM or ADAMW");
+                          "SGD, ADAM, ADAMW, RMSPROP or LAMB");
   }
 }
 
@@ -131,6 +135,7 @@ absl::Status CheckGroup(const v1::UpdateParametersRequest::Group& group,
   RETURN_IF_ERROR(CheckRange(group.beta1(), 0, below_1, path + ".beta1"));
   RETURN_IF_ERROR(CheckRange(group.beta2(), 0, below_1, path + ".beta2"));
   RETURN_IF_ERROR(CheckRange(group.epsilon(), 0, kMost, path + ".epsilon"));
+  RETURN_IF_ERROR(CheckRange(group.alpha(), 0, kMost, path + ".alpha"));
   if (!group.nesterov() || (group.momentum() > 0 && group.dampening() == 0)) {
     return absl::OkStatus();
   }
@@ -149,7 +154,27 @@ ParameterSettings SettingsOf(const v1::UpdateParametersRequest::Group& group) {
   if (group.has_beta2()) settings.beta2 = group.beta2();
   if (group.has_epsilon()) settings.epsilon = group.epsilon();
   settings.maximize = group.maximize() ? 1 : 0;
+  if (group.has_alpha()) settings.alpha = group.alpha();
+  settings.centered = group.centered() ? 1 : 0;
   return settings;
+}
+
+// Checks the tensors that only have an average. `seen` has the names of
+// parameters.
+absl::Status CheckAveraged(const v1::UpdateParametersRequest& message,
+                           const std::string& path,
+                           std::set<std::string>* seen) {
+  if (message.averaged_size() > 0 && message.ema_decay() == 0) {
+    return InvalidField(Reason::kMissing, path + "ema_decay", "0",
+                        "a decay above 0 beside `averaged`");
+  }
+  for (const std::string& name : message.averaged()) {
+    if (seen->insert(name).second) continue;
+    return InvalidField(Reason::kDuplicate, path + "averaged",
+                        absl::StrCat("'", name, "' twice"),
+                        "tensors that aren't in `groups`, each once");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -176,6 +201,7 @@ absl::StatusOr<DecodedRun> DecodeRun(const v1::RunProgramRequest& message,
   if (message.has_fuse()) run.fuse = message.fuse();
   run.recompute = message.recompute();
   run.report_groups = message.report_groups();
+  run.averaged = message.averaged();
   return run;
 }
 
@@ -202,11 +228,16 @@ absl::StatusOr<DecodedUpdate> DecodeUpdate(
   RETURN_IF_ERROR(CheckRange(message.gradient_scale(), -kMost, kMost,
                              path + "gradient_scale"));
   RETURN_IF_ERROR(
+      CheckRange(message.clip_value(), 0, kMost, path + "clip_value"));
+  RETURN_IF_ERROR(
       CheckRange(message.clip_norm(), 0, kMost, path + "clip_norm"));
+  RETURN_IF_ERROR(CheckRange(message.ema_decay(), 0, 1, path + "ema_decay"));
   if (message.has_gradient_scale()) {
     update.settings.gradient_scale = message.gradient_scale();
   }
+  update.settings.clip_value = message.clip_value();
   update.settings.clip_norm = message.clip_norm();
+  update.settings.ema_decay = message.ema_decay();
   update.settings.skip_nonfinite = message.skip_nonfinite() ? 1 : 0;
   std::set<std::string> seen;
   for (int i = 0; i < message.groups_size(); ++i) {
@@ -223,6 +254,9 @@ absl::StatusOr<DecodedUpdate> DecodeUpdate(
     update.groups.push_back({{names.begin(), names.end()}, SettingsOf(group)});
   }
   update.keep_gradients = message.keep_gradients();
+  update.is_averaged = message.ema_decay() > 0;
+  RETURN_IF_ERROR(CheckAveraged(message, path, &seen));
+  update.averaged.assign(message.averaged().begin(), message.averaged().end());
   return update;
 }
 

@@ -42,6 +42,9 @@ struct DecodedUpdate {
   UpdateSettings settings;
   std::vector<Group> groups;
   bool keep_gradients = false;
+  // The step writes averages, also of the tensors that `averaged` names.
+  bool is_averaged = false;
+  std::vector<std::string> averaged;  // unique in a step
 };
 
 // A RunProgramRequest. Value type.
@@ -57,6 +60,7 @@ struct DecodedRun {
   std::optional<bool> fuse;
   bool recompute = false;
   bool report_groups = false;
+  bool averaged = false;
 };
 
 // A BackwardProgramRequest. Value type.

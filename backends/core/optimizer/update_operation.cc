@@ -16,22 +16,45 @@ TensorDescriptor Plain(DataType dtype, const Dims& dims) {
   return tensor;
 }
 
-}  // namespace
+constexpr absl::string_view kSgdStates[] = {"momentum_buffer"};
+constexpr absl::string_view kAdamStates[] = {"exp_avg", "exp_avg_sq", "step"};
+constexpr absl::string_view kRmspropStates[] = {"square_avg", "momentum_buffer",
+                                                "grad_avg", "step"};
 
-absl::string_view NameOf(Optimizer optimizer) {
-  switch (optimizer) {
-    case Optimizer::kSgd:
-      return "sgd";
-    case Optimizer::kAdam:
-      return "adam";
-    case Optimizer::kAdamW:
-      break;
-  }
-  return "adamw";
+struct Row {
+  Optimizer optimizer;
+  absl::string_view name;
+  absl::Span<const absl::string_view> states;
+};
+
+const Row& RowOf(Optimizer optimizer) {
+  static constexpr Row kRows[] = {
+      {Optimizer::kSgd, "sgd", kSgdStates},
+      {Optimizer::kAdam, "adam", kAdamStates},
+      {Optimizer::kAdamW, "adamw", kAdamStates},
+      {Optimizer::kRmsprop, "rmsprop", kRmspropStates},
+      {Optimizer::kLamb, "lamb", kAdamStates}};
+  return kRows[static_cast<size_t>(optimizer)];
 }
 
-size_t StateCount(Optimizer optimizer) {
-  return optimizer == Optimizer::kSgd ? 1 : 3;
+}  // namespace
+
+absl::string_view NameOf(Optimizer optimizer) { return RowOf(optimizer).name; }
+
+absl::Span<const absl::string_view> StateNames(Optimizer optimizer) {
+  return RowOf(optimizer).states;
+}
+
+StateSet KeptStates(Optimizer optimizer, const ParameterSettings& settings) {
+  const absl::Span<const absl::string_view> names = StateNames(optimizer);
+  StateSet states = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool is_kept = names[i] == "momentum_buffer" ? settings.momentum != 0
+                         : names[i] == "grad_avg"      ? settings.centered != 0
+                                                       : true;
+    if (is_kept) states |= StateSet{1} << i;
+  }
+  return states;
 }
 
 UpdateOperation::UpdateOperation(Optimizer optimizer,
@@ -56,8 +79,11 @@ std::string UpdateOperation::text() const {
                     [](std::string* out, const UpdatedParameter& parameter) {
                       absl::StrAppend(
                           out, ToString(absl::MakeConstSpan(parameter.dims)),
-                          parameter.keeps_state ? "k" : "",
-                          parameter.has_state ? "h" : "");
+                          absl::Hex(parameter.states),
+                          parameter.has_states ? "h" : "",
+                          parameter.is_stepped ? "s" : "",
+                          parameter.is_averaged ? "a" : "",
+                          parameter.has_average ? "b" : "");
                     }));
 }
 
@@ -70,27 +96,39 @@ int64_t UpdateOperation::flops() const {
   return SaturatingMul(elements, 10);
 }
 
+const TensorDescriptor* UpdateOperation::StateOf(size_t i, size_t state) const {
+  return StateNames(optimizer_)[state] == "step" ? &step_ : &values_[i];
+}
+
 TensorUses UpdateOperation::OperandUses() const {
   TensorUses uses = {{&settings_}};
+  const size_t states = StateNames(optimizer_).size();
   for (size_t i = 0; i < parameters_.size(); ++i) {
+    const UpdatedParameter& parameter = parameters_[i];
     uses.push_back({&values_[i]});
-    uses.push_back({&values_[i]});
-    for (size_t state = 0; state < StateCount(optimizer_); ++state) {
-      const TensorDescriptor* tensor = state == 2 ? &step_ : &values_[i];
-      uses.push_back({parameters_[i].has_state ? tensor : nullptr});
+    uses.push_back({parameter.is_stepped ? &values_[i] : nullptr});
+    for (size_t state = 0; state < states; ++state) {
+      const bool is_there =
+          parameter.has_states && (parameter.states >> state & 1) != 0;
+      uses.push_back({is_there ? StateOf(i, state) : nullptr});
     }
+    uses.push_back({parameter.has_average ? &values_[i] : nullptr});
   }
   return uses;
 }
 
 TensorUses UpdateOperation::ResultUses() const {
   TensorUses uses;
+  const size_t states = StateNames(optimizer_).size();
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    uses.push_back({&values_[i]});
-    if (!parameters_[i].keeps_state) continue;
-    for (size_t state = 0; state < StateCount(optimizer_); ++state) {
-      uses.push_back({state == 2 ? &step_ : &values_[i]});
+    const UpdatedParameter& parameter = parameters_[i];
+    if (parameter.is_stepped) uses.push_back({&values_[i]});
+    for (size_t state = 0; state < states; ++state) {
+      if ((parameter.states >> state & 1) != 0) {
+        uses.push_back({StateOf(i, state)});
+      }
     }
+    if (parameter.is_averaged) uses.push_back({&values_[i]});
   }
   uses.push_back({&summary_});
   return uses;

@@ -8,24 +8,23 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "backends/core/operation.h"
 
 namespace convgrad {
 
-enum class Optimizer { kSgd, kAdam, kAdamW };
+enum class Optimizer { kSgd, kAdam, kAdamW, kRmsprop, kLamb };
 
-// Returns "sgd", "adam" or "adamw".
+// Maximum number of a parameter's states.
+inline constexpr size_t kMaxStates = 4;
+
+// Returns "sgd", "adam", "adamw", "rmsprop" or "lamb".
 absl::string_view NameOf(Optimizer optimizer);
 
-// One parameter of a step. Value type.
-struct UpdatedParameter {
-  Dims dims;
-  // Whether the step writes state for the next one. Only SGD without momentum
-  // doesn't.
-  bool keeps_state = false;
-  // Whether an earlier step has written such state.
-  bool has_state = false;
-};
+// Returns the names of the states that the optimizer may keep for a parameter,
+// as in torch's state_dict. "step" is I64 [] and the last one; the others have
+// the parameter's dims.
+absl::Span<const absl::string_view> StateNames(Optimizer optimizer);
 
 // Settings of one parameter's step, with PyTorch's names. Plain data.
 struct ParameterSettings {
@@ -38,34 +37,57 @@ struct ParameterSettings {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double maximize = 0;  // 0 or 1
+  double alpha = 0.99;
+  double centered = 0;  // 0 or 1
 };
 
 // Settings of a step. They are an operand rather than part of the operation, so
 // that a changed learning rate needs no new plan. Plain data.
 struct UpdateSettings {
   double gradient_scale = 1;  // multiplies the gradients first
-  double clip_norm = 0;       // 0: no clipping
+  double clip_value = 0;      // then limits each element; 0: no limit
+  double clip_norm = 0;       // then limits the norm; 0: no limit
   double skip_nonfinite = 0;  // 0 or 1
+  double ema_decay = 0;       // of the averages
 };
 
-// Returns the number of a parameter's state tensors: momentum_buffer; or
-// exp_avg, exp_avg_sq and step (I64 []).
-size_t StateCount(Optimizer optimizer);
+// A set of states: bit i is state i of StateNames.
+using StateSet = uint32_t;
+
+// Returns the states that a step with these settings writes.
+StateSet KeptStates(Optimizer optimizer, const ParameterSettings& settings);
+
+// One parameter of a step. Value type.
+struct UpdatedParameter {
+  Dims dims;
+  // The states that the step writes.
+  StateSet states = 0;
+  // Whether an earlier step has written these states.
+  bool has_states = false;
+  // False for a tensor that only has an average, e.g. a running statistic.
+  bool is_stepped = true;
+  // Whether the step writes the exponential moving average of the value.
+  bool is_averaged = false;
+  // Whether an earlier step has written the average. The first one copies the
+  // value.
+  bool has_average = false;
+};
 
 // The step's summary: the two numbers in its last result.
 struct UpdateSummary {
-  // Norm of all gradients together, scaled and not clipped; 0 unless clip_norm
-  // or skip_nonfinite is set.
+  // Norm of all gradients together, scaled and limited by clip_value, but not
+  // by clip_norm; 0 unless clip_norm or skip_nonfinite is set.
   float gradient_norm = 0;
   float skipped = 0;  // 0 or 1
 };
 
 // Operands: the settings (U8: UpdateSettings, then one ParameterSettings for
-// each parameter), then for each parameter its value, its gradient and its
-// StateCount states, null if it has none.
-// Results: for each parameter its value and its states, if it keeps them, then
-// the summary (F32 [2]).
-// Layout: values, gradients and states are f32 and row-major.
+// each parameter), then for each parameter its value, its gradient, its states
+// and its average. Null: a gradient of a parameter that isn't stepped, states
+// and averages that don't exist.
+// Results: for each parameter its value if it is stepped, the states and the
+// average that the step writes, then the summary (F32 [2]).
+// Layout: all but the settings and "step" are f32 and row-major.
 class UpdateOperation final : public Operation {
  public:
   UpdateOperation(Optimizer optimizer,
@@ -86,6 +108,9 @@ class UpdateOperation final : public Operation {
   std::unique_ptr<const Operation> WithBatch(int64_t items) const override;
 
  private:
+  // Returns the descriptor of state `state` of parameter `i`.
+  const TensorDescriptor* StateOf(size_t i, size_t state) const;
+
   Optimizer optimizer_;
   std::vector<UpdatedParameter> parameters_;
   TensorDescriptor settings_;

@@ -9,8 +9,8 @@
 
 namespace convgrad {
 
-// Formulas: torch.optim.SGD, Adam and AdamW, each element in f32, and
-// torch.nn.utils.clip_grad_norm_ with the norm summed in f64. The bits don't
+// Formulas: update_rules.h, and torch.nn.utils.clip_grad_value_ and
+// clip_grad_norm_ with the norm summed in f64. The bits don't
 // depend on `threads`. If the step is skipped, the results are copies of the
 // operands. `backend` must outlive the plan.
 std::unique_ptr<Plan> MakeUpdatePlan(const UpdateOperation& operation,

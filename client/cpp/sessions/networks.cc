@@ -94,6 +94,7 @@ v1::RunProgramRequest EncodeRun(const ProgramRun& run) {
   if (!run.fuse) request.set_fuse(false);
   request.set_recompute(run.recompute);
   request.set_report_groups(run.report_groups);
+  request.set_averaged(run.averaged);
   if (run.backward) *request.mutable_backward() = *run.backward;
   if (run.update) *request.mutable_update() = *run.update;
   return request;

@@ -51,6 +51,9 @@ struct ProgramRun {
   bool recompute = false;
   // Asks for the groups in the report.
   bool report_groups = false;
+  // Reads the average NAME#ema of each parameter NAME where the session keeps
+  // one. The run mustn't change the session.
+  bool averaged = false;
   // Must be true for a run without tape and backward that changes the session
   // because a batch_norm or dropout of its program is training.
   bool is_change = false;

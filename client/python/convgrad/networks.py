@@ -54,11 +54,13 @@ class ParameterGroup:
     beta2: float = 0.999
     epsilon: float = 1e-8
     maximize: bool = False
+    alpha: float = 0.99
+    centered: bool = False
 
 
 @dataclass(frozen=True)
 class Update:
-    """One step of an optimizer: "sgd", "adam" or "adamw"."""
+    """One step of an optimizer: "sgd", "adam", "adamw", "rmsprop" or "lamb"."""
 
     algorithm: str
     groups: Sequence[ParameterGroup]
@@ -71,6 +73,14 @@ class Update:
     gradients."""
     keep_gradients: bool = False
     """If true, the next backward pass adds to the gradients; otherwise they are dropped."""
+    clip_value: float = 0.0
+    """Limits each scaled gradient, before clip_norm, as clip_grad_value_ does; 0: no limit."""
+    ema_decay: float = 0.0
+    """If above 0, the session also keeps the exponential moving average "NAME#ema" of each
+    parameter NAME: a copy of the value after the first step, then
+    ema_decay * average + (1 - ema_decay) * value."""
+    averaged: Sequence[str] = ()
+    """Further float32 tensors whose averages are kept, such as running statistics."""
 
     def message(self) -> network_pb2.UpdateParametersRequest:
         """Returns the message. Raises InvalidArgument for values that the wire can't express.
@@ -82,9 +92,13 @@ class Update:
             algorithm=_ALGORITHM + self.algorithm.upper(),
             gradient_scale=self.gradient_scale,
             clip_norm=self.clip_norm, skip_nonfinite=self.skip_nonfinite,
-            keep_gradients=self.keep_gradients)
+            keep_gradients=self.keep_gradients, clip_value=self.clip_value,
+            ema_decay=self.ema_decay, averaged=self.averaged)
         for group in self.groups:
-            request.groups.add(**vars(group))
+            settings = vars(group)
+            if self.algorithm != "rmsprop":  # servers of release 0.1 don't know the field
+                settings = {key: value for key, value in settings.items() if key != "alpha"}
+            request.groups.add(**settings)
         return request
 
 
@@ -112,6 +126,11 @@ def gradient_name(name: str) -> str:
     return f"{name}#gradient"
 
 
+def average_name(name: str) -> str:
+    """Returns the name of a tensor's exponential moving average in a session."""
+    return f"{name}#ema"
+
+
 def load_program(name: str, program: Program, *, timeout: float | None = None) -> Call[None]:
     """Keeps a program under a name. Loading the same program again is no error.
 
@@ -133,7 +152,7 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         fetched: Sequence[str] = (), compute_dtype: npt.DTypeLike = "f32", tape: str = "",
         backward: Backward | None = None, update: Update | None = None,
         change: bool = False, fuse: bool = True, recompute: bool = False,
-        report_groups: bool = False, trainer_state: bytes = b"",
+        report_groups: bool = False, averaged: bool = False, trainer_state: bytes = b"",
         timeout: float | None = None) -> Call[Run]:
     """Runs a loaded program on inputs, which are arrays or names of kept tensors.
 
@@ -148,13 +167,15 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
     `report_groups=True` lists fused steps in the report. `fuse=False` makes every value
     fetchable; its results have different bits. `recompute=True` recomputes values in the
     backward pass instead of keeping them: less memory, more time, the same bits.
+    `averaged=True` reads the average "NAME#ema" of each parameter NAME, where the session keeps
+    one (Update.ema_decay); the run then mustn't change the session.
 
     `trainer_state` (at most 64 KiB; only for a change) is kept with the session. Resuming it
     returns the newest as Session.trainer_state.
     """
     request = network_pb2.RunProgramRequest(
         program=program, fetched=fetched, tape=tape, recompute=recompute,
-        report_groups=report_groups, trainer_state=trainer_state)
+        report_groups=report_groups, averaged=averaged, trainer_state=trainer_state)
     if not fuse:
         request.fuse = False
     request.compute_dtype = layouts.wire_dtype(

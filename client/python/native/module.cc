@@ -2,7 +2,6 @@
 // for transport.py. gRPC's threads never request the interpreter's lock.
 #include <unistd.h>
 
-#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "client/python/native/call.h"
+#include "client/python/native/notices.h"
 #include "client/python/native/reply.h"
 #include "client/python/native/unlocked.h"
 #include "grpcpp/create_channel.h"
@@ -51,31 +51,6 @@ class Buffer {
 
  private:
   Py_buffer view_ = {};
-};
-
-// Queues the calls that are over, for the Python thread that completes futures.
-// Thread-safe.
-class Notices {
- public:
-  void Add(int64_t call) ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(&mutex_);
-    calls_.push_back(call);
-    added_.NotifyOne();
-  }
-
-  // Blocks until there is a notice.
-  int64_t Next() ABSL_LOCKS_EXCLUDED(mutex_) {
-    MutexLock lock(&mutex_);
-    while (calls_.empty()) added_.Wait(&mutex_);
-    const int64_t call = calls_.front();
-    calls_.pop_front();
-    return call;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar added_;
-  std::deque<int64_t> calls_ ABSL_GUARDED_BY(mutex_);
 };
 
 Notices& AllNotices() {

@@ -129,8 +129,13 @@ absl::Status ProgramCall::Choose(ProgramRequest request, bool report_fused) {
   return absl::OkStatus();
 }
 
-absl::Status ProgramCall::PlaceParameters(std::vector<TensorPlace>* operands) {
-  for (const ProgramParameter& parameter : operation_->program().parameters) {
+absl::Status ProgramCall::PlaceParameters(std::vector<TensorPlace>* operands,
+                                          bool averaged) {
+  for (ProgramParameter parameter : operation_->program().parameters) {
+    const std::string average = NameOfKept(parameter.name, "ema");
+    if (averaged && session().state().tensors.contains(average)) {
+      parameter.name = average;
+    }
     ASSIGN_OR_RETURN(const KeptTensor tensor,
                      FindParameterIn(session(), parameter));
     operands->push_back(PlaceOf(tensor));

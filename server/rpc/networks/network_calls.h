@@ -51,8 +51,10 @@ class ProgramCall : public UnaryCall {
   // Makes the operation and chooses its backend. If `report_fused`, the report
   // lists the fused steps.
   absl::Status Choose(ProgramRequest request, bool report_fused = false);
-  // Adds the places of the program's parameters.
-  absl::Status PlaceParameters(std::vector<TensorPlace>* operands);
+  // Adds the places of the program's parameters; if `averaged`, of their
+  // averages where the session keeps them.
+  absl::Status PlaceParameters(std::vector<TensorPlace>* operands,
+                               bool averaged = false);
   // Adds the place of a result that the response carries as `name`.
   void PlaceReturned(const std::string& name, TensorPlaces* places);
   // Adds the places of the gradients of a backward. The response carries those
@@ -99,8 +101,8 @@ class RunProgramCall final : public ProgramCall {
   absl::StatusOr<ProgramRequest> RequestOf(const DecodedRun& decoded,
                                            const PlacedTensors& inputs);
   // Errors: kInvalidArgument if the run changes the session but the call isn't
-  // a change.
-  absl::Status CheckIsChange();
+  // a change, or if it changes the session and reads averages.
+  absl::Status CheckIsChange(bool averaged);
   absl::Status PlaceRandomness(std::vector<TensorPlace>* operands);
   absl::Status PlaceResults(const std::string& tape, TensorPlaces* places);
   absl::Status PlaceTape(const std::string& tape, TensorPlaces* places);

@@ -12,20 +12,6 @@
 namespace convgrad {
 namespace {
 
-constexpr absl::string_view kAdamStates[] = {"exp_avg", "exp_avg_sq", "step"};
-constexpr absl::string_view kSgdStates[] = {"momentum_buffer"};
-
-absl::Span<const absl::string_view> StatesOf(Optimizer optimizer) {
-  if (optimizer == Optimizer::kSgd) return kSgdStates;
-  return kAdamStates;
-}
-
-TensorDescriptor StepDescriptor() {
-  TensorDescriptor step;
-  step.dtype = DataType::kI64;
-  return step;
-}
-
 // Returns whether both descriptors have their elements at the same offsets. An
 // axis of one element may have any stride.
 bool HaveSameOrder(const TensorDescriptor& a, const TensorDescriptor& b) {
@@ -49,24 +35,29 @@ absl::Status CheckOrder(const std::string& name, const TensorDescriptor& found,
                       name, ToString(found), ToString(expected));
 }
 
-// Returns the descriptor of the state `index` of a parameter.
-TensorDescriptor StateDescriptor(const TensorDescriptor& value, size_t index) {
-  return index == 2 ? StepDescriptor() : value;
+TensorDescriptor StepDescriptor() {
+  TensorDescriptor step;
+  step.dtype = DataType::kI64;
+  return step;
+}
+
+// Returns the descriptor of a parameter's state.
+TensorDescriptor StateDescriptor(const TensorDescriptor& value,
+                                 absl::string_view state) {
+  return state == "step" ? StepDescriptor() : value;
 }
 
 }  // namespace
 
-// One parameter that has a gradient.
+// A parameter that has a gradient, or a tensor that only has an average.
 struct OptimizerStep::Item {
   std::string name;
   KeptTensor value;
-  KeptTensor gradient;
+  std::optional<KeptTensor> gradient;
   ParameterSettings settings;
 };
 
-std::optional<KeptTensor> OptimizerStep::GradientOf(
-    const std::string& parameter) {
-  const std::string name = NameOfKept(parameter, "gradient");
+std::optional<KeptTensor> OptimizerStep::Newest(const std::string& name) {
   const auto& written = session_.writes()->tensors;
   const auto now = written.find(name);
   if (now != written.end()) return now->second;
@@ -84,12 +75,23 @@ absl::StatusOr<std::vector<OptimizerStep::Item>> OptimizerStep::FindItems(
     for (const std::string& name : update.groups[i].parameters) {
       Item item{name, {}, {}, update.groups[i].settings};
       ASSIGN_OR_RETURN(item.value, session_.Find(name, 0, path));
-      std::optional<KeptTensor> gradient = GradientOf(name);
-      if (!gradient) continue;
-      item.gradient = *std::move(gradient);
+      item.gradient = Newest(NameOfKept(name, "gradient"));
+      if (!item.gradient && !is_averaged_) continue;
       RETURN_IF_ERROR(CheckItem(item));
       items.push_back(std::move(item));
     }
+  }
+  for (const std::string& name : update.averaged) {
+    Item item{name, {}, {}, {}};
+    std::optional<KeptTensor> written = Newest(name);
+    if (written) {
+      item.value = *std::move(written);
+    } else {
+      ASSIGN_OR_RETURN(item.value,
+                       session_.Find(name, 0, absl::StrCat(path_, "averaged")));
+    }
+    RETURN_IF_ERROR(CheckItem(item));
+    items.push_back(std::move(item));
   }
   return items;
 }
@@ -100,8 +102,9 @@ absl::Status OptimizerStep::CheckItem(const Item& item) {
     return InvalidField(Reason::kDtypeMismatch, item.name, ToString(value),
                         "a row-major parameter in f32");
   }
-  return CheckOrder(NameOfKept(item.name, "gradient"), item.gradient.descriptor,
-                    value);
+  if (!item.gradient) return absl::OkStatus();
+  return CheckOrder(NameOfKept(item.name, "gradient"),
+                    item.gradient->descriptor, value);
 }
 
 TensorPlace OptimizerStep::PlaceSettings(const UpdateSettings& settings,
@@ -123,51 +126,88 @@ TensorPlace OptimizerStep::PlaceSettings(const UpdateSettings& settings,
 absl::Status OptimizerStep::PlaceItem(const Item& item,
                                       UpdatedParameter* parameter,
                                       TensorPlaces* places) {
-  const TensorDescriptor& value = item.value.descriptor;
-  parameter->dims = value.dims;
-  parameter->keeps_state =
-      optimizer_ != Optimizer::kSgd || item.settings.momentum != 0;
+  parameter->dims = item.value.descriptor.dims;
+  parameter->is_stepped = item.gradient.has_value();
+  parameter->is_averaged = is_averaged_;
   places->operands.push_back(PlaceOf(item.value));
-  places->operands.push_back(PlaceOf(item.gradient));
-  KeptResults kept(&session_, &paid_);
-  ASSIGN_OR_RETURN(TensorPlace now, kept.Write(item.name, value));
-  places->results.push_back(std::move(now));
-  written_.push_back(item.name);
-  const absl::Span<const absl::string_view> states = StatesOf(optimizer_);
-  const auto& tensors = session_.state().tensors;
-  for (size_t i = 0; i < states.size(); ++i) {
-    const std::string name = NameOfKept(item.name, states[i]);
-    const TensorDescriptor descriptor = StateDescriptor(value, i);
-    const auto old = tensors.find(name);
-    const bool is_there = parameter->keeps_state && old != tensors.end() &&
-                          old->second.descriptor.dtype == descriptor.dtype &&
-                          old->second.descriptor.dims == descriptor.dims;
-    if (is_there) {
-      RETURN_IF_ERROR(CheckOrder(name, old->second.descriptor, descriptor));
+  places->operands.push_back(item.gradient ? PlaceOf(*item.gradient)
+                                           : TensorPlace());
+  if (item.gradient) {
+    parameter->states = KeptStates(optimizer_, item.settings);
+    RETURN_IF_ERROR(Write(item.name, item.value.descriptor, places));
+  }
+  RETURN_IF_ERROR(PlaceStates(item, parameter, places));
+  const std::string average = NameOfKept(item.name, "ema");
+  ASSIGN_OR_RETURN(const std::optional<KeptTensor> old,
+                   FindFitting(average, item.value.descriptor));
+  parameter->has_average = is_averaged_ && old;
+  places->operands.push_back(parameter->has_average ? PlaceOf(*old)
+                                                    : TensorPlace());
+  if (!is_averaged_) return absl::OkStatus();
+  return Write(average, item.value.descriptor, places);
+}
+
+absl::Status OptimizerStep::PlaceStates(const Item& item,
+                                        UpdatedParameter* parameter,
+                                        TensorPlaces* places) {
+  bool is_first = true;
+  const absl::Span<const absl::string_view> names = StateNames(optimizer_);
+  for (size_t i = 0; i < names.size(); ++i) {
+    if ((parameter->states >> i & 1) == 0) {
+      places->operands.emplace_back();
+      continue;
     }
-    if (i == 0) parameter->has_state = is_there;
-    if (is_there != parameter->has_state) {
+    const std::string name = NameOfKept(item.name, names[i]);
+    const TensorDescriptor descriptor =
+        StateDescriptor(item.value.descriptor, names[i]);
+    ASSIGN_OR_RETURN(const std::optional<KeptTensor> old,
+                     FindFitting(name, descriptor));
+    if (std::exchange(is_first, false)) {
+      parameter->has_states = old.has_value();
+    }
+    if (old.has_value() != parameter->has_states) {
       return InvalidField(Reason::kMissing, name, "no fitting tensor",
                           ToString(descriptor));
     }
-    places->operands.push_back(is_there ? PlaceOf(old->second) : TensorPlace());
-    if (!parameter->keeps_state) continue;
-    ASSIGN_OR_RETURN(TensorPlace state, kept.Write(name, descriptor));
-    places->results.push_back(std::move(state));
-    written_.push_back(name);
+    places->operands.push_back(old ? PlaceOf(*old) : TensorPlace());
+    RETURN_IF_ERROR(Write(name, descriptor, places));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<KeptTensor>> OptimizerStep::FindFitting(
+    const std::string& name, const TensorDescriptor& expected) const {
+  const auto& tensors = session_.state().tensors;
+  const auto old = tensors.find(name);
+  if (old == tensors.end() || old->second.descriptor.dtype != expected.dtype ||
+      old->second.descriptor.dims != expected.dims) {
+    return std::nullopt;
+  }
+  RETURN_IF_ERROR(CheckOrder(name, old->second.descriptor, expected));
+  return old->second;
+}
+
+absl::Status OptimizerStep::Write(const std::string& name,
+                                  const TensorDescriptor& descriptor,
+                                  TensorPlaces* places) {
+  KeptResults kept(&session_, &paid_);
+  ASSIGN_OR_RETURN(TensorPlace place, kept.Write(name, descriptor));
+  places->results.push_back(std::move(place));
+  written_.push_back(name);
   return absl::OkStatus();
 }
 
 absl::StatusOr<OptimizerStep::Work> OptimizerStep::Begin(
     const DecodedUpdate& update) {
   optimizer_ = update.optimizer;
+  is_averaged_ = update.is_averaged;
   ASSIGN_OR_RETURN(const std::vector<Item> items, FindItems(update));
   Work work;
   work.places.operands.push_back(PlaceSettings(update.settings, items));
   std::vector<UpdatedParameter> parameters(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     RETURN_IF_ERROR(PlaceItem(items[i], &parameters[i], &work.places));
+    if (!items[i].gradient) continue;
     const std::string gradient = NameOfKept(items[i].name, "gradient");
     gradients_.push_back(gradient);
     if (!update.keep_gradients) {

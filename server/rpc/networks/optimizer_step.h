@@ -45,19 +45,30 @@ class OptimizerStep {
   struct Item;
 
   // Returns the parameters that have a gradient, with the settings of their
-  // groups.
+  // groups. If the step writes averages, also the other tensors that have one.
   absl::StatusOr<std::vector<Item>> FindItems(const DecodedUpdate& update);
-  std::optional<KeptTensor> GradientOf(const std::string& parameter);
+  // Returns the tensor that the call writes, else the kept one.
+  std::optional<KeptTensor> Newest(const std::string& name);
   static absl::Status CheckItem(const Item& item);
   static TensorPlace PlaceSettings(const UpdateSettings& settings,
                                    const std::vector<Item>& items);
   absl::Status PlaceItem(const Item& item, UpdatedParameter* parameter,
                          TensorPlaces* places);
+  absl::Status PlaceStates(const Item& item, UpdatedParameter* parameter,
+                           TensorPlaces* places);
+  // Returns the kept tensor; nullopt if its dtype or dims aren't the expected
+  // ones. Errors: kInvalidArgument if its elements have another order.
+  absl::StatusOr<std::optional<KeptTensor>> FindFitting(
+      const std::string& name, const TensorDescriptor& expected) const;
+  // Adds the place of a tensor that the step writes.
+  absl::Status Write(const std::string& name,
+                     const TensorDescriptor& descriptor, TensorPlaces* places);
 
   CallSession& session_;
   Reservation& paid_;
   const std::string path_;
   Optimizer optimizer_ = Optimizer::kSgd;
+  bool is_averaged_ = false;
   // Names of the tensors that the step writes, and of the gradients that it
   // uses.
   std::vector<std::string> written_;

@@ -49,13 +49,18 @@ absl::StatusOr<ProgramRequest> RunProgramCall::RequestOf(
   return run;
 }
 
-absl::Status RunProgramCall::CheckIsChange() {
+absl::Status RunProgramCall::CheckIsChange(bool averaged) {
   const ProgramRequest& run = operation_->request();
   const bool changes =
       run.part == ProgramPart::kForwardTape ||
       !UpdatedStatistics(operation_->program()).empty() ||
       operation_->has_randomness() ||
       (run.part == ProgramPart::kTrain && run.parameter_gradients);
+  if (changes && averaged) {
+    return InvalidField(Reason::kUnsupported, "averaged",
+                        "a run that changes the session",
+                        "a run without tape, backward and training steps");
+  }
   return changes ? session().CheckChange("session") : absl::OkStatus();
 }
 
@@ -75,12 +80,12 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
                    PlaceNamed(run.inputs, "inputs", &resolver));
   ASSIGN_OR_RETURN(ProgramRequest program_request, RequestOf(run, inputs));
   RETURN_IF_ERROR(Choose(std::move(program_request), run.report_groups));
-  RETURN_IF_ERROR(CheckIsChange());
+  RETURN_IF_ERROR(CheckIsChange(run.averaged));
   TensorPlaces places;
   for (const ProgramInput& input : operation_->program().inputs) {
     places.operands.push_back(std::move(inputs[input.name].place));
   }
-  RETURN_IF_ERROR(PlaceParameters(&places.operands));
+  RETURN_IF_ERROR(PlaceParameters(&places.operands, run.averaged));
   RETURN_IF_ERROR(PlaceRandomness(&places.operands));
   RETURN_IF_ERROR(PlaceResults(run.tape, &places));
   Request request;

@@ -10,6 +10,7 @@
 #include "backends/core/status.h"
 #include "backends/onednn/onednn_backend.h"
 #include "backends/proof/families.h"
+#include "backends/proof/program_agreement.h"
 #include "backends/proof/proven_backend.h"
 #include "backends/reference/reference_backend.h"
 #include "gtest/gtest.h"

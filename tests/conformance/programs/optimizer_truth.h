@@ -19,7 +19,9 @@ struct SteppedParameter {
   std::string name;
   Dims dims;
   Values value, gradient;
-  Values states[2];  // empty where there are none
+  // Empty where there are none; "step" is `steps`.
+  Values states[kMaxStates];
+  Values average;
   int64_t steps = 0;
 };
 
@@ -30,27 +32,27 @@ struct OptimizerStep {
   std::vector<ParameterSettings> own;  // by parameter
 };
 
-// The value and the two states of one element after a step.
+// The value and the states of one element after a step.
 struct SteppedElement {
-  Bounded value, states[2];
+  Bounded value, states[kMaxStates];
 };
 
-// Returns whether the step keeps a state for parameter `i`.
-bool KeepsState(const OptimizerStep& step, size_t i);
+// Returns the states that the step keeps for parameter `i`.
+StateSet KeptStates(const OptimizerStep& step, size_t i);
 
-// Returns the norm of all gradients, each multiplied by `scale`.
+// Returns the norm of all gradients, scaled and limited.
 double GradientNorm(const std::vector<SteppedParameter>& parameters,
-                    double scale);
+                    const UpdateSettings& settings);
 
-// Returns the factor of the gradients: the step's scale, and the factor that
-// clips the norm as torch.nn.utils.clip_grad_norm_ does. `norm` is the norm
-// after scaling.
-double GradientFactor(const OptimizerStep& step, double norm);
+// Returns the factor that clips the norm as torch.nn.utils.clip_grad_norm_
+// does. `norm` is the norm after scaling and limiting.
+double ClipFactor(const UpdateSettings& settings, double norm);
 
-// Returns element `at` of parameter `i` after the step, by torch.optim's SGD,
-// Adam or AdamW, with the bound of f32's error. `before` is the parameter
-// before the step.
-SteppedElement ElementAfter(const OptimizerStep& step, size_t i, double factor,
-                            const SteppedParameter& before, size_t at);
+// Returns parameter `i` after the step, by torch.optim's SGD, Adam, AdamW or
+// RMSprop or by timm's Lamb, with the bound of f32's error. `before` is the
+// parameter before the step.
+std::vector<SteppedElement> ParameterAfter(const OptimizerStep& step, size_t i,
+                                           double clip_factor,
+                                           const SteppedParameter& before);
 
 }  // namespace convgrad::testing_support

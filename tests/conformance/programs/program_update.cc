@@ -30,8 +30,11 @@ class StepMaker {
   OptimizerStep Make(size_t parameters) {
     OptimizerStep step;
     step.optimizer =
-        OneOf({Optimizer::kSgd, Optimizer::kAdam, Optimizer::kAdamW});
+        OneOf({Optimizer::kSgd, Optimizer::kAdam, Optimizer::kAdamW,
+               Optimizer::kRmsprop, Optimizer::kLamb});
     step.settings.gradient_scale = OneOf({1.0, 0.125, 0.3});
+    step.settings.clip_value = OneOf({0.0, 0.0, 0.05});
+    step.settings.ema_decay = OneOf({0.0, 0.9, 0.25});
     step.settings.clip_norm = OneOf({0.0, 0.0, 0.1, 1.0, 100.0});
     step.settings.skip_nonfinite = OneOf({0.0, 1.0});
     const bool has_momentum = OneOf({true, true, false});
@@ -62,6 +65,8 @@ class StepMaker {
     own.beta2 = OneOf({0.999, 0.9});
     own.epsilon = OneOf({1e-8, 1e-3});
     own.maximize = OneOf({0.0, 0.0, 1.0});
+    own.alpha = OneOf({0.99, 0.25});
+    own.centered = OneOf({0.0, 1.0});
     return own;
   }
 
@@ -72,9 +77,13 @@ UpdateOperation OperationOf(const OptimizerStep& step,
                             const std::vector<SteppedParameter>& parameters) {
   std::vector<UpdatedParameter> updated;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    const bool keeps = KeepsState(step, i);
-    updated.push_back(
-        {parameters[i].dims, keeps, keeps && parameters[i].steps > 0});
+    UpdatedParameter each;
+    each.dims = parameters[i].dims;
+    each.states = KeptStates(step, i);
+    each.has_states = each.states != 0 && parameters[i].steps > 0;
+    each.is_averaged = step.settings.ema_decay != 0;
+    each.has_average = !parameters[i].average.empty();
+    updated.push_back(std::move(each));
   }
   return UpdateOperation(step.optimizer, std::move(updated));
 }
@@ -104,10 +113,12 @@ std::vector<GuardedBuffer> OperandsOf(
   for (const SteppedParameter& parameter : parameters) {
     add(parameter.value);
     add(parameter.gradient);
-    for (size_t s = 0; s < StateCount(step.optimizer); ++s) {
-      add(s == 2 ? Values{static_cast<double>(parameter.steps)}
-                 : parameter.states[s]);
+    const auto names = StateNames(step.optimizer);
+    for (size_t s = 0; s < names.size(); ++s) {
+      add(names[s] == "step" ? Values{static_cast<double>(parameter.steps)}
+                             : parameter.states[s]);
     }
+    add(parameter.average);
   }
   return operands;
 }
@@ -153,14 +164,21 @@ Outcome Read(const UpdateOperation& operation, const OptimizerStep& step,
   };
   for (size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].value = read();
-    if (!KeepsState(step, i)) continue;
-    parameters[i].states[0] = read();
-    if (step.optimizer == Optimizer::kSgd) {
-      parameters[i].steps = 1;
-      continue;
+    const StateSet states = KeptStates(step, i);
+    const auto names = StateNames(step.optimizer);
+    for (size_t s = 0; s < names.size(); ++s) {
+      if ((states >> s & 1) == 0) continue;
+      Values values = read();
+      if (names[s] == "step") {
+        parameters[i].steps = static_cast<int64_t>(values[0]);
+      } else {
+        parameters[i].states[s] = std::move(values);
+      }
     }
-    parameters[i].states[1] = read();
-    parameters[i].steps = static_cast<int64_t>(read()[0]);
+    if (step.optimizer == Optimizer::kSgd && states != 0) {
+      parameters[i].steps = 1;
+    }
+    if (step.settings.ema_decay != 0) parameters[i].average = read();
   }
   const Values summary = read();
   return {std::move(parameters), summary[0], summary[1]};
@@ -196,28 +214,49 @@ void ExpectWithin(double got, Bounded expected, const std::string& what) {
       << what << ": " << got << ", expected " << expected.value;
 }
 
+// Expects the average of the new values, which are f32.
+void ExpectAverage(double decay, const SteppedParameter& before,
+                   const SteppedParameter& now, const std::string& what) {
+  for (size_t at = 0; at < now.average.size(); ++at) {
+    if (before.average.empty()) {
+      EXPECT_EQ(now.average[at], now.value[at]) << what;
+      continue;
+    }
+    const Bounded old = Exact(before.average[at]), value = Exact(now.value[at]);
+    ExpectWithin(now.average[at],
+                 1 - decay < 0.5 ? old + Constant(1 - decay) * (value - old)
+                                 : value - Constant(decay) * (value - old),
+                 absl::StrCat(what, " average ", at));
+  }
+}
+
 void ExpectStep(const OptimizerStep& step,
                 const std::vector<SteppedParameter>& before,
                 const Outcome& after) {
-  const double norm = GradientNorm(before, step.settings.gradient_scale);
-  const double scale = GradientFactor(step, norm);
+  const double norm = GradientNorm(before, step.settings);
+  const double factor = ClipFactor(step.settings, norm);
   const bool has_norm =
       step.settings.clip_norm != 0 || step.settings.skip_nonfinite != 0;
-  ExpectWithin(after.norm, Constant(has_norm ? norm : 0), "gradient norm");
+  // A limit is rounded to f32, and the limited elements with it.
+  const double expected_norm = has_norm ? norm : 0;
+  ExpectWithin(after.norm,
+               RoundedOnce(expected_norm, kF32Roundoff * expected_norm),
+               "gradient norm");
   EXPECT_EQ(after.skipped, 0);
   for (size_t i = 0; i < before.size(); ++i) {
     const SteppedParameter& now = after.parameters[i];
-    for (size_t at = 0; at < before[i].value.size(); ++at) {
-      const SteppedElement expected =
-          ElementAfter(step, i, scale, before[i], at);
+    const std::vector<SteppedElement> expected =
+        ParameterAfter(step, i, factor, before[i]);
+    for (size_t at = 0; at < expected.size(); ++at) {
       const std::string what = absl::StrCat(now.name, "[", at, "]");
-      ExpectWithin(now.value[at], expected.value, what);
-      for (size_t s = 0; s < 2; ++s) {
+      ExpectWithin(now.value[at], expected[at].value, what);
+      for (size_t s = 0; s < kMaxStates; ++s) {
         if (now.states[s].empty()) continue;
-        ExpectWithin(now.states[s][at], expected.states[s],
+        ExpectWithin(now.states[s][at], expected[at].states[s],
                      absl::StrCat(what, ", state ", s));
       }
     }
+    ExpectAverage(step.settings.ema_decay, before[i], now, now.name);
     if (step.optimizer != Optimizer::kSgd) {
       EXPECT_EQ(now.steps, before[i].steps + 1);
     }
@@ -234,8 +273,10 @@ void ExpectSkipped(const Backend& backend, OptimizerStep step,
   for (size_t i = 0; i < before.size(); ++i) {
     const SteppedParameter& now = after.parameters[i];
     EXPECT_EQ(now.value, before[i].value) << now.name;
-    EXPECT_EQ(now.states[0], before[i].states[0]) << now.name;
-    EXPECT_EQ(now.states[1], before[i].states[1]) << now.name;
+    for (size_t s = 0; s < kMaxStates; ++s) {
+      EXPECT_EQ(now.states[s], before[i].states[s]) << now.name;
+    }
+    EXPECT_EQ(now.average, before[i].average) << now.name;
     EXPECT_EQ(now.steps, before[i].steps) << now.name;
   }
 }

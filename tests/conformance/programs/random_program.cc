@@ -270,7 +270,10 @@ class Builder : public RandomTokens {
     if (Chance(30)) {
       AddInput("z", dims, false);
       values_.pop_back();
-      Append(Operator::kMse, {x, "z"}, {});
+      constexpr Operator kLosses[] = {Operator::kMse, Operator::kL1,
+                                      Operator::kSmoothL1,
+                                      Operator::kBinaryCrossEntropy};
+      Append(kLosses[OneOf({0, 1, 2, 3})], {x, "z"}, {});
     } else {
       Dims target = dims;
       target.erase(target.begin() + 1);

@@ -53,6 +53,7 @@ TEST_F(DecodeRunTest, TakesEverythingOver) {
   request_.set_fuse(false);
   request_.set_recompute(true);
   request_.set_report_groups(true);
+  request_.set_averaged(true);
   const auto run = DecodeRun(request_, bytes_);
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->program, "p");
@@ -68,6 +69,7 @@ TEST_F(DecodeRunTest, TakesEverythingOver) {
   EXPECT_EQ(run->fuse, false);
   EXPECT_TRUE(run->recompute);
   EXPECT_TRUE(run->report_groups);
+  EXPECT_TRUE(run->averaged);
 }
 
 TEST_F(DecodeRunTest, LeavesOpenWhatIsUnset) {
@@ -229,8 +231,11 @@ TEST_F(DecodeUpdateTest, TakesEverythingOver) {
   request_.set_algorithm(v1::UpdateParametersRequest::ALGORITHM_ADAMW);
   request_.set_gradient_scale(0.5);
   request_.set_clip_norm(2);
+  request_.set_clip_value(3);
   request_.set_skip_nonfinite(true);
   request_.set_keep_gradients(true);
+  request_.set_ema_decay(0.75);
+  request_.add_averaged("mean");
   group_->set_learning_rate(0.1);
   group_->set_beta1(0.5);
   group_->set_maximize(true);
@@ -240,7 +245,11 @@ TEST_F(DecodeUpdateTest, TakesEverythingOver) {
   EXPECT_EQ(update->settings.gradient_scale, 0.5);
   EXPECT_EQ(update->settings.clip_norm, 2);
   EXPECT_EQ(update->settings.skip_nonfinite, 1);
+  EXPECT_EQ(update->settings.clip_value, 3);
   EXPECT_TRUE(update->keep_gradients);
+  EXPECT_TRUE(update->is_averaged);
+  EXPECT_EQ(update->settings.ema_decay, 0.75);
+  EXPECT_EQ(update->averaged, std::vector<std::string>{"mean"});
   ASSERT_EQ(update->groups.size(), 1U);
   EXPECT_EQ(update->groups[0].parameters, std::vector<std::string>{"w"});
   EXPECT_EQ(update->groups[0].settings.learning_rate, 0.1);
@@ -250,10 +259,25 @@ TEST_F(DecodeUpdateTest, TakesEverythingOver) {
 }
 
 TEST_F(DecodeUpdateTest, RefusesUnknownAlgorithms) {
-  for (int algorithm : {0, 4, -1, 99}) {
+  for (int algorithm : {0, 6, -1, 99}) {
     request_.set_algorithm(
         static_cast<v1::UpdateParametersRequest::Algorithm>(algorithm));
     ExpectRefused(Reason::kInvalidEnum, "algorithm");
+  }
+}
+
+TEST_F(DecodeUpdateTest, RefusesAveragesThatCannotBe) {
+  request_.add_averaged("mean");
+  ExpectRefused(Reason::kMissing, "ema_decay");
+  for (double decay : {-0.1, 1.1, std::nan("")}) {
+    request_.set_ema_decay(decay);
+    ExpectRefused(Reason::kOutOfRange, "ema_decay");
+  }
+  request_.set_ema_decay(0.5);
+  for (const char* name : {"mean", "w"}) {  // `w` is a parameter.
+    request_.add_averaged(name);
+    ExpectRefused(Reason::kDuplicate, "averaged");
+    request_.mutable_averaged()->RemoveLast();
   }
 }
 
@@ -266,7 +290,8 @@ TEST_F(DecodeUpdateTest, RefusesNumbersOutOfRange) {
       {"dampening", &Group::set_dampening},
       {"beta1", &Group::set_beta1},
       {"beta2", &Group::set_beta2},
-      {"epsilon", &Group::set_epsilon}};
+      {"epsilon", &Group::set_epsilon},
+      {"alpha", &Group::set_alpha}};
   for (const auto& [field, set] : fields) {
     for (double number : {std::nan(""), infinity, -infinity}) {
       (group_->*set)(number);

@@ -1,4 +1,6 @@
-// cross_entropy and mse.
+// Losses: cross_entropy, and those of elements beside a target.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
@@ -27,7 +29,8 @@ absl::StatusOr<Dims> CrossEntropy(const StepDims& step) {
   return ScalarDims();
 }
 
-absl::StatusOr<Dims> Mse(const StepDims& step) {
+// Of x and a target of the same dims.
+absl::StatusOr<Dims> ElementLoss(const StepDims& step) {
   if (step.At(1) != step.At(0)) {
     return BadShape(".target", step.At(1), ToText(step.At(0)));
   }
@@ -60,6 +63,15 @@ OperatorSpec Loss(OperatorSpec spec) {
   return spec;
 }
 
+OperatorSpec OfElements(Operator op, absl::string_view name,
+                        std::vector<AttributeSpec> attributes = {}) {
+  return Loss({.op = op,
+               .name = name,
+               .operands = {{.name = "x"}, {.name = "target"}},
+               .attributes = std::move(attributes),
+               .infer = &ElementLoss});
+}
+
 }  // namespace
 
 std::vector<OperatorSpec> LossOperators() {
@@ -79,10 +91,18 @@ std::vector<OperatorSpec> LossOperators() {
                                 .kind = AttributeKind::kInt,
                                 .default_text = "-100"}},
                 .infer = &CrossEntropy}),
-          Loss({.op = Operator::kMse,
-                .name = "mse",
-                .operands = {{.name = "x"}, {.name = "target"}},
-                .infer = &Mse})};
+          OfElements(Operator::kMse, "mse"), OfElements(Operator::kL1, "l1"),
+          OfElements(Operator::kSmoothL1, "smooth_l1",
+                     {{.name = "beta",
+                       .kind = AttributeKind::kFloat,
+                       .default_text = "1.0",
+                       .minimum = 0}}),
+          OfElements(Operator::kBinaryCrossEntropy,
+                     "binary_cross_entropy_with_logits",
+                     {{.name = "pos_weight",
+                       .kind = AttributeKind::kFloat,
+                       .default_text = "1.0",
+                       .minimum = 0}})};
 }
 
 }  // namespace convgrad

@@ -90,8 +90,11 @@ enum class Operator {
   kAttention,
   kCrossEntropy,
   kMse,
+  kL1,
+  kSmoothL1,
+  kBinaryCrossEntropy,
 };
-inline constexpr Operator kLastOperator = Operator::kMse;
+inline constexpr Operator kLastOperator = Operator::kBinaryCrossEntropy;
 
 // Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
 // nothing.

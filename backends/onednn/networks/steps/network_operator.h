@@ -48,7 +48,7 @@ std::vector<NetworkOperator> NetworkMatmul();
 std::vector<NetworkOperator> NetworkAttention();
 std::vector<NetworkOperator> NetworkNormalize();
 std::vector<NetworkOperator> NetworkDropout();
-std::vector<NetworkOperator> NetworkMse();
+std::vector<NetworkOperator> NetworkElementLosses();
 std::vector<NetworkOperator> NetworkCrossEntropy();
 
 // Makes a group of one step, which is all that it needs to know.

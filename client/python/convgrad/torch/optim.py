@@ -1,4 +1,4 @@
-"""Provides torch.optim's SGD, Adam and AdamW for parameters on a server.
+"""Provides the optimizers SGD, Adam, AdamW, RMSprop and Lamb for parameters on a server.
 
 For schedulers they are torch's Optimizers. They step on the server: step() sends the step and
 doesn't wait.
@@ -6,246 +6,18 @@ doesn't wait.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from typing import Any
 
-import torch
-
-from convgrad.errors import (
-    FailedPrecondition,
-    invalid,
-    message_of,
-    short_traceback,
-    unimplemented,
-)
-from convgrad.networks import ParameterGroup, Update, Updated
-from convgrad.torch.networks.parameters import RemoteParameter
-from convgrad.torch.networks.state import RemoteState
-
-Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
-
-
-class _Groups(list[dict[str, Any]]):
-    """An optimizer's groups. Refuses a GradScaler, which would look for tensors in them."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        if caller.startswith("torch.") and caller.endswith("grad_scaler"):
-            raise unimplemented(
-                "GradScaler", "an optimizer whose gradients are on the server",
-                "no scaler: autocast to bfloat16 needs none; gradient_scale and skip_nonfinite "
-                "of convgrad.torch.optim do what a scaler does")
-        return super().__iter__()
-
-
-class RemoteOptimizer(torch.optim.Optimizer):
-    """Base class of the optimizers.
-
-    `clip_grad_norm` limits the norm of all gradients before each step, as
-    torch.nn.utils.clip_grad_norm_ does; 0: no limit. `gradient_scale` multiplies the gradients
-    before that. With `skip_nonfinite` a step whose gradients aren't finite only drops them.
-
-    The server's state for the parameters (momentum, moments, step counts) starts again;
-    `resume=True` keeps the session's state, e.g. after resuming it. An earlier optimizer over
-    one of the parameters can't step any more.
-
-    `foreach`, `fused` and `capturable`, which say how torch computes, have no effect.
-    """
-
-    _algorithm: str
-    _state: tuple[str, ...]
-    """Names of the server's state of each parameter, as in torch's state."""
-
-    def __init__(self, params: Parameters, defaults: dict[str, Any], *,
-                 clip_grad_norm: float = 0.0, gradient_scale: float = 1.0,
-                 skip_nonfinite: bool = False, resume: bool = False,
-                 foreach: bool | None = None, fused: bool | None = None,
-                 capturable: bool = False, differentiable: bool = False) -> None:
-        if differentiable:
-            raise unimplemented("differentiable", differentiable, "False")
-        for name in ("lr", "weight_decay", "momentum", "eps"):
-            _check_range(name, defaults.get(name, 0), float("inf"))
-        for beta in defaults.get("betas", ()):
-            _check_range("betas", beta, 1.0)
-        self._resumes = resume
-        self._mark = object()
-        self.clip_grad_norm = clip_grad_norm
-        self.gradient_scale = gradient_scale
-        self.skip_nonfinite = skip_nonfinite
-        super().__init__(params, defaults)  # type: ignore[arg-type]
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Adds parameters of one remote network, each of them in one group."""
-        if not self.param_groups:  # torch's constructor has set it
-            self.param_groups = _Groups()
-        params = param_group["params"]
-        group = {**param_group,
-                 "params": [params] if isinstance(params, RemoteParameter) else list(params)}
-        seen = {id(p) for other in self.param_groups for p in other["params"]}
-        for parameter in group["params"]:
-            if not isinstance(parameter, RemoteParameter):
-                raise invalid("INVALID_ENUM", "params", type(parameter).__name__,
-                              "what a remote network's parameters() gives")
-            if id(parameter) in seen:
-                raise invalid("DUPLICATE", "params", f"'{parameter.name}' twice", "each once")
-            seen.add(id(parameter))
-            if parameter.network is not self._first(group).network:
-                raise invalid("INVALID_ENUM", "params", "parameters of two networks",
-                              "an optimizer for each network")
-        for name, value in self.defaults.items():
-            group.setdefault(name, value)
-        self._check_group(group, "params")
-        names = _names(group)
-        network: RemoteState = self._first(group).network
-        if not self._resumes:
-            network.drop_states(names)
-        network.optimizers.update(dict.fromkeys(names, self._mark))
-        self.param_groups.append(group)
-
-    def step(self, closure: Callable[[], Any] | None = None, *,
-             trainer_state: Mapping[str, Any] | None = None) -> Any:
-        """Steps all parameters that have a gradient; doesn't wait for the server.
-
-        Gradients stay until zero_grad(), as in torch. `trainer_state` takes effect with the
-        step: see the network's save().
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._send_step(trainer_state)
-        return loss
-
-    @short_traceback
-    def _send_step(self, trainer_state: Mapping[str, Any] | None) -> None:
-        self.network.send_update(self.update(), trainer_state)
-
-    @short_traceback
-    def submit_step(self, *, trainer_state: Mapping[str, Any] | None = None,
-                    ) -> Future[Updated]:
-        """Does the same as step(); the future's result has the gradients' norm and whether the
-        step was skipped."""
-        return self.network.submit_update(self.update(), trainer_state)
-
-    def update(self, *, keep_gradients: bool = True) -> Update:
-        """Returns the step for the session.
-
-        Errors: FailedPrecondition if a later optimizer owns the parameters.
-        """
-        self._check_owner()
-        for group in self.param_groups:
-            self._check_group(group, "param_groups")
-        asked = self.network.clip_norm_of(
-            name for group in self.param_groups for name in _names(group))
-        clip_norms = [norm for norm in (asked, self.clip_grad_norm) if norm]
-        return Update(
-            self._algorithm, [self._settings_of(group) for group in self.param_groups],
-            gradient_scale=self.gradient_scale, clip_norm=min(clip_norms, default=0.0),
-            skip_nonfinite=self.skip_nonfinite, keep_gradients=keep_gradients)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops the gradients, so that the parameters aren't stepped. `set_to_none=False` sets
-        them to zeros instead; zeros are stepped."""
-        self.network.zero_grad(
-            set_to_none, [name for group in self.param_groups for name in _names(group)])
-
-    @property
-    def network(self) -> RemoteState:
-        network: RemoteState = self._first(self.param_groups[0]).network
-        return network
-
-    def state_dict(self) -> dict[str, Any]:
-        """Fetches the state that torch's optimizer of the same name would have."""
-        self._check_owner()
-        handles = [p for group in self.param_groups for p in group["params"]]
-        kept = self.network.session.tensors()
-        wanted = {(i, key): f"{p.name}#{key}" for i, p in enumerate(handles) if p.is_current
-                  for key in self._state if f"{p.name}#{key}" in kept}
-        found = self.network.fetch(wanted.values())
-        state: dict[int, dict[str, Any]] = {}
-        for (i, key), name in wanted.items():
-            state.setdefault(i, {})[key] = (
-                found[name].to(torch.float32) if key == "step" else found[name])
-        numbers = iter(range(len(handles)))
-        groups = [{**group, "params": [next(numbers) for _ in group["params"]]}
-                  for group in self.param_groups]
-        return {"state": state, "param_groups": groups}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads a state_dict of this optimizer or of torch's of the same name. Missing state
-        starts again."""
-        self._check_owner()
-        groups = state_dict["param_groups"]
-        found = [len(group["params"]) for group in groups]
-        expected = [len(group["params"]) for group in self.param_groups]
-        if found != expected:
-            raise invalid("SHAPE_MISMATCH", "state_dict.param_groups",
-                          f"groups of {found} parameters", expected)
-        for group in groups:
-            self._check_group(group, "state_dict.param_groups")
-        handles = {i: parameter for group, own in zip(groups, self.param_groups)
-                   for i, parameter in zip(group["params"], own["params"])}
-        tensors = {}
-        for i, entries in state_dict["state"].items():
-            for key, entry in entries.items():
-                if entry is None:
-                    continue
-                if key not in self._state:
-                    raise unimplemented(f"state_dict.state[{i}]", key, ", ".join(self._state))
-                value = torch.as_tensor(entry)
-                if handles[i].is_current:
-                    tensors[f"{handles[i].name}#{key}"] = (
-                        value.to(torch.int64) if key == "step" else value)
-        self.network.put(tensors)
-        self.network.drop_states([p.name for p in handles.values() if p.is_current], tensors)
-        for group, own in zip(groups, self.param_groups):
-            own.update({key: value for key, value in group.items() if key != "params"})
-
-    def _settings_of(self, group: dict[str, Any]) -> ParameterGroup:
-        raise NotImplementedError
-
-    def _check_group(self, group: dict[str, Any], field: str) -> None:
-        """Raises Unimplemented for torch's settings that would have no effect."""
-        if group.get("amsgrad"):
-            raise unimplemented(f"{field}.amsgrad", group["amsgrad"], "False")
-        decouples = group.get("decoupled_weight_decay")
-        if decouples is not None and decouples != (self._algorithm == "adamw"):
-            raise unimplemented(f"{field}.decoupled_weight_decay", decouples,
-                                "AdamW where it is True, Adam where it is False")
-
-    def _check_owner(self) -> None:
-        owners = self.network.optimizers
-        for group in self.param_groups:
-            for name in _names(group):
-                if owners.get(name) is not self._mark:
-                    raise FailedPrecondition(message_of(
-                        "optimizer", f"a later optimizer for '{name}'",
-                        "steps by that one, which began its state anew"))
-
-    def _first(self, group: dict[str, Any]) -> RemoteParameter:
-        groups = [*self.param_groups, group]
-        found: RemoteParameter = groups[0]["params"][0]
-        return found
-
-
-def _names(group: dict[str, Any]) -> list[str]:
-    """Excludes parameters that the network has replaced, which no longer have a gradient."""
-    return [parameter.name for parameter in group["params"] if parameter.is_current]
-
-
-def _check_range(name: str, value: Any, below: float) -> None:
-    """Applies the check of torch's optimizers. NaN is out of every range."""
-    if not 0 <= value < below:
-        raise invalid("OUT_OF_RANGE", name, value, f"a number from 0 on, below {below}")
+from convgrad.errors import invalid
+from convgrad.networks import ParameterGroup
+from convgrad.torch.remote_optimizer import Parameters, RemoteOptimizer, names_of
 
 
 class SGD(RemoteOptimizer):
     """The same as torch.optim.SGD."""
 
-    _algorithm = "sgd"
-    _state = ("momentum_buffer",)
+    algorithm = "sgd"
+    states = ("momentum_buffer",)
 
     def __init__(self, params: Parameters, lr: float = 1e-3, momentum: float = 0.0,
                  dampening: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False,
@@ -257,17 +29,17 @@ class SGD(RemoteOptimizer):
                                       weight_decay=weight_decay, nesterov=nesterov,
                                       maximize=maximize), **settings)
 
-    def _settings_of(self, group: dict[str, Any]) -> ParameterGroup:
+    def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
         return ParameterGroup(
-            _names(group), float(group["lr"]), group["weight_decay"], group["momentum"],
+            names_of(group), float(group["lr"]), group["weight_decay"], group["momentum"],
             group["dampening"], group["nesterov"], maximize=group["maximize"])
 
 
 class Adam(RemoteOptimizer):
     """The same as torch.optim.Adam."""
 
-    _algorithm = "adam"
-    _state = ("step", "exp_avg", "exp_avg_sq")
+    algorithm = "adam"
+    states = ("step", "exp_avg", "exp_avg_sq")
 
     def __init__(self, params: Parameters, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
@@ -276,19 +48,53 @@ class Adam(RemoteOptimizer):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                       amsgrad=amsgrad, maximize=maximize), **settings)
 
-    def _settings_of(self, group: dict[str, Any]) -> ParameterGroup:
+    def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
         return ParameterGroup(
-            _names(group), float(group["lr"]), group["weight_decay"], beta1=group["betas"][0],
+            names_of(group), float(group["lr"]), group["weight_decay"], beta1=group["betas"][0],
             beta2=group["betas"][1], epsilon=group["eps"], maximize=group["maximize"])
 
 
 class AdamW(Adam):
     """The same as torch.optim.AdamW."""
 
-    _algorithm = "adamw"
+    algorithm = "adamw"
 
     def __init__(self, params: Parameters, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
                  weight_decay: float = 1e-2, *, maximize: bool = False,
                  **settings: Any) -> None:
         super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize, **settings)
+
+
+class RMSprop(RemoteOptimizer):
+    """The same as torch.optim.RMSprop."""
+
+    algorithm = "rmsprop"
+    states = ("step", "square_avg", "momentum_buffer", "grad_avg")
+
+    def __init__(self, params: Parameters, lr: float = 1e-2, alpha: float = 0.99,
+                 eps: float = 1e-8, weight_decay: float = 0.0, momentum: float = 0.0,
+                 centered: bool = False, *, maximize: bool = False, **settings: Any) -> None:
+        super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps,
+                                      centered=centered, weight_decay=weight_decay,
+                                      maximize=maximize), **settings)
+
+    def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
+        return ParameterGroup(
+            names_of(group), float(group["lr"]), group["weight_decay"], group["momentum"],
+            epsilon=group["eps"], maximize=group["maximize"], alpha=group["alpha"],
+            centered=group["centered"])
+
+
+class Lamb(Adam):
+    """The same as timm.optim.Lamb with its defaults, but for the limit of the norm: that one
+    is `clip_grad_norm`, and adds 1e-6 to the norm as torch does."""
+
+    algorithm = "lamb"
+
+    def __init__(self, params: Parameters, lr: float = 1e-3,
+                 betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+                 weight_decay: float = 1e-2, *, clip_grad_norm: float = 1.0,
+                 maximize: bool = False, **settings: Any) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize,
+                         clip_grad_norm=clip_grad_norm, **settings)

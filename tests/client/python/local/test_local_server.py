@@ -2,47 +2,17 @@
 
 import contextlib
 import glob
-import json
 import os
 import pathlib
-import re
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
 import pytest
-from server_process import BINARY
 
 FOLDERS = f"convgrad-{os.getuid()}-*"
-
-
-def environment(folder, **settings):
-    return {**os.environ, "TMPDIR": str(folder), "CONVGRAD_SERVER": str(BINARY),
-            "CONVGRAD_TRANSPORT": "", **settings}
-
-
-@pytest.fixture
-def folder():
-    """Where sockets are made; short, as a socket's path has to be."""
-    with tempfile.TemporaryDirectory() as path:
-        yield path
-
-
-@pytest.fixture
-def run(folder):
-    """Runs code in a process of its own, in which none has a server; returns its lines."""
-
-    def run_one(code, **settings):
-        found = subprocess.run(
-            [sys.executable, "-c", "import convgrad, os, sys, time\n" + code], text=True,
-            timeout=100, env=environment(folder, **settings), capture_output=True, check=False)
-        assert found.returncode == 0, found.stderr
-        return found.stdout.splitlines()
-
-    return run_one
 
 
 def is_running(pid):
@@ -75,7 +45,7 @@ print(left.pid)
 
 
 @pytest.mark.parametrize("transport", ["native", "python"])
-def test_a_parent_that_is_killed(folder, transport):
+def test_a_parent_that_is_killed(folder, environment, transport):
     pids = []
     for _ in range(3):
         with subprocess.Popen(
@@ -92,19 +62,19 @@ region = client.region(2**20)
 print(server.pid, flush=True)
 sys.stdin.read()
 """], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                env=environment(folder, CONVGRAD_TRANSPORT=transport)) as parent:
+                env=environment(CONVGRAD_TRANSPORT=transport)) as parent:
             pids.append(int(parent.stdout.readline()))
             assert is_running(pids[-1])
             parent.kill()
     check_nothing_is_left(pids, folder)
 
 
-def test_what_a_killed_server_leaves_goes_with_the_next(run, folder):
+def test_what_a_killed_server_leaves_goes_with_the_next(run, folder, environment):
     with subprocess.Popen(
             [sys.executable, "-c", "import convgrad, sys\ns = convgrad.LocalServer()\n"
              "print(s.pid, flush=True); sys.stdin.read()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env=environment(folder)) as parent:
+            env=environment()) as parent:
         server = int(parent.stdout.readline())
         parent.send_signal(signal.SIGSTOP)
         os.kill(server, signal.SIGKILL)
@@ -341,78 +311,3 @@ def test_a_socket_of_another_user_isnt_inherited(run, folder):
         other.listen()
         assert run("with convgrad.LocalServer() as server: print(server.pid is None)",
                    CONVGRAD_LOCAL_SERVER=f"unix:{folder}/calls") == ["False"]
-
-
-@pytest.mark.remote
-def test_a_network_trains_where_no_client_is_named(run):
-    (line,) = run(f"""
-import json, sys
-sys.path.insert(0, {str(pathlib.Path(__file__).parents[1])!r})
-import torch
-import torch.nn.functional as F
-from small_networks import images, make
-x, y = images(), torch.tensor([0, 1, 2, 3])
-
-def losses(net, optimizer):
-    found = []
-    for _ in range(5):
-        optimizer.zero_grad()
-        loss = F.cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item())
-    return found
-
-net, model = convgrad.torch.remote(make("Vgg")), make("Vgg")
-ours = losses(net, convgrad.torch.optim.SGD(net.parameters(), lr=0.1))
-theirs = losses(model, torch.optim.SGD(model.parameters(), lr=0.1))
-model = make("Vgg")
-offloaded = convgrad.torch.offload(model)
-both = losses(model, torch.optim.SGD(model.parameters(), lr=0.1))
-again = convgrad.torch.remote(make("Vgg"))
-print(json.dumps([ours, theirs, both, len(offloaded.taken),
-                  again.session.client is net.session.client]))
-""")
-    ours, theirs, both, taken, is_same = json.loads(line)
-    assert ours == pytest.approx(theirs, rel=1e-4)
-    assert both == pytest.approx(theirs, rel=1e-4)
-    assert taken == 2 and is_same
-
-
-def test_a_small_memory_is_shared_by_regions_and_sessions(run):
-    """One tensor fits; one that doesn't is refused at once, with what would."""
-    (line,) = run("""
-import numpy as np
-with convgrad.LocalServer(memory_bytes=256 << 20) as server, server.client() as client:
-    with client.session() as session:
-        session.put("x", np.ones((1, 10 << 20), np.float32))
-        try: session.put("y", np.ones((1, 100 << 20), np.float32))
-        except convgrad.ResourceExhausted as error: print(error)
-""")
-    assert re.search(r"kept bytes: found 4\d{8} beside 0 .*, expected at most [456]\d{7}",
-                     line)
-
-
-@pytest.mark.parametrize("variables", [
-    {"LC_ALL": "C", "LANG": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    {"ONEDNN_MAX_CPU_ISA": "SSE41"},
-])
-def test_a_locale_without_utf8_and_an_older_cpu(folder, variables):
-    found = subprocess.run([sys.executable, "-c", """
-import convgrad, numpy as np
-x, w = np.ones((2, 3, 8, 8), np.float32), np.ones((4, 3, 3, 3), np.float32)
-with convgrad.LocalServer() as server, server.client() as client:
-    print(client.conv_forward(x, w).output[0, 0, 0, 0])
-"""], env=environment(folder, **variables), text=True, capture_output=True, check=False)
-    assert found.stdout == "27.0\n", found.stderr
-
-
-def test_the_programs_of_the_command_line(run):
-    assert run("""
-import subprocess
-for name in ("serve", "no-such"):
-    found = subprocess.run([sys.executable, "-m", "convgrad", name, "--version"],
-                           capture_output=True, text=True)
-    print(found.stdout.strip() or found.stderr.strip())
-""", PATH="") == ["0.1.0", 'convgrad: program convgrad: found none, expected what pip install '
-                  '"convgrad[server]" installs']

@@ -42,7 +42,9 @@ def assert_states(found, expected, rtol=2e-5, atol=2e-6):
     ("Adam", dict(lr=0.01)), ("Adam", dict(lr=0.02, betas=(0.8, 0.9), eps=1e-4)),
     ("Adam", dict(lr=0.01, betas=(0.0, 0.99))),
     ("Adam", dict(lr=0.01, weight_decay=0.1, maximize=True)), ("AdamW", dict(lr=0.01)),
-    ("AdamW", dict(lr=0.01, weight_decay=0.2, betas=(0.5, 0.99)))])
+    ("AdamW", dict(lr=0.01, weight_decay=0.2, betas=(0.5, 0.99))), ("RMSprop", dict(lr=0.01)),
+    ("RMSprop", dict(lr=0.01, alpha=0.9, momentum=0.9, weight_decay=0.1)),
+    ("RMSprop", dict(lr=0.01, alpha=0.3, centered=True, momentum=0.5, maximize=True))])
 def test_steps_agree_with_torch(make_remote, kind, settings):
     model = model_of()
     net = make_remote(model)
@@ -216,6 +218,23 @@ def test_a_mean_squared_error(make_remote):
     loss.backward()
     assert net.forward_backward(x, y, loss="mse", reduction="sum") == loss.item()
     assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()}, 0, 0)
+
+
+@pytest.mark.parametrize("loss, keywords, function", [
+    ("l1", {}, F.l1_loss), ("smooth_l1", {"beta": 0.3}, F.smooth_l1_loss),
+    ("binary_cross_entropy_with_logits", {}, F.binary_cross_entropy_with_logits),
+    ("binary_cross_entropy_with_logits", {"pos_weight": 3.0, "reduction": "sum"},
+     F.binary_cross_entropy_with_logits)])
+def test_losses_of_elements(make_remote, loss, keywords, function):
+    model = model_of()
+    net, y = make_remote(model), torch.rand(4, 5)
+    found = net.forward_backward(X, y, loss=loss, **keywords)
+    expected = function(model(X), y, **{
+        key: torch.tensor(value) if key == "pos_weight" else value
+        for key, value in keywords.items()})
+    expected.backward()
+    assert found == pytest.approx(expected.item(), 1e-5)
+    assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])

@@ -11,6 +11,7 @@
 #include "backends/kernels/operators/combine.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/elements/network_activation.h"
+#include "backends/onednn/networks/steps/elements/network_channel_operand.h"
 #include "backends/onednn/networks/steps/elements/network_repeated.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
@@ -95,13 +96,15 @@ class Binary final : public NetworkGroup {
     blocks_ = y_.blocks;
     a_ = builder->Value(step_.operands[0], y_.form).buffer;
     const std::string& b = step_.operands[1];
-    const NetworkTensor like_b = builder->Like(b, y_.form);
-    b_blocks_ = like_b.blocks;
-    is_broadcast_ = !has_equal_shapes_ && IsByChannel(like_b);
+    NetworkTensor own_b = builder->Like(b, y_.form);
+    b_blocks_ = own_b.blocks;
+    is_broadcast_ = !has_equal_shapes_ && IsByChannel(own_b);
     if (has_equal_shapes_) {
       b_ = builder->Value(b, y_.form).buffer;
     } else if (is_broadcast_) {
-      b_ = AddNumbers(builder->Value(b, y_.form).buffer, builder);
+      own_b.buffer = builder->Value(b, y_.form).buffer;
+      b_ = AddChannelNumbers(NameOf(step_.op), own_b, blocks_,
+                             &builder->schedule());
     } else {
       b_ = AddRepeated(b, y_, builder);
     }
@@ -208,33 +211,6 @@ class Binary final : public NetworkGroup {
     AddSumsOfRepeated(gradient, step_.operands[1], builder);
   }
 
-  // Appends what spreads b over the channels, an image of it after the other.
-  BufferId AddNumbers(BufferId b, NetworkBuilder* builder) const {
-    const int64_t padded = blocks_.padded_channels();
-    const BufferId numbers = builder->schedule().AddBuffer(
-        b_blocks_.batch * padded * int64_t{sizeof(float)});
-    builder->schedule().Add(
-        {.kind = NameOf(step_.op),
-         .reads = {b},
-         .writes = {numbers},
-         .function = [=, channels = blocks_.channels,
-                      from = b_blocks_](const RunContext& context) {
-           for (int64_t i = 0; i < from.batch * padded; ++i) {
-             const int64_t n = i / padded, c = i % padded;
-             const int64_t at =
-                 n * from.padded_channels() + (from.channels == 1 ? 0 : c);
-             const float value =
-                 c < channels
-                     ? static_cast<float>(LoadAsDouble(
-                           from.dtype,
-                           context.At(b) + at * ByteSizeOf(from.dtype)))
-                     : 0;
-             context.Write<float>(numbers)[i] = value;
-           }
-         }});
-    return numbers;
-  }
-
   // Appends the gradient of b in a broadcast: sums of dy, of dy * a, or of what
   // a maximum let through, each times a number that follows from b alone.
   void AddSums(BufferId dy, NetworkBuilder* builder) const {
@@ -272,24 +248,12 @@ class Binary final : public NetworkGroup {
           const double divisor = context.Read<float>(b)[n * padded + c];
           own[c] /= -divisor * divisor;
         }
-        StoreSums(
+        StoreChannelSums(
             own, blocks.channels, to,
             context.At(db) + n * to.padded_channels() * ByteSizeOf(to.dtype));
       }
     };
     builder->schedule().Add(std::move(step));
-  }
-
-  // Writes an image of b's gradient: the sums, or their sum.
-  static void StoreSums(const double* sums, int64_t count,
-                        const ChannelBlocks& to, std::byte* image) {
-    double total = 0;
-    for (int64_t c = 0; c < count; ++c) total += sums[c];
-    for (int64_t c = 0; c < to.padded_channels(); ++c) {
-      const double value =
-          c >= to.channels ? 0 : (to.channels == 1 ? total : sums[c]);
-      StoreRounded(to.dtype, value, image + c * ByteSizeOf(to.dtype));
-    }
   }
 
   const ProgramStep& step_;

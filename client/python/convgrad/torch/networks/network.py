@@ -27,9 +27,9 @@ from convgrad.torch.networks.run import DTYPES, Forward, arrays_of, compute_dtyp
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.tracing import bind, check_model
 from convgrad.torch.networks.variants import Variant, Variants, predicting
-from convgrad.torch.optim import RemoteOptimizer
+from convgrad.torch.remote_optimizer import RemoteOptimizer
 
-_LOSSES = ("cross_entropy", "mse")
+_LOSSES = ("cross_entropy", "mse", "l1", "smooth_l1", "binary_cross_entropy_with_logits")
 
 _TORCH: Any = torch
 # From PyTorch 2.1 on.
@@ -165,8 +165,9 @@ class RemoteNetwork(RemoteState):
     def forward_backward(self, *args: Any, **kwargs: Any) -> float:
         """Runs forward and backward with a loss on the server, and returns the loss.
 
-        Takes the model's inputs, then the target; `loss` is "cross_entropy" (default) or
-        "mse". Other keywords are its: `label_smoothing`, `ignore_index`, `reduction`, and
+        Takes the model's inputs, then the target; `loss` is "cross_entropy" (default),
+        "mse", "l1", "smooth_l1" or "binary_cross_entropy_with_logits". Other keywords are its:
+        `label_smoothing`, `ignore_index`, `beta`, `pos_weight` (a number), `reduction`, and
         `denominator`, by which a mean divides where a batch is split over several calls.
         """
         return self.pipeline.result(self.submit_forward_backward(*args, **kwargs))

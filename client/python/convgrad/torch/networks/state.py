@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from convgrad.errors import AlreadyExists, message_of, short_traceback, unimplemented
-from convgrad.networks import Run, Update, Updated, gradient_name
+from convgrad.networks import Run, Update, Updated, average_name, gradient_name
 from convgrad.programs import RANDOMNESS
 from convgrad.sessions.events import EventThread
 from convgrad.sessions.session import Session
@@ -66,6 +67,7 @@ class RemoteState(RemoteModule):
         # By parameter: which optimizer's state the session has.
         self.optimizers: dict[str, object] = {}
         self.trainer_states = TrainerStates()
+        self.reads_averages = False
 
     @property
     def trainer_state(self) -> dict[str, Any]:
@@ -115,6 +117,35 @@ class RemoteState(RemoteModule):
         self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
                   if name in own})
         return result
+
+    @short_traceback
+    def averaged_state_dict(self) -> OrderedDict[str, Tensor]:
+        """Fetches what state_dict() does, with the exponential moving average of each tensor
+        that has one (`ema_decay` of convgrad.torch.optim) in place of the tensor."""
+        self._following.follow(self.replace)
+        own = names_of_state(self.model)
+        kept = self.pipeline.call(self.session.tensors)
+        names = {name: average_name(name) if average_name(name) in kept else name
+                 for name in own.values()}
+        found = self.fetch(dict.fromkeys(names.values()))
+        return like_state(self.model, {name: found[names[own_name]]
+                                       for name, own_name in own.items()})
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Makes forwards within the block use the averages in place of parameters and
+        buffers. The model must be in eval mode, and torch.no_grad() active."""
+        before, self.reads_averages = self.reads_averages, True
+        try:
+            yield
+        finally:
+            self.reads_averages = before
+
+    def averaged_buffers(self) -> list[str]:
+        """Returns the names of the buffers that an optimizer averages beside parameters: the
+        floating ones, such as running statistics."""
+        return [name for name, buffer in self.model.named_buffers()
+                if buffer.is_floating_point() and name in names_of_state(self.model).values()]
 
     def put_new(self, model: nn.Module) -> None:
         tensors = dict((*model.named_parameters(), *model.named_buffers()))

@@ -1,0 +1,249 @@
+"""The base class of optimizers whose parameters are on a server."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+
+from convgrad.errors import (
+    FailedPrecondition,
+    invalid,
+    message_of,
+    short_traceback,
+    unimplemented,
+)
+from convgrad.networks import ParameterGroup, Update, Updated
+from convgrad.torch.networks.parameters import RemoteParameter
+from convgrad.torch.networks.state import RemoteState
+
+Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
+
+
+class _Groups(list[dict[str, Any]]):
+    """An optimizer's groups. Refuses a GradScaler, which would look for tensors in them."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.startswith("torch.") and caller.endswith("grad_scaler"):
+            raise unimplemented(
+                "GradScaler", "an optimizer whose gradients are on the server",
+                "no scaler: autocast to bfloat16 needs none; gradient_scale and skip_nonfinite "
+                "of convgrad.torch.optim do what a scaler does")
+        return super().__iter__()
+
+
+class RemoteOptimizer(torch.optim.Optimizer):
+    """Base class of the optimizers.
+
+    `gradient_scale` multiplies the gradients before each step. Then `clip_grad_value` limits
+    each of them, as torch.nn.utils.clip_grad_value_ does, and `clip_grad_norm` their common
+    norm, as clip_grad_norm_ does; 0: no limit. With `skip_nonfinite` a step whose gradients
+    aren't finite only drops them.
+
+    With `ema_decay` above 0 the server keeps an exponential moving average of each parameter
+    and floating buffer, as torch.optim.swa_utils.AveragedModel does with
+    get_ema_multi_avg_fn(ema_decay). RemoteNetwork.averaged() predicts with the averages, and
+    averaged_state_dict() fetches them.
+
+    The server's state for the parameters (momentum, moments, averages) starts again;
+    `resume=True` keeps the session's state, e.g. after resuming it. An earlier optimizer over
+    one of the parameters can't step any more.
+
+    `foreach`, `fused` and `capturable`, which say how torch computes, have no effect.
+    """
+
+    algorithm: str
+    states: tuple[str, ...]
+    """Names of the server's state of each parameter, as in torch's state."""
+
+    def __init__(self, params: Parameters, defaults: dict[str, Any], *,
+                 clip_grad_norm: float = 0.0, clip_grad_value: float = 0.0,
+                 gradient_scale: float = 1.0, ema_decay: float = 0.0,
+                 skip_nonfinite: bool = False, resume: bool = False,
+                 foreach: bool | None = None, fused: bool | None = None,
+                 capturable: bool = False, differentiable: bool = False) -> None:
+        if differentiable:
+            raise unimplemented("differentiable", differentiable, "False")
+        for name in ("lr", "weight_decay", "momentum", "eps", "alpha"):
+            check_range(name, defaults.get(name, 0), float("inf"))
+        check_range("ema_decay", ema_decay, 1.0)
+        for beta in defaults.get("betas", ()):
+            check_range("betas", beta, 1.0)
+        self._resumes = resume
+        self._mark = object()
+        self.clip_grad_norm = clip_grad_norm
+        self.clip_grad_value = clip_grad_value
+        self.ema_decay = ema_decay
+        self.gradient_scale = gradient_scale
+        self.skip_nonfinite = skip_nonfinite
+        super().__init__(params, defaults)  # type: ignore[arg-type]
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds parameters of one remote network, each of them in one group."""
+        if not self.param_groups:  # torch's constructor has set it
+            self.param_groups = _Groups()
+        params = param_group["params"]
+        group = {**param_group,
+                 "params": [params] if isinstance(params, RemoteParameter) else list(params)}
+        seen = {id(p) for other in self.param_groups for p in other["params"]}
+        for parameter in group["params"]:
+            if not isinstance(parameter, RemoteParameter):
+                raise invalid("INVALID_ENUM", "params", type(parameter).__name__,
+                              "what a remote network's parameters() gives")
+            if id(parameter) in seen:
+                raise invalid("DUPLICATE", "params", f"'{parameter.name}' twice", "each once")
+            seen.add(id(parameter))
+            if parameter.network is not self._first(group).network:
+                raise invalid("INVALID_ENUM", "params", "parameters of two networks",
+                              "an optimizer for each network")
+        for name, value in self.defaults.items():
+            group.setdefault(name, value)
+        self._check_group(group, "params")
+        names = names_of(group)
+        network: RemoteState = self._first(group).network
+        if not self._resumes:
+            network.drop_states([*names, *network.averaged_buffers()])
+        network.optimizers.update(dict.fromkeys(names, self._mark))
+        self.param_groups.append(group)
+
+    def step(self, closure: Callable[[], Any] | None = None, *,
+             trainer_state: Mapping[str, Any] | None = None) -> Any:
+        """Steps all parameters that have a gradient; doesn't wait for the server.
+
+        Gradients stay until zero_grad(), as in torch. `trainer_state` takes effect with the
+        step: see the network's save().
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._send_step(trainer_state)
+        return loss
+
+    @short_traceback
+    def _send_step(self, trainer_state: Mapping[str, Any] | None) -> None:
+        self.network.send_update(self.update(), trainer_state)
+
+    @short_traceback
+    def submit_step(self, *, trainer_state: Mapping[str, Any] | None = None,
+                    ) -> Future[Updated]:
+        """Does the same as step(); the future's result has the gradients' norm and whether the
+        step was skipped."""
+        return self.network.submit_update(self.update(), trainer_state)
+
+    def update(self, *, keep_gradients: bool = True) -> Update:
+        """Returns the step for the session.
+
+        Errors: FailedPrecondition if a later optimizer owns the parameters.
+        """
+        self._check_owner()
+        for group in self.param_groups:
+            self._check_group(group, "param_groups")
+        asked = self.network.clip_norm_of(
+            name for group in self.param_groups for name in names_of(group))
+        clip_norms = [norm for norm in (asked, self.clip_grad_norm) if norm]
+        return Update(
+            self.algorithm, [self.settings_of(group) for group in self.param_groups],
+            gradient_scale=self.gradient_scale, clip_norm=min(clip_norms, default=0.0),
+            skip_nonfinite=self.skip_nonfinite, keep_gradients=keep_gradients,
+            clip_value=self.clip_grad_value, ema_decay=self.ema_decay,
+            averaged=self.network.averaged_buffers() if self.ema_decay else ())
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops the gradients, so that the parameters aren't stepped. `set_to_none=False` sets
+        them to zeros instead; zeros are stepped."""
+        self.network.zero_grad(
+            set_to_none, [name for group in self.param_groups for name in names_of(group)])
+
+    @property
+    def network(self) -> RemoteState:
+        network: RemoteState = self._first(self.param_groups[0]).network
+        return network
+
+    def state_dict(self) -> dict[str, Any]:
+        """Fetches the state that torch's optimizer of the same name would have."""
+        self._check_owner()
+        handles = [p for group in self.param_groups for p in group["params"]]
+        kept = self.network.session.tensors()
+        wanted = {(i, key): f"{p.name}#{key}" for i, p in enumerate(handles) if p.is_current
+                  for key in self.states if f"{p.name}#{key}" in kept}
+        found = self.network.fetch(wanted.values())
+        state: dict[int, dict[str, Any]] = {}
+        for (i, key), name in wanted.items():
+            state.setdefault(i, {})[key] = (
+                found[name].to(torch.float32) if key == "step" else found[name])
+        numbers = iter(range(len(handles)))
+        groups = [{**group, "params": [next(numbers) for _ in group["params"]]}
+                  for group in self.param_groups]
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a state_dict of this optimizer or of torch's of the same name. Missing state
+        starts again."""
+        self._check_owner()
+        groups = state_dict["param_groups"]
+        found = [len(group["params"]) for group in groups]
+        expected = [len(group["params"]) for group in self.param_groups]
+        if found != expected:
+            raise invalid("SHAPE_MISMATCH", "state_dict.param_groups",
+                          f"groups of {found} parameters", expected)
+        for group in groups:
+            self._check_group(group, "state_dict.param_groups")
+        handles = {i: parameter for group, own in zip(groups, self.param_groups)
+                   for i, parameter in zip(group["params"], own["params"])}
+        tensors = {}
+        for i, entries in state_dict["state"].items():
+            for key, entry in entries.items():
+                if entry is None:
+                    continue
+                if key not in self.states:
+                    raise unimplemented(f"state_dict.state[{i}]", key, ", ".join(self.states))
+                value = torch.as_tensor(entry)
+                if handles[i].is_current:
+                    tensors[f"{handles[i].name}#{key}"] = (
+                        value.to(torch.int64) if key == "step" else value)
+        self.network.put(tensors)
+        self.network.drop_states([p.name for p in handles.values() if p.is_current], tensors)
+        for group, own in zip(groups, self.param_groups):
+            own.update({key: value for key, value in group.items() if key != "params"})
+
+    def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
+        raise NotImplementedError
+
+    def _check_group(self, group: dict[str, Any], field: str) -> None:
+        """Raises Unimplemented for torch's settings that would have no effect."""
+        if group.get("amsgrad"):
+            raise unimplemented(f"{field}.amsgrad", group["amsgrad"], "False")
+        decouples = group.get("decoupled_weight_decay")
+        if decouples is not None and decouples != (self.algorithm == "adamw"):
+            raise unimplemented(f"{field}.decoupled_weight_decay", decouples,
+                                "AdamW where it is True, Adam where it is False")
+
+    def _check_owner(self) -> None:
+        owners = self.network.optimizers
+        for group in self.param_groups:
+            for name in names_of(group):
+                if owners.get(name) is not self._mark:
+                    raise FailedPrecondition(message_of(
+                        "optimizer", f"a later optimizer for '{name}'",
+                        "steps by that one, which began its state anew"))
+
+    def _first(self, group: dict[str, Any]) -> RemoteParameter:
+        groups = [*self.param_groups, group]
+        found: RemoteParameter = groups[0]["params"][0]
+        return found
+
+
+def names_of(group: dict[str, Any]) -> list[str]:
+    """Excludes parameters that the network has replaced, which no longer have a gradient."""
+    return [parameter.name for parameter in group["params"] if parameter.is_current]
+
+
+def check_range(name: str, value: Any, below: float) -> None:
+    """Applies the check of torch's optimizers. NaN is out of every range."""
+    if not 0 <= value < below:
+        raise invalid("OUT_OF_RANGE", name, value, f"a number from 0 on, below {below}")
