@@ -84,19 +84,21 @@ absl::Status DurableSessions::AddStored() {
   int added = 0;
   for (const SnapshotEntry& entry : entries) {
     const std::string handle = entry.key.substr(0, kHandleDigits);
-    if (!entry.status.ok()) {
-      spdlog::error("session {} is damaged: {}", handle,
-                    std::string(entry.status.message()));
-      sessions_->AddBroken(entry.key,
-                           MakeError(absl::StatusCode::kDataLoss,
-                                     {Reason::kMalformed, "snapshot",
-                                      std::string(entry.status.message()),
-                                      "one that this server can read"}));
+    absl::Status status = entry.status;
+    if (status.ok()) {
+      status = sessions_->AddStored(StoredOf(entry));
+      if (absl::IsResourceExhausted(status)) return status;
+    }
+    if (status.ok()) {
+      ++added;
       continue;
     }
-    const absl::Status status = sessions_->AddStored(StoredOf(entry));
-    if (!status.ok()) return status;
-    ++added;
+    const std::string why(status.message());
+    spdlog::error("session {} is damaged: {}", handle, why);
+    sessions_->AddBroken(
+        entry.key, MakeError(absl::StatusCode::kDataLoss,
+                             {Reason::kMalformed, "snapshot", why,
+                              "one that this server can read"}));
   }
   spdlog::info("{} sessions on disk", added);
   return absl::OkStatus();

@@ -176,7 +176,14 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
   SessionCapture capture;
   capture.epoch = image.head.epoch;
   ASSIGN_OR_RETURN(capture.state, StateOf(image, memory));
+  int64_t before = 0;
   for (const ImageReply& reply : image.replies) {
+    if (reply.number <= before || reply.number > image.head.number) {
+      return Damaged(absl::StrCat("reply ", reply.number),
+                     absl::StrCat("one after ", before, ", at most ",
+                                  image.head.number));
+    }
+    before = reply.number;
     ChangeOrder::Unacknowledged change{reply.number, reply.call_id, nullptr, 0};
     if (reply.message) {
       change.reply = replies.read(*reply.message);

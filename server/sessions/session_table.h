@@ -91,7 +91,7 @@ class SessionTable {
   SessionArchive* archive() const { return archive_; }
   // Adds a session whose content is only on disk. Its client may have more
   // sessions than its limit then. Call it before calls come.
-  // Errors: kResourceExhausted.
+  // Errors: kInvalidArgument as Open; kResourceExhausted.
   absl::Status AddStored(const StoredSession& stored);
   // Says that nothing on disk of the session whose id has this hash can be
   // used, for the reason `why`. Calls that name it get this error.

@@ -1,6 +1,5 @@
 #include "server/snapshots/fence.h"
 
-#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -14,6 +13,8 @@ namespace {
 
 // 19 digits and a line feed.
 constexpr int64_t kMostBytes = 20;
+// The epochs of sessions have the number in their upper half.
+constexpr int64_t kMostNumber = int64_t{1} << 30;
 
 // Returns the number in the file, 0 if there is no file.
 absl::StatusOr<int64_t> ReadNumber(const std::string& path, FileSystem* files) {
@@ -23,14 +24,14 @@ absl::StatusOr<int64_t> ReadNumber(const std::string& path, FileSystem* files) {
   int64_t number = 0;
   if (!text->empty() && text->back() == '\n' &&
       absl::SimpleAtoi(*text, &number) && number > 0 &&
-      number < std::numeric_limits<int64_t>::max()) {
+      number < kMostNumber) {
     return number;
   }
   return MakeError(
       absl::StatusCode::kDataLoss,
       {Reason::kMalformed, path, absl::StrCat(text->size(), " other bytes"),
-       "a number from 1 and a line feed; without the file, numbers start "
-       "again"});
+       "a number from 1 to 1073741823 and a line feed; without the file, "
+       "numbers start again"});
 }
 
 }  // namespace

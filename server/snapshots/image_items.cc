@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "backends/core/status.h"
+#include "server/snapshots/session_files.h"
 
 namespace convgrad {
 namespace {
@@ -27,9 +28,10 @@ absl::Status OutOfRange(absl::string_view field, int64_t found,
                       expected);
 }
 
-absl::Status CheckNotNegative(absl::string_view field, int64_t value) {
-  if (value >= 0) return absl::OkStatus();
-  return OutOfRange(field, value, "at least 0");
+// Checks a count that the server increases.
+absl::Status CheckCount(absl::string_view field, int64_t value) {
+  if (value >= 0 && value < kMostCount) return absl::OkStatus();
+  return OutOfRange(field, value, absl::StrCat("0 to ", kMostCount - 1));
 }
 
 // Checks a name, and adds it to those of its kind.
@@ -66,7 +68,7 @@ bool HasValidDims(const TensorDescriptor& d) {
 absl::Status CheckTensor(const ImageTensor& tensor) {
   const std::string field = absl::StrCat("tensor '", tensor.name, "'");
   RETURN_IF_ERROR(
-      CheckNotNegative(absl::StrCat(field, " version"), tensor.version));
+      CheckCount(absl::StrCat(field, " version"), tensor.version));
   RETURN_IF_ERROR(CheckDescriptor(tensor.descriptor, field));
   const int64_t bytes = *ByteSize(tensor.descriptor);
   const auto found = static_cast<int64_t>(tensor.data.bytes.size());
@@ -86,9 +88,9 @@ absl::Status CheckHead(const ImageHead& head) {
                       static_cast<int64_t>(head.trainer_state.size()),
                       "at most 65536");
   }
-  RETURN_IF_ERROR(CheckNotNegative("number", head.number));
-  RETURN_IF_ERROR(CheckNotNegative("epoch", head.epoch));
-  RETURN_IF_ERROR(CheckNotNegative("quota_bytes", head.quota_bytes));
+  RETURN_IF_ERROR(CheckCount("number", head.number));
+  RETURN_IF_ERROR(CheckCount("epoch", head.epoch));
+  RETURN_IF_ERROR(CheckCount("quota_bytes", head.quota_bytes));
   if (head.lease >= absl::ZeroDuration()) return absl::OkStatus();
   return InvalidField(Reason::kOutOfRange, "lease",
                       absl::FormatDuration(head.lease), "at least 0");

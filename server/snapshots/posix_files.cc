@@ -147,7 +147,8 @@ class PosixFileSystem : public FileSystem {
     return Failed("rmdir", path);
   }
   absl::Status SyncFolder(const std::string& path) override {
-    const auto folder = OpenPath(path, O_RDONLY | O_DIRECTORY);
+    // The slash follows a link, which an operator may have made of the folder.
+    const auto folder = OpenPath(path + "/", O_RDONLY | O_DIRECTORY);
     if (!folder.ok()) return folder.status();
     if (Retry([&] { return fsync(folder->get()); }) == 0) {
       return absl::OkStatus();

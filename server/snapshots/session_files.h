@@ -10,6 +10,10 @@
 
 namespace convgrad {
 
+// The count from which numbers, epochs and generations are refused, so that
+// increasing them can't overflow.
+inline constexpr int64_t kMostCount = int64_t{1} << 62;
+
 // Returns e.g. "manifest-12".
 std::string ManifestName(int64_t number);
 // Returns the number of such a name, nullopt for any other name.

@@ -28,7 +28,7 @@ std::optional<int64_t> ManifestNumber(absl::string_view name) {
   absl::string_view digits = name;
   if (!absl::ConsumePrefix(&digits, "manifest-") ||
       !absl::SimpleAtoi(digits, &number) || number < 1 ||
-      ManifestName(number) != name) {
+      number >= kMostCount || ManifestName(number) != name) {
     return std::nullopt;
   }
   return number;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "backends/core/status.h"
 #include "server/snapshots/sha256.h"
 
@@ -19,6 +20,14 @@ bool IsKey(absl::string_view key) {
          });
 }
 
+std::string ParentOf(absl::string_view folder) {
+  while (absl::ConsumeSuffix(&folder, "/")) {
+  }
+  const size_t slash = folder.rfind('/');
+  if (slash == absl::string_view::npos) return ".";
+  return std::string(folder.substr(0, slash + 1));
+}
+
 }  // namespace
 
 SnapshotStore::SnapshotStore(std::string folder, std::unique_ptr<Fence> fence,
@@ -30,6 +39,9 @@ SnapshotStore::~SnapshotStore() = default;
 absl::StatusOr<std::unique_ptr<SnapshotStore>> SnapshotStore::Open(
     const std::string& folder, FileSystem* files) {
   RETURN_IF_ERROR(files->CreateFolder(folder));
+  // Who may not read the parent hasn't created the folder.
+  const absl::Status synced = files->SyncFolder(ParentOf(folder));
+  if (!absl::IsPermissionDenied(synced)) RETURN_IF_ERROR(synced);
   ASSIGN_OR_RETURN(auto fence, Fence::Take(folder, files));
   const std::string sessions = absl::StrCat(folder, "/sessions");
   RETURN_IF_ERROR(files->CreateFolder(sessions));

@@ -4,7 +4,8 @@
     durable.py [--kills=200] [--seed=0] [--interval=100ms]
 
 CONVGRAD_BUILD_DIR has the server. Each training of tests/client/python/durable_training.py
-(loss on the server, the trainer's own loss, ten steps ahead) is killed a third of the times:
+(loss on the server, the trainer's own loss, ten steps ahead, snapshots without a pause) is killed a
+quarter of the times:
 its server, its client, or both. Prints a Markdown table, and ends with 1 if a training's final
 weights, optimizer state or statistics differ in a bit from those of an undisturbed one.
 """
@@ -21,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "client" / "python"))
 
 from durable_kills import KilledTraining, kill_at_random
 
-MODES = ("loss", "own", "ahead")
+MODES = ("loss", "own", "ahead", "saving")
 STEPS_PER_KILL = 6
 
 
@@ -45,7 +46,7 @@ def main() -> int:
           "|---|--:|--:|--:|--:|--:|---|")
     status = 0
     for i, mode in enumerate(MODES):
-        kills = arguments.kills // 3 + (i < arguments.kills % 3)
+        kills = arguments.kills // len(MODES) + (i < arguments.kills % len(MODES))
         steps = STEPS_PER_KILL * kills
         expected = trained(mode, steps, 0, 0, arguments.interval).final
         killed = trained(mode, steps, kills, arguments.seed + i, arguments.interval)

@@ -3,7 +3,8 @@
     durable_training.py ADDRESS FOLDER MODE STEPS
 
 MODE: "loss" computes the loss on the server, "own" here, from tapes; "ahead" is "loss" with ten
-steps in flight. The program prints each step that is done, and FOLDER/final.npz is all that
+steps in flight; "saving" is "loss" with snapshots without a pause, so that kills come within them.
+The program prints each step that is done, and FOLDER/final.npz is all that
 the session keeps at the end. FOLDER/session has the session's id: if the program is killed, the
 next one goes on where the server's snapshot is.
 """
@@ -15,6 +16,7 @@ import logging
 import os
 import pathlib
 import sys
+import threading
 import time
 
 import numpy as np
@@ -97,11 +99,22 @@ def begin(client: convgrad.Client, id_file: pathlib.Path) -> convgrad.Session:
     return session
 
 
+def save_always(session: convgrad.Session) -> None:
+    """Asks for one snapshot after another, until the program ends."""
+    while True:
+        try:
+            session.save_state()
+        except convgrad.ConvgradError:
+            time.sleep(LOADING_SECONDS)  # the server was killed, or the session has ended
+
+
 def train(address: str, folder: pathlib.Path, mode: str, steps: int) -> None:
     with convgrad.Client(address) as client:
         session = begin(client, folder / "session")
         first = int(session.trainer_state or b"0")
         print("begin", first, flush=True)
+        if mode == "saving":
+            threading.Thread(target=save_always, args=(session,), daemon=True).start()
         sent: collections.deque = collections.deque()
         for step in range(first, steps):
             time.sleep(LOADING_SECONDS)

@@ -176,9 +176,13 @@ TEST_F(SessionContentTest, CallsWaitForOneLoad) {
   stored.settings.client = "ada";
   stored.settings.owner = "ada";
   stored.settings.lease = absl::Seconds(60);
+  stored.settings.open_id = std::string(16, 'o');
   stored.settings.durable = true;
   stored.number = 7;
   stored.epoch = 3;
+  stored.settings.name = "a name\n";
+  EXPECT_TRUE(absl::IsInvalidArgument(table_.AddStored(stored)));
+  stored.settings.name = "";
   ASSERT_TRUE(table_.AddStored(stored).ok());
   const SessionUse use = *table_.Find(kAda, stored.settings.id);
   std::vector<absl::Status> told;

@@ -138,6 +138,15 @@ INSTANTIATE_TEST_SUITE_P(
                 "trainer_state bytes: found 65537"},
         Refused{[](M m) { m->mutable_session()->set_number(-1); }, "number"},
         Refused{[](M m) { m->mutable_session()->set_epoch(-1); }, "epoch"},
+        Refused{[](M m) {
+                  m->mutable_session()->set_number(
+                      std::numeric_limits<int64_t>::max());
+                },
+                "number: found 9223372036854775807"},
+        Refused{[](M m) {
+                  m->mutable_session()->set_epoch(int64_t{1} << 62);
+                },
+                "epoch: found 4611686018427387904"},
         Refused{[](M m) { m->mutable_session()->set_quota_bytes(-1); },
                 "quota_bytes"},
         Refused{[](M m) { m->mutable_session()->set_lease_nanoseconds(-1); },

@@ -75,6 +75,7 @@ class Disk {
         unnamed_.erase(operation.path);
         break;
       default:
+        if (FolderOf(operation.path).empty()) return Change(operation);
         unnamed_[FolderOf(operation.path)].push_back(operation);
     }
   }
@@ -259,7 +260,7 @@ absl::Status MemoryFiles::RemoveFolder(const std::string& path) {
 }
 
 absl::Status MemoryFiles::SyncFolder(const std::string& path) {
-  if (folders_.count(Clean(path)) == 0) return Missing(path);
+  if (folders_.count(Clean(path)) == 0 && path != ".") return Missing(path);
   operations_.push_back({Kind::kSyncFolder, Clean(path)});
   return absl::OkStatus();
 }

@@ -45,7 +45,8 @@ class MemoryFiles : public FileSystem {
   // Returns files as a crash after these operations may leave them. What an
   // fsync covers is there. `keeps` is asked for every other change whether it
   // reached the disk: for each block of 4 KiB of a write, and for each change
-  // of a folder. So writes are torn, and changes reordered.
+  // of a folder. So writes are torn, and changes reordered. Folders at the
+  // top are always there.
   static std::unique_ptr<MemoryFiles> AfterCrash(
       const std::vector<FileOperation>& operations,
       const std::function<bool()>& keeps);

@@ -46,6 +46,8 @@ const History& SomeHistory() {
   static const History& history = *[] {
     auto* const made = new History;
     MemoryFiles files;
+    // The disk, in which the server makes its folder "s".
+    EXPECT_TRUE(files.CreateFolder("d").ok());
     SessionImage image;
     const auto reached = [&](int64_t durable, int64_t fencing_number) {
       made->milestones.push_back(
@@ -53,7 +55,7 @@ const History& SomeHistory() {
     };
     reached(0, 0);
     for (const int64_t server : {1, 2}) {
-      auto store = SnapshotStore::Open("s", &files);
+      auto store = SnapshotStore::Open("d/s", &files);
       EXPECT_TRUE(store.ok()) << store.status();
       const int64_t last = server == 1 ? 0 : 4;
       reached(last, server);
@@ -75,7 +77,7 @@ const History& SomeHistory() {
 // Checks what a server finds after a crash, and that it can go on.
 void CheckRecovery(MemoryFiles* files, const Milestone& before,
                    int64_t last_number) {
-  const auto store = SnapshotStore::Open("s", files);
+  const auto store = SnapshotStore::Open("d/s", files);
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_GT((*store)->fencing_number(), before.fencing_number);
   const auto loaded = (*store)->Load(Key(), AllocateForTest);
@@ -94,7 +96,7 @@ void CheckRecovery(MemoryFiles* files, const Milestone& before,
   const auto again = (*store)->Load(Key(), AllocateForTest);
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(TextOf(again->image), TextOf(ImageOf(number + 1)));
-  const auto names = files->List("s/sessions/" + Key());
+  const auto names = files->List("d/s/sessions/" + Key());
   EXPECT_LE(names->size(), 6) << "something was left behind";
 }
 

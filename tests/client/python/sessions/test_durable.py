@@ -7,7 +7,7 @@ from durable_kills import KilledTraining, kill_at_random
 STEPS = 60
 # Snapshots often enough that kills come within them.
 FLAGS = ("--snapshot_interval=100ms",)
-MODES = ("loss", "own", "ahead")
+MODES = ("loss", "own", "ahead", "saving")
 
 
 @pytest.fixture(scope="module")

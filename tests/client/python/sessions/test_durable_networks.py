@@ -12,6 +12,8 @@ import convgrad
 import convgrad.torch
 from convgrad.torch.networks.trainer_state import TrainerStates, decode
 
+pytestmark = pytest.mark.remote
+
 STEPS = 12
 
 
