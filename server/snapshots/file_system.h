@@ -44,7 +44,7 @@ class FolderLock {
 };
 
 // Errors name the call and the path. The code is that of absl::ErrnoToStatus,
-// but kDataLoss for EIO. Thread-safe.
+// but kDataLoss for EIO and ELOOP. Thread-safe.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;

@@ -22,7 +22,8 @@ absl::Status Failed(absl::string_view call, const std::string& path) {
   const int error = errno;
   const absl::Status status =
       absl::ErrnoToStatus(error, absl::StrCat(call, " '", path, "'"));
-  if (error != EIO) return status;
+  // A link where a file was is damage.
+  if (error != EIO && error != ELOOP) return status;
   return absl::DataLossError(status.message());
 }
 

@@ -147,6 +147,13 @@ class SessionRestored(FailedPrecondition):
     can't repeat what came after. Resume the session; its trainer_state says where it is."""
 
 
+class SessionDamaged(Internal):
+    """No file of the durable session on the server's disk can be used. Only the server's
+    operator can help; closing the session by its handle removes it."""
+
+    code = grpc.StatusCode.DATA_LOSS
+
+
 def invalid(reason: str, field: str, found: object, expected: object) -> InvalidArgument:
     """Returns the error with the message that the server would give."""
     return InvalidArgument(**_words(reason, field, found, expected))
@@ -258,6 +265,8 @@ def from_rpc(code: grpc.StatusCode, message: str | None,
         cls = SessionTakenOver
     elif detail is not None and detail.reason == "RESTORED":
         cls = SessionRestored
+    elif cls is ReplyLost and detail is not None and detail.reason == "MALFORMED":
+        cls = SessionDamaged
     elif cls is NotFound and detail is not None and detail.field == "session":
         cls = SessionExpired
     error = cls(message or "no message", detail=detail, code=code)

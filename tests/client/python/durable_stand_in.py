@@ -52,6 +52,7 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.disk = (0, {})
         self.tapes: set[str] = set()
         self.is_closed = False
+        self.is_damaged = False
         self.refused = b"bad"
         self.trainer_state = b""
         self.calls: list[tuple[str, int]] = []
@@ -99,6 +100,8 @@ class DurableStandIn(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(answer)
 
     def answer(self, method, request, metadata):
+        if self.is_damaged:
+            raise Refusal(CODES.DATA_LOSS, "MALFORMED", "snapshot")
         if method in ("OpenSession", "ResumeSession", "RenewSession"):
             return self.session(method)
         if method == "CloseSession":

@@ -14,6 +14,7 @@ from convgrad.errors import (
     ConvgradError,
     DeadlineExceeded,
     ReplyLost,
+    SessionDamaged,
     SessionExpired,
     SessionRestored,
     SessionTakenOver,
@@ -30,6 +31,10 @@ _UNKNOWN = (*_GONE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL,
 
 # Parses the message of NoSuchSession in server/sessions/session.cc.
 _START = re.compile(r"before its start at (\d+-\d+-\d+ \d+:\d+:\d+) UTC")
+
+
+# After these errors, the client can't use the session any more.
+ENDS = (SessionDamaged, SessionExpired, SessionTakenOver)
 
 
 class Outcome(enum.Enum):
@@ -56,7 +61,7 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
     """Returns the error of an attempt that has failed, and the state of its change."""
     error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
     error.request_id, error.attempts = change.call.request_id, change.attempts
-    if isinstance(error, (SessionTakenOver, SessionExpired)):
+    if isinstance(error, ENDS):
         return error, Outcome.SESSION_ENDED
     if isinstance(error, SessionRestored):
         return error, Outcome.RESTORED

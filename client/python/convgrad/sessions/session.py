@@ -15,8 +15,6 @@ from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     NotFound,
-    SessionExpired,
-    SessionTakenOver,
     invalid,
     message_of,
 )
@@ -37,6 +35,7 @@ from convgrad.sessions.methods import (
     plain,
     with_own_bytes,
 )
+from convgrad.sessions.outcomes import ENDS
 from convgrad.sessions.reads import run_read
 from convgrad.sessions.transfers import (
     PutRequest,
@@ -257,7 +256,7 @@ class Session:
         else:  # the server may have ended the epoch, which must not look like a resume
             self._changes.settle()
         # After any other error the server may still have the session.
-        has_ended = isinstance(self._changes.error, (SessionExpired, SessionTakenOver))
+        has_ended = isinstance(self._changes.error, ENDS)
         self._stop()
         if not has_ended and not keep_open:
             close_session(self._client, self._opened, self._changes)

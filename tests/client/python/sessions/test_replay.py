@@ -190,6 +190,18 @@ def test_a_server_that_lost_what_was_durable_is_an_error(server, session):
         session.tensors()
 
 
+def test_a_session_whose_files_are_damaged_ends(server, session):
+    put(session, 0).result()
+    server.restart()
+    server.is_damaged = True
+    for _ in range(2):
+        with pytest.raises(convgrad.SessionDamaged):
+            put(session, 1).result()
+        with pytest.raises(convgrad.SessionDamaged):
+            session.tensors()
+    assert values(server) == []
+
+
 def test_a_repeated_change_that_is_refused_ends_the_session(server, session):
     put(session, 0).result()
     put(session, 1, "ba").result()

@@ -63,7 +63,7 @@ def test_known_bytes_arent_sent(small_messages, session, monkeypatch):
     assert small_messages.received_bytes("put") == before + LARGE.nbytes
     np.testing.assert_array_equal(session.get("y"), LARGE)
     # The server has it when asked, and no more when it is put.
-    monkeypatch.setattr(session, "_have", frozenset)
+    monkeypatch.setattr(session._uploads, "known", frozenset)
     session.put("w", LARGE + 2, dedupe=True)
     np.testing.assert_array_equal(session.get("w"), LARGE + 2)
 
