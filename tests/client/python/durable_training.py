@@ -4,9 +4,9 @@
 
 MODE: "loss" computes the loss on the server, "own" here, from tapes; "ahead" is "loss" with ten
 steps in flight; "saving" is "loss" with snapshots without a pause, so that kills come within
-them. The program prints each step that is done, and FOLDER/final.npz is all that the session keeps
-at the end. FOLDER/session has the session's id: if the program is killed, the next one goes on
-where the server's snapshot is.
+them. The program prints each step that is done, and FOLDER/final.npz is all that the session
+keeps at the end. FOLDER/session has the session's id: if the program is killed, the next one
+goes on where the server's snapshot is.
 """
 
 from __future__ import annotations
