@@ -34,10 +34,13 @@ class SnapshotPacing {
     return retry_at_.contains(session);
   }
 
-  // A snapshot that took from `start` to `end` has ended.
-  void OnEnd(const std::string& session, bool is_ok, absl::Time start,
-             absl::Time end) {
+  // A snapshot that nobody asked for took from `start` to `end`. Those that
+  // clients ask for don't count, so that no client can stop the others'.
+  void OnUnasked(absl::Time start, absl::Time end) {
     free_at_ = end + (end - start) * (1 / kShare - 1);
+  }
+  // Any snapshot has ended.
+  void OnEnd(const std::string& session, bool is_ok, absl::Time end) {
     if (is_ok) {
       retry_at_.erase(session);
     } else {

@@ -145,10 +145,9 @@ void Snapshotter::Run() {
         tasks_.pop_front();
       }
     }
-    if (task != nullptr) {
-      task();
-      continue;
-    }
+    if (task != nullptr) task();
+    // Tasks that come without a pause don't keep sessions from being due.
+    if (absl::Now() < next_look) continue;
     WriteDue();
     next_look = absl::Now() + period;
   }
@@ -174,11 +173,14 @@ void Snapshotter::WriteDue() {
                      std::tie(other.has_failed, other.changed_since);
             });
   for (const Candidate& candidate : candidates) {
-    if (HasTasks()) return;
-    if (pacing_.IsDue(candidate.session->settings().handle,
-                      candidate.changed_since, sessions_->now())) {
-      Write(candidate.session.get()).IgnoreError();
+    const absl::Time start = sessions_->now();
+    if (!pacing_.IsDue(candidate.session->settings().handle,
+                       candidate.changed_since, start)) {
+      continue;
     }
+    Write(candidate.session.get()).IgnoreError();
+    pacing_.OnUnasked(start, sessions_->now());
+    if (HasTasks()) return;
   }
 }
 
@@ -191,7 +193,7 @@ absl::Status Snapshotter::Write(KeptSession* session) {
   const absl::Time end = sessions_->now();
   const std::string& handle = session->settings().handle;
   const bool has_failed_before = pacing_.HasFailed(handle);
-  pacing_.OnEnd(handle, written.ok(), start, end);
+  pacing_.OnEnd(handle, written.ok(), end);
   if (written.ok()) {
     session->OnDurable(*capture);
     spdlog::debug("session {}: change {} on disk after {}", handle,

@@ -62,8 +62,8 @@ class Snapshotter final : public SessionArchive {
  private:
   void Run();
   void Post(std::function<void()> task);
-  // Writes sessions that are due, the one with the oldest change first, until a
-  // task comes.
+  // Writes sessions that are due, the one with the oldest change first. After
+  // one of them it returns if there is a task.
   void WriteDue();
   absl::Status Write(KeptSession* session);
   absl::Status WriteCapture(const KeptSession& session,

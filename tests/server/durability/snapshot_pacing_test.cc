@@ -17,7 +17,7 @@ TEST(SnapshotPacing, ASessionIsDueWhenItsOldestChangeIsOld) {
 TEST(SnapshotPacing, WritingTakesAShareOfTheTime) {
   SnapshotPacing pacing(absl::Seconds(60));
   const absl::Duration writing = absl::Seconds(7);
-  pacing.OnEnd("a", true, kStart, kStart + writing);
+  pacing.OnUnasked(kStart, kStart + writing);
   const absl::Time free = kStart + writing / SnapshotPacing::kShare;
   EXPECT_EQ(free, kStart + absl::Seconds(200));
   // The share is that of all sessions together.
@@ -27,13 +27,13 @@ TEST(SnapshotPacing, WritingTakesAShareOfTheTime) {
 
 TEST(SnapshotPacing, AFailureIsTriedAgainLater) {
   SnapshotPacing pacing(absl::Seconds(60));
-  pacing.OnEnd("a", false, kStart, kStart);
+  pacing.OnEnd("a", false, kStart);
   EXPECT_TRUE(pacing.HasFailed("a"));
   const absl::Time changed = absl::InfinitePast();
   EXPECT_FALSE(pacing.IsDue("a", changed, kStart + absl::Seconds(9)));
   EXPECT_TRUE(pacing.IsDue("b", changed, kStart + absl::Seconds(9)));
   EXPECT_TRUE(pacing.IsDue("a", changed, kStart + absl::Seconds(10)));
-  pacing.OnEnd("a", true, kStart, kStart);
+  pacing.OnEnd("a", true, kStart);
   EXPECT_FALSE(pacing.HasFailed("a"));
 }
 

@@ -131,6 +131,25 @@ TEST(Snapshotter, TheIntervalSavesWithoutBeingAsked) {
   while (use->durable_number() < 1) std::this_thread::yield();
 }
 
+TEST(Snapshotter, SavesWithoutAPauseDoNotStopTheOthers) {
+  MemoryFiles files;
+  Running server(&files, absl::Milliseconds(1));
+  const SessionUse busy = server.Open('a');
+  const SessionUse other = server.Open('b');
+  std::atomic<bool> is_over = false;
+  std::function<void(const absl::Status&)> save_again =
+      [&](const absl::Status& /*saved*/) {
+        if (!is_over) server.snapshotter.Save(busy.session(), save_again);
+      };
+  // Two at a time, so that a task always waits.
+  save_again(absl::OkStatus());
+  save_again(absl::OkStatus());
+  server.Change(other, server.WritesOf("w", 1));
+  while (other->durable_number() < 1) std::this_thread::yield();
+  is_over = true;
+  EXPECT_TRUE(server.snapshotter.SaveAll());
+}
+
 TEST(Snapshotter, ARemovedSessionIsNotWrittenAgain) {
   MemoryFiles files;
   Running server(&files);
