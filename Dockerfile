@@ -1,5 +1,5 @@
-# The server, the command line client and haproxy on Debian 12, to run without root,
-# capabilities or a writable disk:
+# Builds an image of the server, the command line client and haproxy on Debian 12. It
+# runs without root, capabilities or a writable disk:
 #
 #   deploy/image
 #   docker run --read-only --cap-drop ALL --stop-timeout 40 --publish 7070:7070 \
@@ -11,8 +11,8 @@
 #   deploy/image cuda
 #   docker run --gpus all ... convgrad:0.1.0-cuda
 #
-# Stopping lets calls finish for --drain_timeout, 30 s; an engine left to itself
-# kills after 10.
+# At a stop, the server lets calls finish for --drain_timeout, 30 s. Without
+# --stop-timeout, Docker kills it after 10 s.
 FROM debian:bookworm-slim AS tools
 WORKDIR /build
 COPY deploy deploy
@@ -20,7 +20,7 @@ RUN deploy/dependencies tracing
 
 FROM tools AS build
 COPY . .
-# Libraries are found through the loader's own paths in the runtime image.
+# In the runtime image, the loader finds libraries in its default paths.
 RUN cmake -S . -B out -G Ninja -DCMAKE_BUILD_TYPE=Release \
       -DBUILD_TESTING=OFF -DCMAKE_SKIP_RPATH=ON && \
     cmake --build out --target convgrad-server convgrad-cli
@@ -35,7 +35,7 @@ RUN install -D --strip --target-directory=/image/usr/local/bin \
     mkdir -p /image/usr/share/convgrad && cp -r deploy/haproxy /image/usr/share/convgrad/
 
 FROM debian:bookworm-slim AS runtime
-# Where opentelemetry-cpp comes from.
+# Debian's backports have opentelemetry-cpp.
 COPY --from=build /etc/apt/sources.list.d/convgrad-backports.list \
      /etc/apt/sources.list.d/
 RUN apt-get update && \
@@ -46,7 +46,7 @@ RUN apt-get update && \
       opentelemetry-cpp && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
 COPY --from=build /image /
-# For sockets and --state_dir: what is mounted there gets its owner.
+# Folders for sockets and --state_dir. A volume that is mounted there gets the folder's owner.
 RUN install -d -o 10001 -g 10001 /run/convgrad /var/lib/convgrad
 RUN ldconfig && ! ldd /usr/local/bin/convgrad-server /usr/local/bin/convgrad | grep 'not found'
 
@@ -60,19 +60,18 @@ LABEL org.opencontainers.image.title="convgrad" \
 USER 10001:10001
 EXPOSE 7070 9464
 STOPSIGNAL SIGTERM
-# Health has a plaintext port of its own, so that the check needs to know nothing
-# of TLS.
+# Health has its own plaintext port, so that the check needs no TLS settings.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
   CMD ["/usr/local/bin/convgrad-server", "--health_listen=127.0.0.1:7071", "--healthcheck"]
-# Whatever the command, which may name other values behind these.
+# Defaults for every command; a command can override them.
 ENTRYPOINT ["/usr/local/bin/convgrad-server", "--health_listen=127.0.0.1:7071"]
 CMD ["--listen=0.0.0.0:7070", "--metrics_listen=0.0.0.0:9464", "--insecure"]
 
-# Toolkit and cuDNN come as wheels, so that no other image is needed.
+# Toolkit and cuDNN come as wheels, so that the build needs no other image.
 FROM tools AS tools-cuda
 RUN deploy/dependencies cuda
 
-# What runs needs of them: cuDNN's libraries, and what they load in turn.
+# Copies only the libraries needed at run time: cuDNN's, and those that they load.
 FROM tools-cuda AS build-cuda
 COPY --from=build /build /build
 RUN cmake -S . -B out -DCONVGRAD_WITH_CUDA=ON && \
@@ -89,5 +88,5 @@ COPY --from=build-cuda /image-cuda /
 USER 0
 RUN ldconfig
 USER 10001:10001
-# What the container toolkit brings in.
+# Tells the container toolkit what to provide.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility

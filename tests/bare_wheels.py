@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Installs convgrad's wheels into a new environment, trains one step of ResNet-18 without an
-address, and takes them out again. tests/bare runs it in a system without a compiler.
+address, and uninstalls them. tests/bare runs it in a system without a compiler.
 
     bare_wheels.py ENVIRONMENT WHEELS
 """

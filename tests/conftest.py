@@ -1,4 +1,4 @@
-"""Marks the Python tests that need a current PyTorch, and skips them without one."""
+"""Marks Python tests that need a current PyTorch, and skips them without one."""
 
 import importlib.util
 import re

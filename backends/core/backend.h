@@ -154,7 +154,7 @@ struct BackendCapabilities {
   std::vector<std::string> gaps;
   // Wrong results that the self-proof found on this machine, and what the
   // server does instead, one phrase each, e.g. "f16 output with residual in
-  // NCX/OIX: by way of f32". Grows while the process runs.
+  // NCX/OIX: by way of f32". The list grows while the process runs.
   std::vector<std::string> failed_proofs;
 };
 

@@ -18,7 +18,7 @@ struct PassSpec {
   Pass pass = Pass::kForward;
   ConvProblem problem;  // ordinary
   DataType operands = DataType::kF32;
-  DataType result = DataType::kF32;  // what the next step reads
+  DataType result = DataType::kF32;  // dtype that the next step reads
   bool bias = false;
 };
 

@@ -1,5 +1,5 @@
-// Translates the steps of an operation into a `StepList`: cuDNN's graphs and
-// kernels of ours.
+// `MakeConvSteps` translates the steps of an operation into a `StepList` of
+// cuDNN's graphs and our kernels.
 #pragma once
 
 #include <string>

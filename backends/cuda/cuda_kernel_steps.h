@@ -1,6 +1,5 @@
-// The steps of a plan that are no convolutions: masks, copies between any
-// two layouts, what follows a pass, bias sums. Each function appends to
-// `steps`.
+// Appends the steps of a plan that aren't convolutions: masks, copies between
+// any two layouts, the work after a pass, and bias sums.
 #pragma once
 
 #include <optional>

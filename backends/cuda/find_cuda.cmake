@@ -1,9 +1,9 @@
-# Sets CONVGRAD_HAS_CUDA, and where it is true what backends/cuda is built with.
-# Included by the top CMakeLists.txt, since languages are enabled there.
+# Sets CONVGRAD_HAS_CUDA and, if it is true, the toolkit that builds backends/cuda.
+# The top CMakeLists.txt includes this file, because languages must be enabled there.
 
-# Real code for the GPUs served, and PTX of the newest for those to come. The
-# one place that names them; a build for one machine may take one. All of them
-# take nvcc 13 s of one core, one alone 5.
+# Machine code for the supported GPUs, and PTX of the newest one for later GPUs. No
+# other place names them. A build for one machine may select one of them: all take
+# nvcc 13 s on one core, one takes 5 s.
 set(CMAKE_CUDA_ARCHITECTURES
     75-real 80-real 86-real 89-real 90-real 100-real 120
     CACHE STRING "GPU architectures that kernels are compiled for")
@@ -12,13 +12,13 @@ function(convgrad_find_cuda)
   if(NOT CONVGRAD_WITH_CUDA)
     return()
   endif()
-  # The machine's, or what `deploy/dependencies cuda` put together.
+  # The machine's toolkit, or the one that `deploy/dependencies cuda` installed.
   set(wheels ${PROJECT_SOURCE_DIR}/.cache/cuda)
   find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin ${wheels}/bin)
   if(CMAKE_CUDA_COMPILER STREQUAL "${wheels}/bin/nvcc")
     set(CUDAToolkit_ROOT ${wheels})
   endif()
-  # CMake 3.25 fails without it, and CUDA 13 has it no more.
+  # CMake 3.25 requires this target, but CUDA 13 has no such library.
   if(NOT TARGET CUDA::nvToolsExt)
     add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
   endif()
@@ -60,7 +60,7 @@ if(CONVGRAD_HAS_CUDA)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE})
   endif()
   enable_language(CUDA)
-  # CMake 3.25 doesn't know that nvcc 13 has it.
+  # CMake 3.25 doesn't know that nvcc 13 supports C++20.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   find_package(CUDAToolkit REQUIRED)

@@ -18,7 +18,7 @@ std::string VersionText() {
   return absl::StrCat(version->major, ".", version->minor, ".", version->patch);
 }
 
-// What the library itself says, which knows the instructions that it may use.
+// Asks the library, which knows the instructions that it may use.
 bool HasBf16() {
   onednn::PassSpec spec;
   spec.pass = Pass::kBackwardWeight;
@@ -85,7 +85,7 @@ class OnednnBackend final : public ConvBackend {
         [&](int, int64_t begin, int64_t end) { body(begin, end); });
   }
 
-  // Measured on an EPYC 9004, rounded: ResNet-50's backwards.
+  // Rounded measurements of ResNet-50's backward passes on an EPYC 9004.
   Rates rates(int threads) const override {
     const double f32 = 9e10 * threads;
     return {

@@ -1,4 +1,4 @@
-// The CPU backend on oneDNN 3.2 or later.
+// `MakeOnednnBackend` makes the CPU backend, which uses oneDNN 3.2 or later.
 #pragma once
 
 #include <memory>
@@ -13,9 +13,10 @@ namespace convgrad {
 // library is older than 3.2.
 absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend();
 
-// Likewise, but computes bf16 by the CPU's own instructions, or by the
-// library's emulation of them, or only by way of f32, whatever is faster: for
-// tests and measurements. Where the library has no bf16 at all, f32 it is.
+// Returns a backend for tests and measurements. If `native_bf16`, it computes
+// bf16 with the CPU's bf16 instructions or the library's emulation of them,
+// even if f32 would be faster; otherwise always in f32. If the library has no
+// bf16, it uses f32.
 absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(bool native_bf16);
 
 }  // namespace convgrad

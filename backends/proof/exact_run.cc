@@ -37,7 +37,7 @@ bool AreEqual(absl::Span<const std::byte> a, absl::Span<const std::byte> b) {
     Bits x, y;
     std::memcpy(&x, &a[i], sizeof(Bits));
     std::memcpy(&y, &b[i], sizeof(Bits));
-    // What is left of a zero without its sign is 0.
+    // A zero without its sign bit is 0.
     const bool are_zeros =
         static_cast<Bits>(x << 1) == 0 && static_cast<Bits>(y << 1) == 0;
     if (x != y && !are_zeros) return false;

@@ -8,12 +8,12 @@
 
 namespace convgrad {
 
-// Runs `plan` and the reference's on the same small integers, of which every
-// dtype holds the sums, and returns the results that aren't equal bit for bit
-// (but that -0 equals +0), all of them if the plan fails to run. Pad lanes of
-// operands, results and scratch begin as NaN. To be called on a thread that the
-// plan may run on. Takes memory of its own.
-// Requires: `plan` is of `operation`; the reference supports it.
+// Runs `plan` and the reference's plan on the same small integers, whose sums
+// are exact in every dtype. Returns the results that aren't equal bit for bit
+// (-0 equals +0); all results if the plan fails to run. Pad lanes of operands,
+// results and scratch begin as NaN. Call it on a thread that may run the plan.
+// Allocates its own memory.
+// Requires: `plan` belongs to `operation`; the reference supports it.
 // Errors: those of the reference.
 absl::StatusOr<std::vector<Result>> WrongResults(const ConvOperation& operation,
                                                  const Plan& plan,

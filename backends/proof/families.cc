@@ -19,7 +19,7 @@ constexpr LayoutPair kLayouts[] = {{Layout::kNCX, Layout::kOIX},
                                    {Layout::kNXC, Layout::kXIO},
                                    {Layout::kNDC1HWC0, Layout::kFractalZ3D}};
 
-// What is done with a problem; tails are problem strings' ends.
+// A kind of operation on a problem. Tails are the ends of problem strings.
 struct Kind {
   absl::string_view name;
   absl::string_view tail;
@@ -34,7 +34,7 @@ constexpr Kind kKinds[] = {
     {"forward with bias, residual, ReLU", "_b_res_relu", Direction::kForward},
     kBackward};
 
-// Two vectors of channels; windows on each edge and within.
+// Problems with two vectors of channels, and windows at each edge and inside.
 constexpr std::pair<absl::string_view, absl::string_view> kBases[] = {
     {"", "conv2d_n2_c32_o32_i5_k3_p1"},
     {"transposed ", "convtranspose2d_n2_c32_o32_i4_k3_s2_p1_op1"}};

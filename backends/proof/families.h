@@ -1,4 +1,4 @@
-// The families of operations that a server proves before it says that it is
+// `ProveFamilies` proves families of operations before the server reports
 // ready.
 #pragma once
 
@@ -16,11 +16,12 @@ struct Family {
   ConvOperation operation;
 };
 
-// Returns a small operation of each family: f32, bf16 and f16, forward alone,
-// with bias, with bias, residual and ReLU, and all four gradients under a ReLU,
-// ordinary and transposed, in each set of layouts; and forward and backward of
-// linear, 1-D, 3-D, depthwise, grouped and strided pointwise problems, and of
-// channels that fill no vectors.
+// Returns a small operation of each family:
+// * f32, bf16 and f16, ordinary and transposed, in each set of layouts: forward
+//   alone, with bias, and with bias, residual and ReLU; all four gradients with
+//   a ReLU;
+// * forward and backward of linear, 1-D, 3-D, depthwise, grouped and strided
+//   pointwise problems, and of channels that don't fill vectors.
 std::vector<Family> Families();
 
 struct FamilyProof {
@@ -35,9 +36,9 @@ struct ProofRun {
   absl::Duration elapsed;
 };
 
-// Proves them and then the operators of networks (ProgramFamilies) on this
-// thread with a team of `threads`, as far as `backend` supports them, until
-// `give_up` says so.
+// Proves these families and then the operators of networks (ProgramFamilies),
+// as far as `backend` supports them, on this thread with a team of `threads`.
+// Stops when `give_up` returns true.
 ProofRun ProveFamilies(const ProvenBackend& backend, int threads,
                        const std::function<bool()>& give_up);
 

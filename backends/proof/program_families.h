@@ -1,4 +1,4 @@
-// Small programs, one operator each, by which networks are proven.
+// Provides small programs, with one operator each, that prove networks.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ struct ProgramFamily {
 // small program: the operator's forward, its gradients, and a loss.
 std::vector<ProgramFamily> ProgramFamilies();
 
-// Returns how networks with `op` are called where a proof of them failed, e.g.
+// Returns the name of networks with `op` in reports of failed proofs, e.g.
 // "bf16 upsample of networks".
 std::string FamilyOf(Operator op, DataType compute_dtype);
 

@@ -1,4 +1,4 @@
-// Data that proofs compute with.
+// Makes the data for proofs.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,9 @@ class NanBuffer {
   std::unique_ptr<std::byte, Free> data_;
 };
 
-// Returns -4 to 4, without pattern (splitmix64's finaliser, Vigna, public
-// domain): a swapped tap, channel or axis shows.
+// Returns a number from -4 to 4 without a pattern, so that a swapped tap,
+// channel or axis changes results. Uses splitmix64's finaliser (Vigna, public
+// domain).
 inline double IntegerAt(uint64_t seed, uint64_t position) {
   uint64_t z = (seed << 40) + (position + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

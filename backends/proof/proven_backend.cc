@@ -177,7 +177,7 @@ void ProvenBackend::NoteFamily(const std::string& family, Remedy remedy,
   {
     MutexLock lock(&mutex_);
     Remedy& noted = failed_[family];
-    // What is refused once stays so.
+    // A refused family stays refused.
     if (noted == Remedy::kRefused || noted == remedy) return;
     noted = remedy;
     counts_.families = static_cast<int64_t>(failed_.size());

@@ -1,5 +1,5 @@
-// A backend that trusts no way of computing before it was held against the
-// reference on this machine. README.md beside this says why and how.
+// `ProvenBackend` compares each way of computing with the reference on this
+// machine before it uses the way. README.md beside this file says why and how.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,23 @@
 
 namespace convgrad {
 
-// What was found wrong, and what is done instead.
+// A wrong result, and the action taken.
 struct FailedProof {
   std::string phrase;  // as in BackendCapabilities::failed_proofs
   std::string implementation;
-  std::string problem;  // where it showed
+  std::string problem;  // that gave the wrong result
 };
 
 // Called on the threads that make plans; thread-safe.
 struct ProofListener {
-  // Once for each phrase.
+  // Called once for each phrase.
   std::function<void(const FailedProof&)> on_failed = [](const auto&) {};
-  // Once for each way that no small problem takes, which is computed unproven.
+  // Called once for each way that no small problem takes, so that it is used
+  // without a proof.
   std::function<void(const std::string& way)> on_unmet = [](const auto&) {};
 };
 
-// Ways by what came of them, since the start.
+// Numbers of ways by the outcome of their proof, since the start.
 struct ProofCounts {
   int64_t passed = 0;
   int64_t failed = 0;
@@ -38,13 +39,13 @@ struct ProofCounts {
   int64_t families = 0;  // length of BackendCapabilities::failed_proofs
 };
 
-// What becomes of an operation after its proof.
+// The action after an operation's proof.
 enum class Remedy { kNone, kByF32, kRefused };
 
-// Computes as the backend that it wraps, whose name it has, but that MakePlan
-// proves each way (see way.h) when it is first taken, on the thread that asks.
-// A way of 16-bit operands that fails is computed by way of f32 if that passes;
-// what is left is refused, and with it the family in CheckSupport.
+// Wraps a backend and has its name. MakePlan proves each way (see way.h) at its
+// first use, on the calling thread. If a way with 16-bit operands fails, it is
+// computed in f32 if f32 passes. Otherwise the operation is refused, and
+// CheckSupport refuses its family.
 //
 // Thread-safe.
 class ProvenBackend final : public ConvBackend {
@@ -55,14 +56,14 @@ class ProvenBackend final : public ConvBackend {
                 std::shared_ptr<const Backend> reference,
                 ProofListener listener);
 
-  // As MakePlan, and says in `*remedy` what became of it.
+  // Does the same as MakePlan, and sets `*remedy` to the action taken.
   absl::StatusOr<std::unique_ptr<Plan>> MakeProvenPlan(
       const ConvOperation& operation, const PlanOptions& options,
       Remedy* remedy) const;
 
-  // Proves a small program of one operator on this thread. If it is computed
-  // wrongly, programs with this operator and compute dtype are refused from now
-  // on. Errors: as MakePlan; those of the reference.
+  // Proves a small program of one operator on this thread. If the result is
+  // wrong, the backend refuses programs with this operator and compute dtype
+  // from then on. Errors: as MakePlan; those of the reference.
   absl::StatusOr<Remedy> ProveProgram(Operator op,
                                       const ProgramOperation& operation,
                                       const PlanOptions& options) const;
@@ -81,7 +82,7 @@ class ProvenBackend final : public ConvBackend {
   absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation,
       const PlanOptions& options) const override;
-  // Programs are proven by their operators, with ProveProgram alone.
+  // Only ProveProgram proves programs, operator by operator.
   absl::Status CheckProgram(const ProgramOperation& operation) const override;
   absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(
       const ProgramOperation& operation,
@@ -94,7 +95,7 @@ class ProvenBackend final : public ConvBackend {
   Rates rates(int threads) const override { return wrapped_->rates(threads); }
 
  private:
-  // What came of proving a way: unmet if there was no problem to do it on.
+  // The outcome of proving a way: unmet if no small problem takes the way.
   struct Proof {
     std::string implementation;
     std::string problem;
@@ -102,7 +103,7 @@ class ProvenBackend final : public ConvBackend {
     bool passed() const { return !problem.empty() && wrong.empty(); }
   };
 
-  // Returns the proof of the way that `plan` takes, known or made now.
+  // Returns the proof of the way that `plan` takes; makes it if there is none.
   absl::StatusOr<Proof> ProofOf(const ConvOperation& operation,
                                 const PlanOptions& options,
                                 const Plan& plan) const;
@@ -124,7 +125,7 @@ class ProvenBackend final : public ConvBackend {
   mutable absl::flat_hash_map<std::string, Proof> proofs_
       ABSL_GUARDED_BY(mutex_);
   mutable ProofCounts counts_ ABSL_GUARDED_BY(mutex_);
-  // By family; kByF32 or kRefused.
+  // The action for each family: kByF32 or kRefused.
   mutable std::map<std::string, Remedy> failed_ ABSL_GUARDED_BY(mutex_);
 };
 

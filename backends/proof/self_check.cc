@@ -20,7 +20,7 @@ TensorDescriptor OutputDescriptor(const ConvOperation& operation) {
   return {DataType::kF32, Layout::kNCX, OutputDims(operation.problem)};
 }
 
-// Whether there is an identity to check by.
+// Returns whether an identity can check the operation.
 bool HasIdentity(const ConvOperation& operation) {
   return operation.operand(Operand::kInput) &&
          operation.operand(Operand::kWeight) &&
@@ -29,7 +29,7 @@ bool HasIdentity(const ConvOperation& operation) {
           operation.result(Result::kGradWeight) != nullptr);
 }
 
-// conv(x, w), whose adjoints the gradients are.
+// Returns conv(x, w), whose adjoints are the gradients.
 ConvOperation ConvolutionOf(const ConvOperation& operation) {
   ConvOperation forward;
   forward.problem = operation.problem;
@@ -75,7 +75,7 @@ bool Agree(const SelfCheckReport& report) {
   return agrees(report.grad_input) && agrees(report.grad_weight);
 }
 
-// Everything that a check holds, in scratch; without scratch, only how much.
+// The arrays of a check, in scratch. Without scratch, only computes their size.
 struct Arrays {
   Arrays(const ConvOperation& operation, bool convolves,
          absl::Span<std::byte> scratch) {
@@ -110,17 +110,17 @@ struct Arrays {
     if (!scratch.empty()) rest = scratch.subspan(bytes);
   }
 
-  CanonicalTensor y;  // conv(x, w); before, what else has its shape
-  CanonicalTensor g;  // of a forward conv(|x|, |w|)
+  CanonicalTensor y;  // conv(x, w); before that, other tensors of its shape
+  CanonicalTensor g;  // for a forward, conv(|x|, |w|)
   CanonicalTensor x, w;
-  CanonicalTensor space;  // a gradient; of a forward the residual, the output
+  CanonicalTensor space;  // a gradient; for a forward, the residual or output
   CanonicalTensor bias;
   absl::Span<double> bias_sums;
   int64_t bytes = 0;
   absl::Span<std::byte> rest;  // the plan's
 };
 
-// One check under way.
+// Runs one check.
 class Checking {
  public:
   Checking(const ConvOperation& operation, const Plan* plan,
@@ -186,7 +186,7 @@ class Checking {
     return absl::OkStatus();
   }
 
-  // Masked where a ReLU is fused.
+  // Masks grad_output if a ReLU is fused.
   void LoadGradOutput() const {
     Load(Operand::kGradOutput, arrays_.g);
     if (!operation_.problem.relu) return;
@@ -221,14 +221,14 @@ class Checking {
     return absl::OkStatus();
   }
 
-  // Sets the sides of the identity that the gradients give. Returns the largest
-  // unit roundoff of the gradients.
+  // Sets the gradients' sides of the identity. Returns the largest unit
+  // roundoff of the gradients.
   double MultiplyGradients() {
     double roundoff = UnitRoundoff(DataType::kF32);
     for (size_t i = 0; i < operation_.results.size(); ++i) {
       const ResultRequest& request = operation_.results[i];
       const bool is_input = request.which == Result::kGradInput;
-      // A result scaled by 0 has nothing left to check.
+      // A result that was scaled by 0 can't be checked.
       if ((!is_input && request.which != Result::kGradWeight) ||
           request.scale == 0) {
         continue;

@@ -10,8 +10,8 @@
 namespace convgrad {
 namespace {
 
-// Elements of an output that lie next to each other, and the bias's that they
-// meet: the same one, or as many.
+// Contiguous elements of an output, and the bias's elements that are added to
+// them: a single one, or the same number.
 struct BiasRun {
   int64_t output = 0;
   int64_t bias = 0;

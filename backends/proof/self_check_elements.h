@@ -1,6 +1,6 @@
-// The parts of a self-check that compare element by element: what a convolution
-// has around its sums of products. Each function returns the largest error of
-// an element in units of what the contract allows (ErrorBound): right up to 1.
+// Implements the parts of a self-check that compare element by element. Each
+// function returns the largest error of an element relative to the error that
+// the contract allows (ErrorBound); a correct result gives at most 1.
 #pragma once
 
 #include "absl/types/span.h"
@@ -24,43 +24,43 @@ TensorDescriptor CanonicalOf(const TensorDescriptor& tensor);
 void LoadCanonical(const TensorDescriptor& tensor, const void* data,
                    const CanonicalTensor& to);
 
-// A result as an operation's Run left it. Value type.
+// A result that an operation's Run has written. Value type.
 struct FoundResult {
   const ConvOperation* operation;
   const ResultRequest* request;
   const void* data;
 };
 
-// Compares grad_bias with sums of g in double, an element whose sum isn't
-// finite with any that isn't. g is masked. `sums` holds two numbers for each
-// element of grad_bias and needs no value.
+// Compares grad_bias with sums of g in double. If a sum isn't finite, the
+// element must not be finite either. g is masked. `sums` has two numbers for
+// each element of grad_bias; their values don't matter.
 double GradBiasError(const FoundResult& found, const CanonicalTensor& g,
                      absl::Span<double> sums);
 
-// Compares grad_residual with g, which is masked: one rounding is allowed.
-// `space` has the shape of g, and loses its values.
+// Compares grad_residual with g, which is masked. Allows one rounding. `space`
+// has the shape of g and is overwritten.
 double GradResidualError(const FoundResult& found, const CanonicalTensor& g,
                          const CanonicalTensor& space);
 
-// What an output is compared with.
+// The values with which an output is compared.
 struct ExpectedOutput {
   CanonicalTensor sum;     // conv(x, w), computed in f32
   CanonicalTensor spread;  // conv(|x|, |w|), likewise
   bool finite_operands;    // x and w hold neither Inf nor NaN
 
-  // Adds a bias or a residual: itself to the sum, its absolute value to the
-  // spread. Requires: a bias of the problem; a tensor of the output's dims.
+  // Add a bias or a residual to the sum, and its absolute value to the spread.
+  // Requires: a bias of the problem; a tensor of the output's dims.
   void AddBias(const ConvProblem& problem, const CanonicalTensor& bias) const;
   void AddResidual(const CanonicalTensor& residual) const;
 };
 
-// Compares an output with scale * relu(sum). Both sides were summed in f32, so
-// that twice the contract's accumulation error is allowed:
+// Compares an output with scale * relu(sum). Both sides are sums in f32, so
+// this allows twice the contract's accumulation error:
 //     scale * (1.01 * u_out * |relu(sum)| + 8 * sqrt(K+2) * 2^-24 * spread)
 //         + smallest subnormal.
-// An element whose sum isn't finite says nothing, nor does one that isn't
-// finite itself where an operand isn't: a kernel may multiply that by padding.
-// `space` has the output's dims, and loses its values.
+// Ignores elements whose sum isn't finite. If an operand isn't finite, it also
+// ignores elements that aren't finite, because a kernel may multiply the
+// operand by padding. `space` has the output's dims and is overwritten.
 double OutputError(const FoundResult& found, const ExpectedOutput& expected,
                    const CanonicalTensor& space);
 

@@ -8,7 +8,8 @@
 namespace convgrad {
 namespace {
 
-// The reference does some 5e8 multiply-adds and 5e7 elements a second.
+// The work of the reference, which does about 5e8 multiply-adds and 5e7
+// elements per second.
 struct Cost {
   int64_t macs;
   int64_t elements;
@@ -27,7 +28,7 @@ bool IsWithin(const ConvOperation& operation, const Cost& limit) {
   return operation.flops() / 2 <= limit.macs && elements <= limit.elements;
 }
 
-// Two vectors of 16, and what is left of the last one.
+// Returns two vectors of 16, plus the remainder of the last vector.
 int64_t FewOf(int64_t channels) {
   return channels < 48 ? channels : 32 + channels % 16;
 }
@@ -35,7 +36,7 @@ int64_t FewOf(int64_t channels) {
 void ReduceChannels(ConvProblem* problem) {
   const int64_t in = problem->in_channels / problem->groups;
   const int64_t out = problem->out_channels / problem->groups;
-  // Libraries go over the groups of a depthwise problem in vectors.
+  // Libraries process the groups of a depthwise problem in vectors.
   const bool is_depthwise = in == 1 || out == 1;
   problem->groups = is_depthwise ? FewOf(problem->groups)
                                  : std::min<int64_t>(problem->groups, 3);
@@ -43,8 +44,8 @@ void ReduceChannels(ConvProblem* problem) {
   problem->out_channels = problem->groups * FewOf(out);
 }
 
-// Halves the positions so often, but leaves windows that see each pad, two that
-// see none, and what is left beyond the last window.
+// Halves the positions `halvings` times. Keeps windows that see each pad, two
+// windows that see none, and the rest after the last window.
 void ReduceAxis(bool transposed, int halvings, SpatialAxis* axis) {
   const int64_t stride = axis->stride;
   const auto windows_in = [stride](int64_t pad) {
@@ -63,7 +64,7 @@ void ReduceAxis(bool transposed, int halvings, SpatialAxis* axis) {
   axis->in = std::min(axis->in, (windows - 1) * stride + extent - pads + rest);
 }
 
-// Enough for any extent.
+// Enough halvings for any extent.
 constexpr int kMostHalvings = 32;
 
 absl::Status ReducePositions(int halvings, ConvProblem* problem) {
@@ -97,7 +98,7 @@ std::optional<Dims> BiasFor(const ConvProblem& problem,
   return bias;
 }
 
-// Returns `operation` for `problem`, nullopt if that isn't valid.
+// Returns `operation` on `problem`; nullopt if it isn't valid.
 std::optional<ConvOperation> For(const ConvProblem& problem,
                                  ConvOperation operation) {
   const auto reduce = [&](auto which, TensorDescriptor* tensor) {
@@ -121,7 +122,7 @@ std::optional<ConvOperation> For(const ConvProblem& problem,
 std::optional<ConvOperation> Reduced(const ConvOperation& operation,
                                      bool few_channels, int halvings) {
   ConvProblem problem = operation.problem;
-  // It must fit the problem while that is resolved.
+  // Without a bias, because Resolve requires one that fits the new problem.
   problem.bias.reset();
   if (few_channels) ReduceChannels(&problem);
   if (!ReducePositions(halvings, &problem).ok()) return std::nullopt;

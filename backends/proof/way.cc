@@ -17,8 +17,8 @@ std::string TextOf(const TensorDescriptor& tensor) {
   return text;
 }
 
-// "" without one, else a letter for each axis along which the bias differs, and
-// 1 for the others.
+// Returns "" without a bias, else a letter for each axis along which the bias
+// differs, and 1 for the others.
 std::string BiasKind(const ConvProblem& problem) {
   if (!problem.bias) return "";
   constexpr absl::string_view kAxes = "nodhw";
@@ -35,7 +35,8 @@ absl::string_view GroupsKind(const ConvProblem& problem) {
   return problem.in_channels == problem.groups ? " depthwise" : " grouped";
 }
 
-// Whether the channels of a group end within a vector: a tail is other code.
+// Returns whether the channels of a group end inside a vector, because other
+// code handles such a tail.
 absl::string_view TailOf(int64_t channels, int64_t groups) {
   return channels / groups % 16 == 0 ? "" : "+";
 }
@@ -78,7 +79,7 @@ std::string FamilyOf(const ConvOperation& operation, Result which) {
     }
   };
   for (Operand operand : kAllOperands) {
-    // A bias has no layout to speak of.
+    // A bias has only one layout.
     if (operand == Operand::kBias || !single.operand(operand)) continue;
     add(*single.operand(operand));
   }

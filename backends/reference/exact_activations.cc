@@ -1,5 +1,5 @@
-// Functions of each element by itself. Comparisons are written so that NaN goes
-// through.
+// Computes element-wise functions. Comparisons are written so that NaN
+// propagates.
 #include <cmath>
 
 #include "backends/reference/exact_operators.h"
@@ -7,10 +7,10 @@
 namespace convgrad {
 namespace {
 
-// n: the step's numbers.
+// The numbers of a step; parameters named `n` below.
 using Numbers = const StepNumbers&;
 
-// An element of a backward.
+// One element of a backward.
 struct Element {
   double gradient, x, y;
 };
@@ -56,7 +56,7 @@ double TanhGradient(const Element& at, Numbers) {
   return at.gradient * (1 - at.y * at.y);
 }
 
-// The normal distribution up to x.
+// Returns the standard normal distribution function at x.
 double NormalBelow(double x) { return 0.5 * std::erfc(-x * M_SQRT1_2); }
 double Gelu(double x, Numbers) { return x * NormalBelow(x); }
 double GeluGradient(const Element& at, Numbers) {

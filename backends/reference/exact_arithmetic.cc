@@ -1,4 +1,4 @@
-// Arithmetic of two operands, of which the second one may be broadcast or a
+// Computes arithmetic of two operands. The second one may be broadcast or a
 // constant.
 #include <cmath>
 
@@ -75,7 +75,7 @@ double Quotient(const Pair& at) { return at.a / at.b; }
 double OverB(const Pair& at) { return at.gradient / at.b; }
 double OfDivisor(const Pair& at) { return -at.gradient * (at.a / at.b / at.b); }
 
-// Equal operands share a gradient.
+// Returns half of the gradient if the operands are equal.
 double Shared(const Pair& at) {
   return at.a == at.b ? at.gradient / 2 : at.gradient;
 }
@@ -88,7 +88,7 @@ double Minimum(const Pair& at) {
   return at.a < at.b || std::isnan(at.a) ? at.a : at.b;
 }
 
-// b is the slope below 0.
+// Returns the prelu; b is the slope below 0.
 double Prelu(const Pair& at) { return at.a > 0 ? at.a : at.a * at.b; }
 double PreluOfA(const Pair& at) {
   return at.a > 0 ? at.gradient : at.gradient * at.b;

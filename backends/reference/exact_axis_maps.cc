@@ -17,7 +17,7 @@ AxisMap EmptyMap(int64_t in, int64_t out) {
   return map;
 }
 
-// Windows without what lies in the pads.
+// Returns the windows without the pads.
 AxisMap MapOf(const PoolAxis& axis) {
   AxisMap map = EmptyMap(axis.in, axis.out);
   for (int64_t out = 0; out < axis.out; ++out) {
@@ -30,7 +30,7 @@ AxisMap MapOf(const PoolAxis& axis) {
   return map;
 }
 
-// Which elements an average counts.
+// Sets the number of elements that an average divides by.
 void SetDivisors(const ProgramStep& step, const PoolAxis& axis, bool is_first,
                  AxisMap* map) {
   const int64_t given = IntAttribute(step, "divisor_override");

@@ -1,4 +1,4 @@
-// `AxisMapsOf` says which inputs each output of a pooling or an upsampling
+// `AxisMapsOf` finds the inputs that each output of a pooling or an upsampling
 // reads, axis by axis.
 #pragma once
 
@@ -15,7 +15,7 @@ struct AxisTap {
   double weight;
 };
 
-// One axis: an output is the sum of its taps, divided.
+// One axis. An output is the sum of its taps divided by its divisor.
 struct AxisMap {
   int64_t in = 1;
   std::vector<std::vector<AxisTap>> taps = {{{0, 1}}};  // by output

@@ -5,15 +5,16 @@
 namespace convgrad {
 namespace {
 
-// Positions [begin, end) of an axis whose partner at a kernel tap is inside.
+// Positions [begin, end) of an axis whose partner at a kernel tap is in the
+// input.
 struct Range {
   int64_t begin;
   int64_t end;
 };
 
-// One spatial axis as the definition reads it: every tap k joins position p to
-// partner p * stride + k * dilation - pad_begin. Positions are the output's and
-// partners the input's; for a transposed convolution it is the other way round.
+// One spatial axis in the definition. Every tap k joins position p to partner p
+// * stride + k * dilation - pad_begin. Positions are the output's and partners
+// the input's; for a transposed convolution it is the other way round.
 struct TapAxis {
   int64_t positions;
   int64_t partners;

@@ -1,5 +1,6 @@
-// The operator's definition on doubles, without dtypes, layouts, scale or
-// rounding: what the reference backend stores and what tests measure against.
+// Computes a convolution by its definition, on doubles, without dtypes,
+// layouts, scale or rounding. The reference backend stores these results, and
+// tests compare with them.
 #pragma once
 
 #include <array>
@@ -9,20 +10,19 @@
 
 namespace convgrad {
 
-// Operands by Operand, each row-major in logical order; empty where the
+// Operands indexed by Operand, each row-major in logical order; empty if the
 // operation has none.
 using ExactOperands = std::array<std::vector<double>, kOperandCount>;
 
-// Returns grad_output where the ReLU's output is > 0 and 0 elsewhere, or
-// grad_output itself if `problem` has no ReLU. A select: what a closed mask
-// covers vanishes, NaN included.
+// Returns grad_output where the ReLU's output is > 0 and 0 elsewhere, also
+// instead of NaN; or grad_output itself if `problem` has no ReLU.
 std::vector<double> MaskedGradOutput(const ConvProblem& problem,
                                      const ExactOperands& operands);
 
 // Returns result `which` of `operation`, row-major in logical order, before
 // scale and rounding. Thread-safe.
-// Requires: Validate(operation).ok(); `which` asked for; the operands that it
-// needs, of the operation's dims.
+// Requires: Validate(operation).ok(); `which` is requested; the operands that
+// it needs, with the operation's dims.
 std::vector<double> ExactResult(const ConvOperation& operation, Result which,
                                 const ExactOperands& operands);
 

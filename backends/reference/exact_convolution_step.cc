@@ -1,4 +1,4 @@
-// conv, conv_transpose and linear as steps of a program.
+// Computes conv, conv_transpose and linear as steps of a program.
 #include "backends/core/convolution/conv_operation.h"
 #include "backends/core/program/operators/convolution.h"
 #include "backends/reference/exact_convolution.h"

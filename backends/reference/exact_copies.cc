@@ -1,4 +1,4 @@
-// concat, flatten, pad and index_select.
+// Computes concat, flatten, pad and index_select.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -10,8 +10,8 @@
 namespace convgrad {
 namespace {
 
-// Calls visit(operand, begin, end) for each run of a concat's result that lies
-// in one operand, `begin` and `end` being offsets in that operand. A flatten is
+// Calls visit(operand, begin, end) for each run of a concat's result that comes
+// from one operand; `begin` and `end` are offsets in that operand. A flatten is
 // one run.
 template <typename Visit>
 void ForEachRun(const StepData& data, const Visit& visit) {
@@ -47,8 +47,8 @@ StepGradients CopyBackward(const StepData& data,
   return gradients;
 }
 
-// Returns by axis of the operand the index of each index of the result, -1 for
-// a pad's value. An index_select's index counts as one axis.
+// Returns for each axis the operand's index of each result index, or -1 for a
+// pad's value. An index_select's index counts as one axis.
 std::vector<std::vector<int64_t>> SourcesOf(const StepData& data) {
   std::vector<std::vector<int64_t>> sources;
   if (data.step->op == Operator::kPad) {
@@ -66,7 +66,7 @@ std::vector<std::vector<int64_t>> SourcesOf(const StepData& data) {
   return sources;
 }
 
-// Returns by element of the result the element of the operand, or -1.
+// Returns for each element of the result the element of the operand, or -1.
 std::vector<int64_t> ElementsOf(const StepData& data) {
   std::vector<int64_t> elements = {0};
   const auto sources = SourcesOf(data);
@@ -107,7 +107,7 @@ StepGradients MoveBackward(const StepData& data,
 absl::Status CheckIndices(const StepData& data) {
   const int64_t extent = data.dims(0)[AxisOf(data)];
   for (size_t i = 0; i < data.operands[1].size(); ++i) {
-    // Beyond that no double becomes an integer.
+    // Larger doubles can't be converted to an integer.
     const double index = std::clamp(data.operands[1][i], -0x1p62, 0x1p62);
     RETURN_IF_ERROR(CheckIndex(*data.step, static_cast<int64_t>(i),
                                static_cast<int64_t>(index), extent));

@@ -1,10 +1,10 @@
-// dropout.
+// Computes dropout.
 #include "backends/reference/exact_operators.h"
 
 namespace convgrad {
 namespace {
 
-// Returns what each element is multiplied by.
+// Returns the factor of each element.
 Values DropoutFactors(const StepData& data) {
   const int64_t count = CountOf(data.result_dims());
   Values factors(count, 1);

@@ -1,4 +1,4 @@
-// batch_norm and normalize.
+// Computes batch_norm and normalize.
 #include <cmath>
 
 #include "backends/reference/exact_operators.h"
@@ -9,7 +9,7 @@ namespace {
 // Positions of batch_norm's operands.
 enum Position { kX, kWeight, kBias, kRunningMean, kRunningVar, kTracked };
 
-// What a batch_norm subtracts and divides by, by channel.
+// The mean and the variance of each channel.
 struct Moments {
   Values mean;
   Values variance;  // biased
@@ -49,7 +49,7 @@ Values InverseDeviations(const StepData& data, const Moments& moments) {
   return inverse;
 }
 
-// Returns x, less the mean, over the deviation.
+// Returns (x - mean) / deviation.
 Values NormalsOf(const StepData& data, const Moments& moments,
                  const Values& inverse) {
   const ChannelView view(data.dims(kX));
@@ -81,7 +81,7 @@ StepGradients BatchNormBackward(const StepData& data,
   const Moments moments = MomentsOf(data);
   const Values inverse = InverseDeviations(data, moments);
   const Values normals = NormalsOf(data, moments, inverse);
-  // Sums over each channel: also the gradients of bias and weight.
+  // Sums over each channel, which are also the gradients of bias and weight.
   Values sums(view.channels), products(view.channels);
   for (size_t i = 0; i < normals.size(); ++i) {
     const int64_t c = view.ChannelOf(i);

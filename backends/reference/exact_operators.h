@@ -1,6 +1,7 @@
-// Every operator of a program by its definition: the forward, and the backward
-// as the product of the result's gradient with the operator's Jacobian. PyTorch
-// says what is meant, with NaN and Inf too. Nothing is rounded.
+// `ExactOperator` computes an operator of a program by its definition: the
+// forward, and the backward as the product of the result's gradient and the
+// operator's Jacobian. PyTorch defines the results, also for NaN and Inf. It
+// doesn't round.
 #pragma once
 
 #include <vector>
@@ -17,16 +18,16 @@ struct ExactOperator {
   Values (*forward)(const StepData& data);
   StepGradients (*backward)(const StepData& data,
                             absl::Span<const double> gradient);
-  // Checks the operands' values before the forward. Null: all are right.
+  // Checks the operands' values before the forward. Null: all are valid.
   absl::Status (*check)(const StepData& data) = nullptr;
-  // Returns the new values of the operands that a training step updates, empty
-  // of the others. Null of an operator that has none.
+  // Returns the new values of the operands that a training step updates; empty
+  // for other operands. Null: the operator updates none.
   StepGradients (*update)(const StepData& data) = nullptr;
 };
 
 const ExactOperator& ExactOf(Operator op);
 
-// The rows of the table, a source file each.
+// Return the rows of the table; each source file has a function.
 std::vector<ExactOperator> ExactConvolutions();
 std::vector<ExactOperator> ExactNorms();
 std::vector<ExactOperator> ExactPoolings();

@@ -1,4 +1,4 @@
-// Poolings and upsampling.
+// Computes poolings and upsampling.
 #include <algorithm>
 #include <cmath>
 
@@ -12,8 +12,8 @@ int64_t PlanesOf(const StepData& data) {
   return data.dims(0)[0] * data.dims(0)[1];
 }
 
-// Returns for each output the input that it is: of equal ones the first, of
-// NaNs the last, as in PyTorch.
+// Returns for each output the input that it copies: the first of equal ones,
+// the last of NaNs, as in PyTorch.
 std::vector<int64_t> Maxima(const StepData& data) {
   const auto x = data.operands[0];
   std::vector<int64_t> maxima(CountOf(data.result_dims()), -1);
@@ -25,7 +25,7 @@ std::vector<int64_t> Maxima(const StepData& data) {
   return maxima;
 }
 
-// Writes `sums` as often as sums of so many terms are rounded.
+// Writes `sums` once for each rounding of a sum of `terms` terms.
 void WriteSums(const StepData& data, int64_t terms, Values* sums) {
   for (int64_t i = 0; i < terms; ++i) data.WriteIntermediate(sums);
 }
@@ -57,7 +57,7 @@ StepGradients MaxPoolBackward(const StepData& data,
   return {values};
 }
 
-// Linear along each axis: all but max_pool.
+// Computes operators that are linear along each axis: all except max_pool.
 Values SeparableForward(const StepData& data) {
   const auto x = data.operands[0];
   Values y(CountOf(data.result_dims()));

@@ -1,4 +1,4 @@
-// matmul and attention.
+// Computes matmul and attention.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,8 +9,8 @@
 namespace convgrad {
 namespace {
 
-// Calls visit(y, a, b) with the offsets of every element of a matmul's result
-// and of each pair of elements whose product it has.
+// Calls visit(y, a, b) with the offsets of each product of a matmul: of the
+// result's element and of the two factors.
 template <typename Visit>
 void ForEachProduct(const StepData& data, const Visit& visit) {
   const Dims& y = data.result_dims();
@@ -18,7 +18,7 @@ void ForEachProduct(const StepData& data, const Visit& visit) {
   const int64_t depth = data.dims(0).back();
   Dims a_strides = BroadcastStrides(data.dims(0), y);
   Dims b_strides = BroadcastStrides(data.dims(1), y);
-  // Along y's last axes a has only rows, and b only columns.
+  // Of y's last two axes, a has only the rows, and b only the columns.
   a_strides[rank - 2] = depth;
   a_strides[rank - 1] = 0;
   b_strides[rank - 2] = 0;
@@ -55,7 +55,7 @@ StepGradients MatmulBackward(const StepData& data,
 // Positions of attention's operands.
 enum Position { kQuery, kKey, kValue, kMask };
 
-// What one query sees.
+// The keys and values that one query sees.
 class QueryRow {
  public:
   QueryRow(const StepData& data, int64_t row)
@@ -77,8 +77,8 @@ class QueryRow {
   int64_t seen() const { return seen_; }
   const AttentionProblem& problem() const { return problem_; }
 
-  // Returns the weight of each key that is seen. `mask` has the mask's element
-  // for each key.
+  // Returns the weight of each visible key. `mask` has the mask's element for
+  // each key.
   Values Weights(absl::Span<const int64_t> mask) const {
     Values weights;
     double largest = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -106,7 +106,7 @@ class QueryRow {
   int64_t matrix_, query_, seen_;
 };
 
-// Returns for each query, and each of its keys, the mask's element.
+// Returns the mask's element for each query and each of its keys.
 std::vector<int64_t> MaskElements(const StepData& data) {
   Dims scores = data.dims(kQuery);
   scores.back() = data.dims(kKey)[scores.size() - 2];

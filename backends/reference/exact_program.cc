@@ -15,7 +15,7 @@ bool IsWeight(const ProgramStep& step, size_t position) {
   return spec.kind == OperandKind::kWeight;
 }
 
-// Returns the parameters that are kWeight, written in the compute dtype.
+// Returns the kWeight parameters, written in the compute dtype.
 NamedValues WrittenWeights(const Program& program, WriteFunction write,
                            const NamedValues& values) {
   NamedValues weights;
@@ -31,7 +31,7 @@ NamedValues WrittenWeights(const Program& program, WriteFunction write,
   return weights;
 }
 
-// What the steps of one evaluation share.
+// The state that the steps of one evaluation share.
 struct Evaluation {
   const ProgramOperation& operation;
   DropoutSeed seed;
@@ -72,7 +72,7 @@ void UpdateStatistics(const StepData& data, StepGradients updated,
   }
 }
 
-// Returns the names whose gradients lead to one that is wanted.
+// Returns the names whose gradients are needed for a requested gradient.
 absl::flat_hash_set<std::string> NamesOnTheWay(
     const ProgramOperation& operation) {
   const ProgramRequest& request = operation.request();
@@ -104,7 +104,7 @@ void AddGradients(const StepData& data, const StepGradients& added,
   }
 }
 
-// Writes the gradients that a backward was asked for.
+// Writes the requested gradients of a backward.
 void WriteWanted(const ProgramOperation& operation, WriteFunction write,
                  NamedValues* gradients) {
   const ProgramRequest& request = operation.request();

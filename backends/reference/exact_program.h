@@ -1,5 +1,5 @@
-// A program's definition on doubles: what the reference backend stores, and
-// what tests measure against.
+// Computes a program by its definition, on doubles. The reference backend
+// stores these results, and tests compare with them.
 #pragma once
 
 #include <map>
@@ -11,19 +11,19 @@
 
 namespace convgrad {
 
-// By name: of inputs, parameters and results, or of their gradients.
+// Values of inputs, parameters and results, or their gradients, by name.
 using NamedValues = std::map<std::string, Values>;
 
 // Computes every step. Adds the results to `values`, which has the inputs and
-// parameters, and puts new statistics in the old ones' place. Inputs are
-// written first, too. Thread-safe, as is ExactBackward.
-// Errors: kInvalidArgument naming a class index that is none.
+// parameters, and replaces statistics by their new values. Calls `write` for
+// inputs as well. Both functions are thread-safe.
+// Errors: kInvalidArgument naming an invalid class index.
 absl::Status ExactForward(const ProgramOperation& operation, DropoutSeed seed,
                           WriteFunction write, NamedValues* values);
 
-// Adds the gradients of the wanted inputs and parameters to `gradients`, which
-// has those of outputs; what these don't reach is 0. `values` are as
-// ExactForward leaves them.
+// Adds the gradients of the requested inputs and parameters to `gradients`,
+// which has those of outputs. Gradients that don't depend on these are 0.
+// `values` are the result of ExactForward.
 void ExactBackward(const ProgramOperation& operation, DropoutSeed seed,
                    WriteFunction write, const NamedValues& values,
                    NamedValues* gradients);

@@ -1,4 +1,4 @@
-// sum, mean, amax, norm and var.
+// Computes sum, mean, amax, norm and var.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,7 +10,7 @@
 namespace convgrad {
 namespace {
 
-// The groups of a reduction: an element of the result for each.
+// The groups of elements that a reduction combines; one per result element.
 struct Groups {
   explicit Groups(const StepData& data)
       : x(data.operands[0]), op(data.step->op) {
@@ -47,10 +47,10 @@ struct Groups {
 
   const absl::Span<const double> x;
   const Operator op;
-  std::vector<int64_t> of;  // by element of the operand
+  std::vector<int64_t> of;  // the group of each element of the operand
   int64_t count = 0;
   int64_t length = 0;  // elements of a group
-  double freedom = 0;  // of a var: what it divides by
+  double freedom = 0;  // the divisor of a var
 };
 
 Values Forward(const StepData& data) {
@@ -63,7 +63,7 @@ Values Forward(const StepData& data) {
     const double distance = groups.x[i] - means[groups.of[i]];
     return is_square ? distance * distance : groups.x[i];
   });
-  // As often as a sum of so many terms is rounded.
+  // Once for each rounding of a sum of this many terms.
   for (int64_t i = 0; i < groups.length; ++i) data.WriteIntermediate(&y);
   for (double& value : y) {
     if (groups.op == Operator::kNorm) value = std::sqrt(value);
@@ -75,7 +75,7 @@ Values Forward(const StepData& data) {
   return y;
 }
 
-// Equal maxima share a gradient. A norm of 0 has the gradient 0.
+// Divides the gradient among equal maxima. A norm of 0 has the gradient 0.
 StepGradients Backward(const StepData& data,
                        absl::Span<const double> gradient) {
   const Groups groups(data);

@@ -1,4 +1,4 @@
-// layer_norm, rms_norm, group_norm, softmax and log_softmax.
+// Computes layer_norm, rms_norm, group_norm, softmax and log_softmax.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -11,7 +11,7 @@ namespace {
 // Positions of a norm's operands.
 enum Position { kX, kWeight, kBias };
 
-// A norm's operand as rows, each of which is normalized by itself.
+// A norm's operand as rows, which are normalized separately.
 struct NormRows {
   explicit NormRows(const StepData& data) {
     const Dims& x = data.dims(kX);
@@ -30,23 +30,23 @@ struct NormRows {
     parameters = length;
   }
 
-  // Returns which number of a parameter belongs to an element.
+  // Returns the index of the parameter's number that belongs to an element.
   size_t ParameterOf(size_t element) const {
     return element / positions % parameters;
   }
 
   int64_t count;
   int64_t length = 1;
-  int64_t parameters;     // numbers of a parameter
-  int64_t positions = 1;  // elements side by side that share such a number
+  int64_t parameters;     // numbers in a parameter
+  int64_t positions = 1;  // contiguous elements that share a number
 };
 
 bool IsCentred(const StepData& data) {
   return data.step->op != Operator::kRmsNorm;
 }
 
-// Returns x, less the row's mean if the norm is centred, over the deviation,
-// and by row 1 over the deviation.
+// Returns (x - mean) / deviation by row, without the mean unless the norm is
+// centred. Sets `*inverse` to 1 / deviation of each row.
 Values NormalsOf(const StepData& data, Values* inverse) {
   const NormRows rows(data);
   const double eps = FloatAttribute(*data.step, "eps");
@@ -82,7 +82,7 @@ Values NormForward(const StepData& data) {
   return y;
 }
 
-// dx of one row, from the gradients of its normals.
+// Adds dx of one row, from the gradients of its normalized elements.
 void AddRowGradient(absl::Span<const double> gradient,
                     absl::Span<const double> normals, bool is_centred,
                     double inverse, Values* dx) {

@@ -1,4 +1,4 @@
-// reshape, permute, slice, select, expand and read.
+// Computes reshape, permute, slice, select, expand and read.
 #include "backends/core/program/operators/views.h"
 #include "backends/reference/exact_operators.h"
 

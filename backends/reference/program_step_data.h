@@ -1,4 +1,5 @@
-// One step of a program with its data, in doubles and row-major logical order.
+// `StepData` is one step of a program with its data, in doubles and row-major
+// logical order.
 #pragma once
 
 #include <cstddef>
@@ -15,16 +16,16 @@ namespace convgrad {
 
 using Values = std::vector<double>;
 
-// What numbers are written in.
+// The precision in which numbers are written.
 enum class Precision {
   kOperand,  // the compute dtype: inputs, and weights of products
   kCompute,  // the compute dtype: results of steps, gradients of values
   kF32,      // losses, statistics, gradients of parameters
-  // What a step works with on the way: double here, f32 at least elsewhere.
+  // Intermediate numbers of a step: double here, at least f32 elsewhere.
   kIntermediate,
 };
 
-// Changes numbers as writing them does, say, rounds them.
+// Changes numbers as writing them does, e.g. rounds them.
 using WriteFunction = absl::FunctionRef<void(Precision, Values*)>;
 
 struct StepData {
@@ -32,14 +33,14 @@ struct StepData {
   size_t index;  // of the step
   const ProgramShapes* shapes;
   DropoutSeed seed;
-  // By position; empty where an operand is left out.
+  // Operands by position; empty if omitted.
   std::vector<absl::Span<const double>> operands;
-  // Of a backward: what the forward made, and which operands' gradients are
-  // wanted.
+  // Only for a backward: the forward's result, and the operands whose gradients
+  // are requested.
   absl::Span<const double> result;
   std::vector<bool> wanted;
 
-  // Null: intermediate numbers are left alone.
+  // Null: intermediate numbers don't change.
   const WriteFunction* write = nullptr;
 
   void WriteIntermediate(Values* values) const {
@@ -63,7 +64,7 @@ inline size_t AxisOf(const StepData& data) {
   return *StepDims(*data.step, *data.shapes).Axis("axis");
 }
 
-// By position of the operand; empty where it isn't wanted.
+// Gradients by position of the operand; empty if not requested.
 using StepGradients = std::vector<Values>;
 
 inline int64_t CountOf(const Dims& dims) {

@@ -1,5 +1,6 @@
-// The oracle and the last resort: the whole of proto/single_calls.md, and whole
-// programs in plain loops, summed in double and rounded once.
+// `MakeReferenceBackend` makes the backend that is the oracle of tests and the
+// last resort. It computes all of proto/single_calls.md, and whole programs, in
+// plain loops that sum in double and round once.
 #pragma once
 
 #include <memory>
@@ -9,8 +10,8 @@
 
 namespace convgrad {
 
-// Returns the backend "reference". Supports every valid operation. Never fails;
-// StatusOr is what all factories return.
+// Returns the backend "reference", which supports every valid operation. Never
+// fails; it returns a StatusOr as all factories do.
 absl::StatusOr<std::unique_ptr<Backend>> MakeReferenceBackend();
 
 }  // namespace convgrad

@@ -21,8 +21,9 @@ ExactOperands LoadOperands(const ConvOperation& operation,
   return operands;
 }
 
-// The contract scales in f32, after the ReLU and before the one rounding. A
-// scale of 1 must leave the double alone, or it would round twice.
+// Scales in f32, after the ReLU and before the single rounding, as the contract
+// says. A scale of 1 must not change the double; otherwise it would be rounded
+// twice.
 void Scale(float scale, std::vector<double>* values) {
   if (scale == 1) return;
   for (double& value : *values) value = static_cast<float>(value) * scale;

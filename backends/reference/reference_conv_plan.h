@@ -1,4 +1,5 @@
-// An operation done by the definition: load to doubles, sum, store.
+// `ReferenceConvPlan` computes an operation by its definition: it loads
+// doubles, sums and stores.
 #pragma once
 
 #include "backends/core/backend.h"
@@ -6,7 +7,7 @@
 
 namespace convgrad {
 
-// Does all of proto/single_calls.md. Allocates doubles for the operands and
+// Supports all of proto/single_calls.md. Allocates doubles for the operands and
 // results of each Run, and uses no scratch.
 class ReferenceConvPlan : public Plan {
  public:

@@ -12,7 +12,7 @@
 namespace convgrad {
 namespace {
 
-// Rounds each number once to what it is written in.
+// Rounds each number once to the precision in which it is written.
 class Rounding {
  public:
   explicit Rounding(DataType compute_dtype) : compute_dtype_(compute_dtype) {}

@@ -1,4 +1,5 @@
-// A whole program by the definitions of its operators, step after step.
+// `ReferenceProgramPlan` computes a whole program by the definitions of its
+// operators, step by step.
 #pragma once
 
 #include <vector>
@@ -8,16 +9,15 @@
 
 namespace convgrad {
 
-// Values, and the gradients of values, are rounded to the compute dtype where a
-// step writes them, losses to f32; what is added up before that, as the
-// gradient of a value that several steps use, is added in double. The tape
-// holds every value as doubles. Allocates for itself in each Run, and uses no
-// scratch.
+// Rounds values and their gradients to the compute dtype when a step writes
+// them, and losses to f32. Sums before that are in double, e.g. the gradient of
+// a value that several steps use. The tape holds every value as doubles.
+// Allocates its own memory in each Run, and uses no scratch.
 class ReferenceProgramPlan : public Plan {
  public:
   explicit ReferenceProgramPlan(ProgramOperation operation);
 
-  // Errors: kInvalidArgument naming a class index that is none.
+  // Errors: kInvalidArgument naming an invalid class index.
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override;
 
   int64_t scratch_bytes() const override { return 0; }

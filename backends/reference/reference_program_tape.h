@@ -1,5 +1,5 @@
-// Every value of one run of a program as doubles in one block of bytes: the
-// reference backend's tape.
+// Stores and loads the reference backend's tape: every value of one run of a
+// program, as doubles, in one block of bytes.
 #pragma once
 
 #include <cstddef>

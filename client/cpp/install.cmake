@@ -1,5 +1,5 @@
-# What `cmake --install` gives a user of the C++ client: find_package(convgrad)
-# and the target convgrad::client.
+# Installs the C++ client. Afterwards, users can call find_package(convgrad) and link
+# the target convgrad::client.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

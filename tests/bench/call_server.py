@@ -1,4 +1,4 @@
-"""A server that calls are timed on, and the problems of those."""
+"""Runs the server that calls are timed on, and lists the calls' problems."""
 import re
 import subprocess
 import sys
@@ -17,7 +17,7 @@ SCALED = "conv2d_n{}_c64_o64_i56_k3_p1"
 
 
 class Server:
-    """A convgrad-server on every kind of listener, in `folder`."""
+    """Runs a convgrad-server with every kind of listener, with sockets in `folder`."""
 
     def __init__(self, build, folder, prefix=()):
         self.unix = f"unix:{folder}/call"

@@ -20,7 +20,7 @@ T Must(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// Small numbers, whatever the dtype.
+// Returns bytes that are small numbers in every dtype.
 AlignedBuffer Filled(int64_t bytes) {
   AlignedBuffer buffer = Must(AlignedBuffer::Allocate(bytes));
   std::memset(buffer.data(), 0x3c, bytes);

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Prints the distinct problems of networks, one problem string a line.
+"""Prints the distinct problems of networks, one problem string per line.
 
     network_problems.py --batch=1,16 FILE.jsonl...
 
-The files are of the published cases' format. For compute_ratio --problems;
-network_problems.txt has those of ResNet-50 and MobileNet.
+The files have the published cases' format. The output is for compute_ratio --problems;
+network_problems.txt has the problems of ResNet-50 and MobileNet.
 """
 import argparse
 import json
 
 KINDS = {False: "conv", True: "convtranspose"}
-# A token, the record's key, and what is left out.
+# A token, the record's key, and the default, which is omitted.
 AXES = (("i", "in", None), ("k", "k", None), ("s", "stride", 1),
         ("d", "dilation", 1), ("pb", "pad_begin", 0), ("pe", "pad_end", 0),
         ("op", "output_padding", 0))

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Training steps of networks on the CPU backend, in turns with PyTorch in this process.
+"""Times training steps of networks on the CPU backend, alternating with PyTorch here.
 
     network_step.py --build=build/release [--networks=resnet18,resnet50] [--batch=16]
                     [--size=224] [--threads=2] [--repeats=7] [--blocks=16] [--compile]
 
-For each network the minima and medians of both in milliseconds, the minima of processor
-time over the number of threads (all that counts on a busy machine), their ratios, and where
-our processor time goes at best, by kind of step. With --check the results, too: each gradient's error against
-PyTorch's, both in f32, so that it says whether they are the same thing.
+For each network it prints the minima and medians of both in milliseconds, the minima of
+processor time divided by the number of threads (the only valid measure on a busy machine),
+their ratios, and the least processor time of each kind of our steps. With --check it also
+prints the errors of our gradients against PyTorch's, both in f32.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from convgrad.torch.networks.importing import Loss, import_model
 
 
 class Ours:
-    """The C++ program, which runs one step when asked."""
+    """Runs the C++ program, which makes one step for each line that it reads."""
 
     def __init__(self, options, folder, inputs, block):
         self.process = subprocess.Popen(
@@ -52,7 +52,7 @@ class Ours:
 
 
 class Torch:
-    """PyTorch's training step, or its forward."""
+    """Runs PyTorch's training step, or its forward."""
 
     def __init__(self, options, model, x, target, name):
         self.part = options.part
@@ -78,7 +78,7 @@ class Torch:
 
 
 def prepare(options, name, folder):
-    """Returns the model, its inputs and their names, with everything written to `folder`."""
+    """Returns the model, its inputs and their names; writes all of them to `folder`."""
     torch.manual_seed(1)
     model = getattr(torchvision.models, name)(weights=None)
     model.train(options.part == "train")
@@ -91,7 +91,7 @@ def prepare(options, name, folder):
     values = dict(model.state_dict())
     operands = {"target": target}
     entries = [*program.inputs, *program.parameters]
-    # The seed and the count of runs, where there is a dropout.
+    # The seed and the count of runs; only a dropout reads them.
     torch.zeros(2, dtype=torch.int64).numpy().tofile(folder / f"operand_{len(entries)}")
     for i, entry in enumerate(entries):
         tensor = operands.get(entry.name, values.get(entry.name, x))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Calls a server from Python, as often as each line read says, and prints milliseconds.
+"""Calls a server from Python, as often as each input line says, and prints milliseconds.
 
     python_caller.py TCP UNIX PROBLEM DTYPE
 
-Lines are "NAME COUNT": tcp, unix, region (operands and results in place), tcp_out and
-unix_out (results into arrays that are there). "stages 0" is answered with where the time
-of a call over TCP goes, as JSON.
+Input lines are "NAME COUNT". Names are tcp, unix, region (operands and results in place),
+tcp_out and unix_out (results into existing arrays). For "stages 0" it prints the stages of a
+call over TCP, as JSON.
 """
 
 import json
@@ -23,7 +23,7 @@ STAGE_CALLS = 500
 
 
 class Backward:
-    """A backward pass's arguments, in the layouts of tests/bench/rpc_ratio.cc."""
+    """The arguments of a backward pass, in the layouts of tests/bench/rpc_ratio.cc."""
 
     def __init__(self, problem, dtype):
         size = {letter: int(value) for letter, value in re.findall(r"_([a-z])(\d+)", problem)}
@@ -56,7 +56,7 @@ class Backward:
 
 
 def callers(tcp, unix, backward):
-    """Returns what makes one call, by name."""
+    """Returns functions that make one call, by name."""
     near = convgrad.Client(tcp)
     clients = {"tcp": near, "unix": convgrad.Client(unix)}
     found = {}
@@ -68,7 +68,7 @@ def callers(tcp, unix, backward):
             **backward.arrays, **backward.keywords, out=out)
     size = sum(array.nbytes for array in backward.arrays.values()) + sum(
         array.nbytes for array in backward.out(np.empty).values())
-    sharing = convgrad.Client(tcp)  # whose calls by value don't look for a region
+    sharing = convgrad.Client(tcp)  # a second client, so that other calls need no region lookup
     region = sharing.region(size + 4096)
     inside, out = backward.moved(region), backward.out(region.empty)
     found["region"] = lambda: sharing.conv_backward(**inside, **backward.keywords, out=out)
@@ -76,7 +76,8 @@ def callers(tcp, unix, backward):
 
 
 def seconds_of(call):
-    """Returns what the call took. Its result is freed behind it, as in caller.cc."""
+    """Returns the time of the call. Frees its result after the measurement, as caller.cc does.
+    """
     start = time.perf_counter()
     result = call()
     took = time.perf_counter() - start
@@ -85,7 +86,7 @@ def seconds_of(call):
 
 
 def stages(call, backward):
-    """Returns medians in seconds: checks and the message's head, the server, the rest."""
+    """Returns medians in seconds: the client's checks and encoding, the server, the rest."""
     totals, servers, prepared = [], [], []
     for _ in range(STAGE_CALLS):
         start = time.perf_counter()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Times Python's calls beside the C++ client's and torch RPC's, interleaved in one run.
+"""Times calls of Python, of the C++ client and of torch RPC, interleaved in one run.
 
     python_speed.py [--build build/release] [--repeats 7] [--short]
 
-Needs the convgrad package, with its native module; PyTorch where torch RPC is to be there.
-Prints tables: milliseconds of backward passes by layer, the least of all runs, with
-geomeans of their ratios, and where a tiny call's time goes. Client and server are on this machine.
+Needs the convgrad package with its native module, and PyTorch for torch RPC. Prints tables:
+the least milliseconds of backward passes by layer, with geometric means of their ratios, and
+the stages of a tiny call. Client and server are on this machine.
 """
 
 import argparse
@@ -24,12 +24,12 @@ from report import geomean, machine, number, table
 
 HERE = pathlib.Path(__file__).resolve().parent
 WAYS = ("tcp", "unix", "region")
-# What a contestant is compared with: the C++ client the same way.
+# For each contestant, the C++ client's call over the same transport.
 CPP = {"tcp": "tcp", "unix": "unix", "region": "region_in_place"}
 
 
 class Process:
-    """A contestant that answers "NAME COUNT" with milliseconds."""
+    """Runs a program that answers "NAME COUNT" with milliseconds."""
 
     def __init__(self, command, **environment):
         self._process = subprocess.Popen(
@@ -45,7 +45,7 @@ class Process:
         return [float(time) for time in line.split()]
 
     def ask(self, name):
-        """Returns what it says about its last calls."""
+        """Returns its statistics of the last calls."""
         print(name, 0, file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
@@ -96,7 +96,7 @@ def race(build, server, problem, dtype, counts, with_torch=False):
 
 
 def layers_table(races, dtype):
-    """Returns minima of each contestant, with geomeans against C++ and torch RPC."""
+    """Returns the minima of each contestant, and geometric means against C++ and torch RPC."""
     least = [{label: min(times) for label, times in found.items()}
                for found in races.values()]
     lines = []
@@ -115,7 +115,7 @@ def _ratio(least, label, other):
 
 
 def tiny_table(times, stages):
-    """Returns a tiny call's quantiles, and where its time goes."""
+    """Returns the quantiles and the stages of a tiny call."""
     lines = [[label, number(1e3 * statistics.median(found), 0),
               number(1e3 * sorted(found)[int(0.99 * (len(found) - 1))], 0)]
              for label, found in times.items()]

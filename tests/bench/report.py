@@ -11,7 +11,7 @@ STAGES = ("receive", "decode", "queue", "reorder", "compute", "encode")
 
 
 def machine():
-    """Says where the figures come from."""
+    """Returns a description of this machine."""
     model = platform.processor() or "unknown"
     for line in pathlib.Path("/proc/cpuinfo").read_text("utf-8").splitlines():
         if line.startswith("model name"):
@@ -41,7 +41,7 @@ def problems_of(rows, part, dtype):
 
 
 def geomean(values):
-    """Returns the geometric mean, nan of nothing."""
+    """Returns the geometric mean; nan if there are no values."""
     values = list(values)
     if not values:
         return math.nan
@@ -49,7 +49,7 @@ def geomean(values):
 
 
 def ratios(race):
-    """Returns a race's ratios against the sums of its floors."""
+    """Returns the ratios of a race's calls to the sums of its floors."""
     def time(name):
         return race[name]["min_ms"] if name in race else math.nan
 
@@ -67,7 +67,7 @@ def ratios(race):
 
 
 def number(value, digits=2):
-    """Formats a figure, a dash for none."""
+    """Formats a number; a dash if there is none."""
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
@@ -123,7 +123,7 @@ def clients_table(rows):
 
 
 def plot(rows, labels, path):
-    """Draws each layer's calls over its floors, if matplotlib is there."""
+    """Draws each layer's ratios of calls to floors, if matplotlib is installed."""
     try:
         import matplotlib
     except ImportError:
@@ -165,8 +165,7 @@ def write_report(rows, layers, folder):
 
 
 def expand(problem):
-    """Returns a problem string as rpc_ratio prints it: 2-D, one number an axis
-    spelled out for both."""
+    """Returns a problem string as rpc_ratio prints it: 2-D, with a number for each axis."""
     tokens = []
     for token in problem.split("_"):
         letter = token.rstrip("0123456789")

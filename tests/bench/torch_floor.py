@@ -3,7 +3,7 @@
 
     torch_floor.py BATCH IN OUT SIZE KERNEL STRIDE PAD DTYPE GRAD_INPUT THREADS
 
-Runs it once for every line read and prints its milliseconds. DTYPE is f32 or
+Runs it once for every input line and prints its milliseconds. DTYPE is f32 or
 bf16; GRAD_INPUT is 0 or 1; the other gradients are always computed.
 """
 import sys

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""ResNet-18's convolutions through convgrad.torch, beside torch's own on this machine.
+"""Compares ResNet-18's convolutions through convgrad.torch with torch's on this machine.
 
     torch_layers.py TARGET [--batch 4] [--repeats 5]
 
-For each layer and dtype: milliseconds of forward and backward together, local and
-remote, what of the remote ones the server computed, and the worst gradient element as a
-share of its bound (proto/correctness.md, "Single results"). Ends with 1 if a bound is broken.
+For each layer and dtype it prints the milliseconds of forward and backward together, local and
+remote; the server's compute time; and the worst gradient element as a share of its bound
+(proto/correctness.md, "Single results"). Exits with 1 if an element exceeds its bound.
 """
 
 import argparse
@@ -39,7 +39,7 @@ UNIT = {torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8}
 
 
 class Reports:
-    """A client that adds up what the server computed."""
+    """A client that adds up the server's compute times."""
 
     def __init__(self, client):
         self.client, self.seconds = client, 0.0
@@ -58,7 +58,7 @@ def gradients(convolve, x, w, dy):
 
 
 def worst_share(found, x, w, dy, window):
-    """Returns the largest error of grad_input and grad_weight over its bound."""
+    """Returns the largest error of grad_input and grad_weight divided by its bound."""
     def plain(x, w):
         return F.conv2d(x, w, **window)
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Has a worker of torch.distributed.rpc compute a backward pass, over TCP on loopback.
+"""Makes a worker of torch.distributed.rpc compute a backward pass, over TCP on loopback.
 
     torch_rpc_caller.py PROBLEM DTYPE
 
-Runs it as often as each line read says ("rpc COUNT") and prints milliseconds. Tensors are
-channels last, as PyTorch computes them fastest.
+Runs it as often as each input line says ("rpc COUNT") and prints milliseconds. Tensors are
+channels last, which is PyTorch's fastest layout.
 """
 
 import re
@@ -17,7 +17,7 @@ from torch_rpc_worker import start_worker
 
 
 def backward(grad_output, data, weight, settings):
-    """Returns the gradients, on the worker."""
+    """Returns the gradients; runs on the worker."""
     stride, pad, wanted = settings
     return torch.ops.aten.convolution_backward(
         grad_output, data, weight, [weight.shape[0]], [stride] * 2, [pad] * 2, [1, 1],

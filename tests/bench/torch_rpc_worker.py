@@ -1,4 +1,4 @@
-"""A worker of torch.distributed.rpc in a process of its own, over TCP on loopback."""
+"""Runs a worker of torch.distributed.rpc in its own process, over TCP on loopback."""
 
 import atexit
 import functools
@@ -11,8 +11,8 @@ from torch.distributed import rpc
 
 def _join(name, rank, port):
     os.environ["TP_SOCKET_IFNAME"] = "lo"
-    # The transports through shared memory are left out: they are no network, and their
-    # threads poll while they are idle, which slows whatever else is measured.
+    # Excludes the transports through shared memory, because they aren't a network, and their
+    # idle threads poll, which slows other measurements.
     options = rpc.TensorPipeRpcBackendOptions(
         init_method=f"tcp://127.0.0.1:{port}", rpc_timeout=600, _transports=["uv"],
         _channels=["basic"])
@@ -21,13 +21,13 @@ def _join(name, rank, port):
 
 def _serve(port):
     _join("worker", 1, port)
-    rpc.shutdown()  # returns once the caller is done
+    rpc.shutdown()  # returns when the caller has ended
 
 
 @functools.cache
 def start_worker():
-    """Starts the process that calls name "worker". It ends with this process, once for
-    all: a process that has joined a group can't join another."""
+    """Starts the process that calls address as "worker". It ends with this process. Call this
+    only once, because a process that has joined a group can't join another."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     multiprocessing.get_context("spawn").Process(

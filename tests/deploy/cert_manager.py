@@ -1,4 +1,4 @@
-"""Does what cert-manager is told by Issuers and Certificates, with openssl."""
+"""Does the work of cert-manager for Issuers and Certificates, with openssl."""
 import base64
 import pathlib
 import subprocess
@@ -27,8 +27,8 @@ def extensions(spec):
 
 
 def make(spec, ca):
-    """Returns the secret's files for a Certificate that `ca`, the files of a
-    secret, signs; itself if that is None."""
+    """Returns the secret's files for a Certificate. `ca`, the files of another secret,
+    signs it; if `ca` is None, it is self-signed."""
     assert spec["privateKey"]["algorithm"] == "ECDSA"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -59,7 +59,7 @@ def files_of(secret):
 
 
 def reconcile(state):
-    """Makes the secrets that Certificates ask for and that can be made yet."""
+    """Makes the secrets of those Certificates whose issuers are ready."""
     waiting = state.all("Certificate")
     for certificate in waiting * len(waiting):
         spec, namespace = certificate["spec"], certificate["metadata"]["namespace"]

@@ -1,5 +1,5 @@
-"""A cluster as far as the guide needs one: what is applied with the stand-ins of
-cluster_tools.py runs, as real servers and clients in pods."""
+"""Simulates a cluster for the guide: runs the objects that were applied with the stand-ins
+of cluster_tools.py, as real servers and clients in pods."""
 import contextlib
 import pathlib
 import subprocess
@@ -14,7 +14,7 @@ import pods
 
 
 def assert_restricted(template):
-    """Asserts what a namespace asks for that enforces `restricted`."""
+    """Asserts the rules of a namespace that enforces `restricted`."""
     general = template["spec"]["securityContext"]
     assert general["runAsNonRoot"] and general["seccompProfile"]
     for container in template["spec"]["containers"]:
@@ -35,7 +35,7 @@ def assert_let_in(state, namespace, port):
 
 
 class Workload:
-    """A pod, and what its manifest says."""
+    """A pod and its manifest."""
 
     def __init__(self, cluster, namespace, template, name):
         self.cluster = cluster
@@ -79,7 +79,7 @@ class Workload:
         return files
 
     def mount(self):
-        """Brings the volumes up to date; false if they can't be yet."""
+        """Brings the volumes up to date. Returns false if this isn't possible yet."""
         files = self.volumes()
         for path, content in (files or {}).items():
             self.pod.mount(path, content)
@@ -93,7 +93,7 @@ class Workload:
             for container in self.template["spec"]["containers"]]
 
     def is_ready(self):
-        """Asks as the kubelet does, from outside the pod."""
+        """Asks the readiness probe from outside the pod, as the kubelet does."""
         port = self.container["readinessProbe"]["grpc"]["port"]
         asks = [[deployed.SERVER, "--healthcheck",
                  f"--health_listen={self.pod.address}:{port}"]]
@@ -109,7 +109,7 @@ class Workload:
 
 
 class Cluster:
-    """One node, and the state that the stand-ins change."""
+    """A cluster of one node, with the state that the stand-ins change."""
 
     def __init__(self, stack, folder, operators):
         self.stack = stack
@@ -127,7 +127,7 @@ class Cluster:
         return cluster_tools.State(self.path)
 
     def tools(self, folder):
-        """Puts the stand-ins into `folder`, a place for PATH."""
+        """Puts the stand-ins into `folder`, for use in PATH."""
         kubectl = deployed.KUBERNETES / "bin" / "kubectl"
         if not kubectl.exists():
             pytest.skip("no kubectl: deploy/dependencies test")
@@ -140,7 +140,7 @@ class Cluster:
             program.chmod(0o755)
 
     def sync(self):
-        """Does what operators, controllers and the kubelet would do by now."""
+        """Does all pending work of operators, controllers and the kubelet."""
         state = self.state()
         cert_manager.reconcile(state)
         state.save()
@@ -150,8 +150,8 @@ class Cluster:
             self.run_job(job)
 
     def workload(self, document, name):
-        """Returns the pod `name` of a Deployment or Job, and whether it was there
-        with the same manifest."""
+        """Returns the pod `name` of a Deployment or Job, and whether it existed with the
+        same manifest."""
         namespace = document["metadata"]["namespace"]
         template = document["spec"]["template"]
         labels = self.state().get("Namespace", namespace)["metadata"]["labels"]
@@ -186,7 +186,7 @@ class Cluster:
         self.note("deployment", meta, done, "")
 
     def name_services(self, replicas):
-        """Gives each pod what the cluster's DNS would say."""
+        """Gives each pod the names that the cluster's DNS would resolve."""
         lines = ["127.0.0.1 localhost"]
         for service in self.state().all("Service"):
             meta = service["metadata"]
@@ -225,7 +225,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(folder, operators=()):
-    """A cluster that keeps its things in `folder`, a pathlib.Path; `operators` are
-    the API groups that it knows besides Kubernetes' own."""
+    """Yields a cluster with its files in `folder`, a pathlib.Path. `operators` are the API
+    groups that it supports in addition to Kubernetes' own."""
     with contextlib.ExitStack() as stack:
         yield Cluster(stack, pathlib.Path(folder), list(operators))

@@ -1,6 +1,6 @@
-"""Stands in for kubectl and docker, with a file in place of the cluster and the
-registry. Whatever needs no cluster the real kubectl does: to render overlays, to
-make manifests of files, to read a field.
+"""Replaces kubectl and docker; a file replaces the cluster and the registry. The real
+kubectl does the work that needs no cluster: it renders overlays, makes manifests of
+files, and reads fields.
 
     cluster_tools.py STATE KUBECTL kubectl|docker ARGUMENT...
 """
@@ -13,8 +13,8 @@ import yaml
 
 
 class State:
-    """What the cluster knows, in a file: objects, images that were pushed, the API
-    groups of operators that are installed, and what became of jobs."""
+    """The cluster's state in a file: objects, pushed images, the API groups of installed
+    operators, and the outcomes of jobs."""
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
@@ -33,7 +33,7 @@ class State:
                 if key.startswith(f"{kind.lower()}/")]
 
     def put(self, document, may_exist=True):
-        """Takes an object as the API does, refusing what it would refuse."""
+        """Accepts an object, or refuses it as the API would."""
         meta = document["metadata"]
         namespace = meta.get("namespace", "")
         group = document["apiVersion"].rpartition("/")[0]
@@ -49,7 +49,7 @@ class State:
 
 
 def option(arguments, name):
-    """Returns the value behind `name`, or of `name=value`; None without it."""
+    """Returns the value after `name`, or of `name=value`; None without it."""
     for position, argument in enumerate(arguments):
         if argument == name:
             return arguments[position + 1]
@@ -59,7 +59,7 @@ def option(arguments, name):
 
 
 class Kubectl:
-    """One command."""
+    """Runs one command."""
 
     def __init__(self, state, real):
         self.state = state
@@ -80,7 +80,7 @@ class Kubectl:
         else:
             text = sys.stdin.read() if file == "-" else pathlib.Path(file).read_text()
         documents = list(yaml.safe_load_all(text))
-        # As kubectl orders them.
+        # Applies namespaces first, as kubectl does.
         for document in sorted(documents, key=lambda one: one["kind"] != "Namespace"):
             self.state.put(document)
 
@@ -98,7 +98,7 @@ class Kubectl:
         found = self.state.get(kind, name, option(arguments, "--namespace"))
         if not found:
             sys.exit(f'{kind} "{name}" not found')
-        # The one way for kubectl to print a field of an object that isn't there.
+        # Only in this way does kubectl print a field of an object that isn't in a cluster.
         print(self.run_real(
             "annotate", "--local", "--filename=-", "read=yes",
             f"--output={option(arguments, '--output')}", text=json.dumps(found)),

@@ -1,4 +1,4 @@
-"""What several tests of this folder use and takes long to make."""
+"""Provides fixtures that take long to make and that several tests of this folder use."""
 import os
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Programs as an operator starts them, for the tests of this folder."""
+"""Starts programs as an operator does, for the tests of this folder."""
 import contextlib
 import os
 import pathlib
@@ -15,7 +15,7 @@ BUILD = pathlib.Path(os.environ.get("CONVGRAD_BUILD_DIR",
 SERVER = BUILD / "server" / "convgrad-server"
 HAPROXY = ROOT / "deploy" / "haproxy" / "haproxy.cfg"
 CLIENT = BUILD / "client" / "cpp" / "convgrad"
-# kubectl and Kubernetes' schemas, as deploy/dependencies test puts them.
+# kubectl and Kubernetes' schemas, installed by `deploy/dependencies test`.
 KUBERNETES = ROOT / ".cache" / "kubernetes"
 
 
@@ -27,15 +27,15 @@ def need(*programs):
 
 
 def free_port():
-    """Returns a port that was free a moment ago, for programs that can't say
-    which one they took."""
+    """Returns a port that was free a moment ago, for programs that can't report the port
+    that they selected."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return sock.getsockname()[1]
 
 
 def accepts(address):
-    """Returns whether somebody listens at HOST:PORT."""
+    """Returns whether a program listens at HOST:PORT."""
     host, port = address.rsplit(":", 1)
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
@@ -45,7 +45,7 @@ def accepts(address):
 
 
 def wait_until(true, what, seconds=60):
-    """Waits until `true()` is; fails the test if that never happens."""
+    """Waits until `true()` returns true; fails the test after `seconds`."""
     limit = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < limit, f"never: {what}"
@@ -54,7 +54,7 @@ def wait_until(true, what, seconds=60):
 
 @contextlib.contextmanager
 def running(*command, **options):
-    """Runs a program, and kills it in the end."""
+    """Runs a program, and kills it at the end."""
     process = subprocess.Popen([str(part) for part in command], **options)
     try:
         yield process
@@ -64,7 +64,7 @@ def running(*command, **options):
 
 
 class Server:
-    """A convgrad-server on ports of its own."""
+    """A convgrad-server on its own ports."""
 
     def __init__(self, process):
         self.process = process
@@ -91,7 +91,7 @@ def server(*flags):
 
 
 def try_convgrad(address, *arguments):
-    """Runs the command line tool, and returns what came of it."""
+    """Runs the command line tool and returns the finished process."""
     return subprocess.run([CLIENT, *arguments, f"--server={address}"],
                           capture_output=True, text=True, check=False)
 
@@ -109,7 +109,7 @@ def is_ready(health):
 
 
 def certificate(folder):
-    """Makes one for 127.0.0.1, and returns its path and its key's."""
+    """Makes a certificate for 127.0.0.1. Returns the paths of the certificate and its key."""
     paths = folder / "cert", folder / "key"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj",
@@ -134,14 +134,14 @@ class Proxy:
 
 @contextlib.contextmanager
 def haproxy(replicas, folder, **variables):
-    """Runs the haproxy of deploy/ in front of a server or two; skips the test where
-    none is installed. `variables` are more of its environment."""
+    """Runs the haproxy of deploy/ in front of one or two servers. Skips the test if haproxy
+    isn't installed. `variables` are further environment variables."""
     need("haproxy", "openssl")
     cert, key = certificate(folder)
     pem = folder / "pem"
     pem.write_bytes(cert.read_bytes() + key.read_bytes())
     for replica in replicas:
-        # To haproxy they are there until a first check has failed.
+        # haproxy considers replicas healthy until a first check has failed.
         wait_until(lambda: is_ready(replica.health), "a replica that is ready")
     address = f"127.0.0.1:{free_port()}"
     environment = {**os.environ, "LISTEN": address, "PEM": str(pem), **variables}
@@ -152,6 +152,6 @@ def haproxy(replicas, folder, **variables):
                    env=environment, check=True)
     with running("/usr/sbin/haproxy", "-db", "-f", HAPROXY,
                  env=environment) as process:
-        # A client that found nobody there would come again only after seconds.
+        # A client that can't connect would try again only after some seconds.
         wait_until(lambda: accepts(address), "haproxy that listens")
         yield Proxy(process, address, cert)

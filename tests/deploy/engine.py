@@ -1,10 +1,10 @@
-"""A Docker engine, for the tests of this folder."""
+"""Runs a Docker engine, for the tests of this folder."""
 import json
 import subprocess
 
 import deployed
 
-# Engines without iptables reach the outside from the host's network alone.
+# Engines without iptables reach other hosts only from the host's network.
 BUILD_NETWORK = "--network=host"
 
 

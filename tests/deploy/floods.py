@@ -1,10 +1,10 @@
-"""Floods of HTTP/2 that no gRPC client sends, and what they cost a server.
+"""Sends floods of HTTP/2 that no gRPC client sends, and measures their cost for a server.
 
     floods.py plain|tls|haproxy [NAME...]
 
-prints a table of them, or of those that are named, each against a new server with a budget of 256 MiB: what
-was sent in 4 s, over how many connections, the MiB that the server (and haproxy)
-had in memory before, at most, and a second after, and an honest client's calls.
+prints a table of all floods, or of the named ones, each against a new server with a budget
+of 256 MiB: the bytes sent in 4 s, the number of connections, the resident MiB of the server
+(and haproxy) before the flood, at most, and a second after it, and an honest client's calls.
 """
 import collections
 import contextlib
@@ -38,7 +38,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def number(value, bits):
-    """An integer as HPACK has it (RFC 7541, 5.1), in a byte's last `bits`."""
+    """Returns an HPACK integer (RFC 7541, 5.1) in the last `bits` of a byte."""
     most = (1 << bits) - 1
     if value < most:
         return bytes([value])
@@ -51,7 +51,7 @@ def number(value, bits):
 
 
 def field(name, value, kind=0):
-    """A literal field; `kind` 0x40 has it kept in the dynamic table."""
+    """Returns a literal field; `kind` 0x40 adds it to the dynamic table."""
     return bytes([kind]) + number(len(name), 7) + name + \
         number(len(value), 7) + value
 
@@ -64,12 +64,12 @@ def request(path=HEALTH):
 
 
 def streams():
-    """The odd numbers that a client's streams have."""
+    """Yields the odd numbers of a client's streams."""
     return itertools.count(1, 2)
 
 
 def repeated(piece, size=1 << 16):
-    """`piece` without end, some of them at a time."""
+    """Yields `piece` endlessly, several at a time."""
     return itertools.repeat(piece * max(1, size // len(piece)))
 
 
@@ -83,7 +83,7 @@ def batched(pieces, size=1 << 16):
 
 
 def continuations(block):
-    """One block of fields that never ends."""
+    """Yields one block of fields that never ends."""
     yield frame(HEADERS, 0, 1, request())
     yield from repeated(frame(CONTINUATION, 0, 1, block))
 
@@ -95,7 +95,7 @@ def endless_field():
 
 
 def hpack_bombs():
-    """Fields of 4 KB of the dynamic table, for a byte each."""
+    """Yields references to 4 KB fields of the dynamic table, a byte each."""
     kept = field(b"a", b"x" * 4000, 0x40)
     yield frame(HEADERS, END_HEADERS, 1, request() + kept)
     for stream in itertools.islice(streams(), 1, None):
@@ -115,7 +115,7 @@ def rapid_resets():
 
 
 def provoked_resets():
-    """The server resets what it was given a wrong window of."""
+    """Makes the server reset streams, by wrong window updates."""
     return batched(frame(HEADERS, END_HEADERS, stream, request()) +
                    frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", 0))
                    for stream in streams())
@@ -169,7 +169,7 @@ FLOODS = {
 
 
 class Connection:
-    """Sends `flood`, as fast as the other end takes it."""
+    """Sends `flood` as fast as the server accepts it."""
 
     def __init__(self, address, flood, context, source):
         self.flood = flood
@@ -186,7 +186,7 @@ class Connection:
         self.sent = 0
 
     def step(self):
-        """Sends or reads a little; False: the other end has closed."""
+        """Sends or reads a little. Returns False if the server has closed."""
         try:
             if self.flood.reads:
                 self.read()
@@ -220,7 +220,7 @@ Sent = collections.namedtuple("Sent", "bytes connections")
 
 
 def send(flood, address, context, source, seconds, most=1 << 28):
-    """Floods for so long, over new connections where old ones were closed."""
+    """Floods for `seconds`. Opens a new connection when one was closed."""
     end = time.monotonic() + seconds
     live, done, count = [], 0, 0
     while time.monotonic() < end:
@@ -246,14 +246,14 @@ def send(flood, address, context, source, seconds, most=1 << 28):
 
 
 def resident(process):
-    """Returns the MiB that a process has in memory."""
+    """Returns a process's resident MiB."""
     with open(f"/proc/{process}/status", encoding="ascii") as status:
         line = next(line for line in status if line.startswith("VmRSS:"))
     return int(line.split()[1]) / 1024
 
 
 class Sampler:
-    """Does something again and again, in a thread, while the block runs."""
+    """Calls a function repeatedly in a thread while the block runs."""
 
     def __init__(self, pause, sample):
         self.results = []
@@ -275,7 +275,7 @@ class Sampler:
 
 class Cost(collections.namedtuple(
         "Cost", "sent connections before peak after calls failed p99_ms")):
-    """MiB in memory are lists, of one number for each process."""
+    """The cost of a flood. Resident MiB are lists with one number per process."""
 
     def row(self):
         cells = [f"{self.sent:.0f} MiB, {self.connections}"]
@@ -286,8 +286,8 @@ class Cost(collections.namedtuple(
 
 
 def measure(flood, face, processes, source, seconds):
-    """Returns what a flood of `face`, from the local address `source`, costs
-    `processes`, and an honest client of its."""
+    """Returns the cost of a flood of `face` from the local address `source`, for `processes`
+    and for an honest client."""
     def timed():
         start = time.monotonic()
         good = face.call()
@@ -308,8 +308,8 @@ def measure(flood, face, processes, source, seconds):
 
 
 class Face:
-    """What strangers see at HOST:PORT: plaintext, or TLS of the authority in
-    the file `ca`."""
+    """The server at HOST:PORT as strangers reach it: in plaintext, or by TLS with the
+    authority in the file `ca`."""
 
     def __init__(self, address, ca=None):
         import grpc  # pylint: disable=import-outside-toplevel
@@ -339,7 +339,7 @@ class Face:
 
 @contextlib.contextmanager
 def face_of(kind, folder):
-    """Gives a face of a new server and the processes behind it."""
+    """Yields the face of a new server, and its processes."""
     flags = ["--health_listen=127.0.0.1:0"]
     if kind == "tls":
         cert, key = deployed.certificate(folder)

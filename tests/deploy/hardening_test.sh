@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Asserts what the programs were built with. Usage: hardening_test.sh PROGRAM...
+# Asserts that programs were built with hardening options. Usage: hardening_test.sh PROGRAM...
 set -euo pipefail
 
 failures=0
 all_symbols=
-# expect TEXT PATTERN WHAT
+# expect TEXT PATTERN FEATURE: reports a missing feature unless the text matches the pattern.
 expect() {
   grep -qE -e "$2" <<<"$1" && return
   echo "FAILED: $program: no $3"
@@ -23,11 +23,13 @@ for program in "$@"; do
   expect "$segments" 'GNU_STACK.* RW ' "stack that isn't executable"
   expect "$symbols" '__stack_chk_fail' "stack protector"
   all_symbols+=$symbols
-  # CET needs every object; what libraries don't mark the linker can't.
+  # Checks CET in the program's own code. The linker marks the whole program only if every
+  # object is marked, and some libraries' objects aren't.
   main=$(objdump -d --no-show-raw-insn --disassemble=main "$program")
   expect "$main" 'endbr64' "CET landing pads"
 done
-# Shows only where a program has a call whose size the compiler can't prove.
+# Looks at all programs together, because FORTIFY shows only in a program that has a call whose
+# size the compiler can't prove.
 program=any
 expect "$all_symbols" '__[a-z]+_chk@' "FORTIFY"
 [[ $failures -eq 0 ]] && echo "all hardened"

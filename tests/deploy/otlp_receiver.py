@@ -1,4 +1,4 @@
-"""A collector of spans, as small as the protocol allows."""
+"""Provides a minimal collector of spans."""
 import concurrent.futures
 import contextlib
 import threading
@@ -9,7 +9,7 @@ from opentelemetry.proto.collector.trace.v1 import (trace_service_pb2,
 
 
 class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
-    """Keeps what it is sent."""
+    """Stores the received spans."""
 
     def __init__(self):
         self.address = None
@@ -42,7 +42,7 @@ def attributes_of(message):
 
 @contextlib.contextmanager
 def receiver():
-    """Runs one on a port of its own."""
+    """Runs a receiver on its own port."""
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
     collector = Receiver()
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)

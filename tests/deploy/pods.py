@@ -1,6 +1,6 @@
-"""Pods as a node has them: processes in network namespaces of their own, on one
-bridge, each with an address that isn't loopback and an /etc that holds its
-volumes. Needs no root where user namespaces are allowed."""
+"""Simulates pods: processes in separate network namespaces on one bridge, each with an
+address that isn't loopback, and an /etc with its volumes. Needs no root if user namespaces
+are allowed."""
 import contextlib
 import json
 import os
@@ -14,11 +14,11 @@ import pytest
 import deployed
 
 SUBNET = "10.77.0"
-# What the image's files are on this host.
+# The image's files on this host.
 PROGRAMS = {"/usr/local/bin/convgrad-server": deployed.SERVER,
             "/usr/local/bin/convgrad": deployed.CLIENT,
             "/usr/share/convgrad/haproxy/run": deployed.HAPROXY.parent / "run"}
-# Root here needs no user namespace; others get one in which they are root.
+# Root needs no user namespace; other users get one in which they are root.
 USER = [] if os.geteuid() == 0 else ["--user"]
 MAP = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
 
@@ -30,7 +30,7 @@ def instruction(name):
 
 
 class Namespace:
-    """Network and mounts of their own, kept by a process that waits."""
+    """A namespace of network and mounts, which a waiting process keeps."""
 
     def __init__(self, stack, enter, unshare):
         self.process = stack.enter_context(deployed.running(
@@ -47,7 +47,7 @@ class Namespace:
                 "--mount", *preserve]
 
     def run(self, *command):
-        """Returns what the command says; fails the test if it fails."""
+        """Returns the command's output; fails the test if it fails."""
         done = subprocess.run([*self.enter(), *map(str, command)], text=True,
                               capture_output=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -66,7 +66,7 @@ class Pod(Namespace):
         subprocess.run(["cp", "--archive", "/etc", self.etc], check=False,
                        stderr=subprocess.DEVNULL)
         self.run("mount", "--bind", self.etc, "/etc")
-        # For volumes that begin empty.
+        # A place for empty volumes.
         self.run("mount", "-t", "tmpfs", "tmpfs", "/run")
         node.run("ip", "link", "add", "name", f"pod{number}", "type", "veth",
                  "peer", "name", "eth0", "netns", self.process.pid)
@@ -87,8 +87,8 @@ class Pod(Namespace):
                 PROGRAMS.get(words[0], words[0]), *words[1:]]
 
     def mount(self, path, content):
-        """Puts a volume's files at `path` as the kubelet does: a new folder, to
-        which one symbolic link then points."""
+        """Puts a volume's files at `path` as the kubelet does: in a new folder, to which it
+        redirects a symbolic link."""
         folder = self.etc / pathlib.PurePosixPath(path).relative_to("/etc")
         folder.mkdir(parents=True, exist_ok=True)
         old = folder / "..data"
@@ -128,7 +128,7 @@ class Node(Namespace):
 
 @contextlib.contextmanager
 def node(folder):
-    """A node whose pods keep their /etc below `folder`."""
+    """Yields a node whose pods have their /etc below `folder`."""
     deployed.need("ip", "unshare", "nsenter")
     with contextlib.ExitStack() as stack:
         yield Node(stack, folder)

@@ -1,5 +1,5 @@
-"""A name whose addresses change, as that of a headless Service does in a rolling
-restart: a client that connected a moment ago finds the new ones."""
+"""Tests a name whose addresses change, such as a headless Service's in a rolling restart: a
+client that connected a moment ago finds the new addresses."""
 import contextlib
 import os
 import subprocess
@@ -13,7 +13,7 @@ import pods
 pytest.importorskip("convgrad")
 pytest.importorskip("numpy")
 
-# Long for a call, and shorter than the 30 s for which gRPC by itself doesn't ask again.
+# Long for a call, but shorter than the 30 s between gRPC's name resolutions by default.
 TIMEOUT = 15
 CLIENT = f"""
 import numpy, convgrad

@@ -1,5 +1,5 @@
-"""Two replicas, one of which is killed under load: no call fails at a client
-that repeats what was UNAVAILABLE."""
+"""Kills one of two replicas under load: no call fails at a client that repeats UNAVAILABLE
+calls."""
 import collections
 import contextlib
 import threading
@@ -12,13 +12,13 @@ import deployed
 grpc = pytest.importorskip("grpc")
 protobuf = pytest.importorskip("google.protobuf")
 
-CALLS = 200  # by each of
+CALLS = 200  # by each thread of
 THREADS = 4
 ONE = b"\0\0\x80\x3f"  # in f32
 
 
 def forward(channels=1, side=3, kernel=2, backend="auto"):
-    """A ConvForwardRequest whose tensors are all ones."""
+    """Returns a ConvForwardRequest whose tensors are all ones."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     files = descriptor_pb2.FileDescriptorSet.FromString(
         (deployed.ROOT / "proto/convgrad/v1/descriptors.binpb").read_bytes())
@@ -46,7 +46,7 @@ def forward(channels=1, side=3, kernel=2, backend="auto"):
 
 
 class Load:
-    """Calls from several threads, counted by how they ended."""
+    """Makes calls from several threads and counts their outcomes."""
 
     def __init__(self, channel):
         self.call = channel.unary_unary("/convgrad.v1.ConvGrad/ConvForward")
@@ -91,7 +91,7 @@ class Load:
 
 
 def handled(server):
-    """Returns the forwards that a server has answered well."""
+    """Returns the number of forwards that a server has answered with OK."""
     url = f"http://127.0.0.1:{server.metrics}/metrics"
     text = urllib.request.urlopen(url, timeout=10).read().decode()
     return sum(float(line.split()[-1]) for line in text.splitlines()
@@ -120,7 +120,7 @@ def test_client_side_round_robin_survives_a_killed_replica():
 
 @contextlib.contextmanager
 def both_called():
-    """Gives a name of two servers; asserts that each answered calls."""
+    """Yields a name of two servers; asserts that each answered calls."""
     with deployed.server() as first, deployed.server() as second:
         yield f"ipv4:{first.address},{second.address}"
         assert handled(first) > 0 and handled(second) > 0

@@ -1,4 +1,5 @@
-"""What deploy/kubernetes/private-ca makes, and what the server says about it."""
+"""Tests the certificates of deploy/kubernetes/private-ca, and the server's errors about them.
+"""
 import calendar
 import os
 import re
@@ -20,7 +21,7 @@ def private_ca(*arguments):
 
 @pytest.fixture(name="pki")
 def new_pki(tmp_path):
-    """A folder with a CA, its server's certificate and one for the client `a`."""
+    """Returns a folder with a CA, the server's certificate and one for the client `a`."""
     for arguments in (["server"], ["client", "a"]):
         done = private_ca(tmp_path / "pki", *arguments)
         assert done.returncode == 0, done.stderr
@@ -67,7 +68,7 @@ def test_who_has_the_folder_mounted_sees_the_renewed_certificate(pki):
         with open(os.open(name, os.O_RDONLY, dir_fd=folder), "rb") as mounted:
             assert mounted.read() == (pki / "server" / name).read_bytes()
     os.close(folder)
-    # As kubectl's --from-file takes them: no links.
+    # Only files without links, as kubectl's --from-file requires.
     files = list((pki / "server" / "current").iterdir())
     assert len(files) == 3 and not any(file.is_symlink() for file in files)
     assert len(list((pki / "server").glob("files.*"))) == 1
@@ -117,7 +118,7 @@ def test_wrong_arguments_get_the_usage(arguments, tmp_path):
 def test_the_server_says_when_the_first_certificate_of_a_file_expires(pki, tmp_path):
     own = pki / "server" / "tls.crt"
     chain = tmp_path / "chain.pem"
-    # The other way round than a chain should be, so that order doesn't matter.
+    # In the opposite order of a chain, because the order must not matter.
     chain.write_text((pki / "ca.crt").read_text() + own.read_text())
     with deployed.server(f"--tls_cert={own}", f"--tls_key={pki / 'server/tls.key'}",
                          f"--tls_client_ca={chain}") as server:

@@ -1,5 +1,5 @@
-"""Everything that combines, in one deployment, with TLS and without, called by both
-clients from another network namespace."""
+"""Tests deployments with all components that can be combined, with TLS and without. Both
+clients call from another network namespace."""
 import base64
 import subprocess
 import sys
@@ -52,7 +52,7 @@ def test_both_clients_call_what_has_every_component(components, tmp_path):
                 template = document["spec"]["template"]
                 state.data["pushed"] += [container["image"] for container
                                          in template["spec"]["containers"]]
-        # In place of what cert-manager would make, for the client's sake.
+        # Replaces cert-manager's secret, because the client needs one.
         state.put(secret("convgrad-tls", {file.name: file.read_bytes()
                                           for file in (pki / "server" / "current").iterdir()}))
         state.put(secret("convgrad-tokens",

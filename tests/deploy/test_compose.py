@@ -1,6 +1,7 @@
-"""compose.yml: what it mounts is there, what it starts starts, and its parts name
-each other; and, in tests/run full with an engine, that Prometheus sees the server.
-No image comes from a hub: Debian's Prometheus stands in, Grafana is left out."""
+"""Tests compose.yml: mounted files exist, the server accepts its flags, and the services use
+each other's names. In tests/run full with an engine, it also tests that Prometheus sees the
+server. It uses no image from a hub: Debian's Prometheus replaces the image's, and Grafana
+isn't tested."""
 import json
 import pathlib
 import re
@@ -82,7 +83,7 @@ def compose(file, *arguments):
 
 @pytest.fixture(name="deployment")
 def running_deployment(image, tmp_path):
-    """A compose file like ours that is up, on ports of this host's choice."""
+    """Starts a compose file like ours, on ports that the host selects."""
     deployed.need("docker-compose")
     engine.docker("build", engine.BUILD_NETWORK, "--tag=convgrad-test-prometheus",
                   "-", stdin=PROMETHEUS)

@@ -1,4 +1,4 @@
-"""What the image's build steps read of deploy/ is in the build's context."""
+"""Tests that the build's context has the files of deploy/ that the image's build reads."""
 
 import pathlib
 import re

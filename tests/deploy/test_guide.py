@@ -1,6 +1,6 @@
-"""The guide in deploy/kubernetes/README.md, command by command: as written, with
-stand-ins for the cluster and the registry, and pods that are real servers and
-clients in network namespaces. No client is on a server's host."""
+"""Runs the guide in deploy/kubernetes/README.md command by command, as written. Stand-ins
+replace the cluster and the registry; pods are real servers and clients in network namespaces.
+No client is on a server's host."""
 import base64
 import contextlib
 import os
@@ -17,14 +17,14 @@ import deployed
 pytest.importorskip("yaml")
 from cluster import cluster  # noqa: E402
 
-# Headings in the order in which a reader of either kind follows them.
+# The headings that each kind of reader follows, in order.
 WITH_CERT_MANAGER = ["Prepare", "Start", "Call", "Sessions", "Monitoring"]
 BY_HAND = ["Prepare", "Without cert-manager", "Start", "Call", "Renew by hand",
            "Clients with certificates"]
 
 
 def sections():
-    """Returns the guide's blocks of commands and Python by the heading above them."""
+    """Returns the guide's blocks of commands and Python, by heading."""
     text = (deployed.ROOT / "deploy/kubernetes/README.md").read_text()
     found = {}
     for part in text.split("\n## ")[1:]:
@@ -39,11 +39,11 @@ def is_python(block):
 
 
 class Reader:
-    """Does what the guide says, in a copy of the repository's deploy folder."""
+    """Follows the guide in a copy of the repository's deploy folder."""
 
     def __init__(self, folder, operators, stack):
         self.checkout = folder / "checkout"
-        # Without what a reader may have made there.
+        # Excludes files that a reader may have made there.
         shutil.copytree(deployed.ROOT / "deploy", self.checkout / "deploy",
                         ignore=shutil.ignore_patterns("mine*"))
         for name in ("CMakeLists.txt", "Dockerfile"):
@@ -64,8 +64,8 @@ class Reader:
         return done.stdout
 
     def follow(self, heading):
-        """Runs the commands below a heading, each as soon as the cluster has done
-        what the one before it asked for. Returns what the last one said."""
+        """Runs the commands below a heading. Runs each as soon as the cluster has done the
+        work of the one before. Returns the output of the last one."""
         for block in sections()[heading]:
             for line in () if is_python(block) else block.splitlines():
                 self.said = self.shell(line.replace("REGISTRY", "registry.test/team"))
@@ -73,20 +73,20 @@ class Reader:
         return self.said
 
     def python(self, heading):
-        """Runs the section's Python in the client's pod. Returns what it says."""
+        """Runs the section's Python in the client's pod. Returns its output."""
         block, = filter(is_python, sections()[heading])
         return self.cluster.workloads["convgrad-client"].pod.run(
             sys.executable, "-c", block)
 
     def call(self, *arguments):
-        """Has the client's pod ask for a backward. Returns the finished process."""
+        """Makes the client's pod call a backward. Returns the finished process."""
         job = self.cluster.workloads["convgrad-client"]
         return subprocess.run(
             [*job.pod.command(job.container), *arguments],
             capture_output=True, text=True, check=False)
 
     def serves_its_secret(self):
-        """Whether a client gets the certificate that is in the secret by now."""
+        """Returns whether a client gets the certificate that is in the secret now."""
         secret = self.cluster.state().get("Secret", "convgrad-tls", "convgrad")
         served = self.cluster.workloads["convgrad-client"].pod.run(
             sys.executable, "-c", "import ssl, sys;"
@@ -96,7 +96,7 @@ class Reader:
             secret["data"]["tls.crt"]).decode().strip()
 
     def expiration(self):
-        """Returns what a scrape from outside the pods says of the certificate."""
+        """Returns the certificate's expiration in a scrape from outside the pods."""
         replica = self.cluster.workloads["convgrad-0"].pod
         text = self.cluster.node.run(
             sys.executable, "-c", "import sys, urllib.request;"

@@ -1,4 +1,4 @@
-"""The image's HEALTHCHECK beside its ENTRYPOINT, in a pod: no engine is needed."""
+"""Tests the image's HEALTHCHECK with its ENTRYPOINT in a pod, without an engine."""
 import subprocess
 
 import pytest

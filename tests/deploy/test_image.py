@@ -1,6 +1,6 @@
-"""The images, built and run by a real engine: tests/run full, where there is one
-that has debian:bookworm-slim or can fetch it. Containers have no network but
-loopback, and no GPU; their own client calls them."""
+"""Tests the images with a real engine, in tests/run full, if there is one that has
+debian:bookworm-slim or can fetch it. Containers have only loopback and no GPU; their own
+client calls them."""
 import re
 import subprocess
 import threading
@@ -15,7 +15,7 @@ PROBLEM = "conv2d_n4_c16_o16_i32_k3_p1"
 
 @pytest.fixture(name="container")
 def running_container(each_image):
-    """A container that its own HEALTHCHECK found healthy."""
+    """Starts a container and waits until its HEALTHCHECK finds it healthy."""
     name = docker("run", "--detach", "--read-only", "--cap-drop=ALL",
                   "--security-opt=no-new-privileges", "--network=none", each_image,
                   *inspect(each_image)["Config"]["Cmd"],
@@ -31,7 +31,7 @@ def running_container(each_image):
 
 
 def call(container, *arguments):
-    """Has the container's own client call its server."""
+    """Calls the server with the container's own client."""
     return subprocess.run(
         ["docker", "exec", container, "/usr/local/bin/convgrad", "backward",
          PROBLEM, *arguments], capture_output=True, text=True, check=False)
@@ -87,7 +87,7 @@ def test_drains_under_load(container):
     done = []
 
     def load():
-        # Until the server says that it goes away.
+        # Calls until the server drains.
         while call(container, "--nocheck").returncode == 0:
             done.append(True)
 

@@ -1,5 +1,5 @@
-"""The manifests in every choice of components, rendered by kubectl and checked
-against Kubernetes' schemas, unknown fields refused."""
+"""Tests the manifests with every choice of components, rendered by kubectl, against
+Kubernetes' schemas without unknown fields."""
 import functools
 import itertools
 import json
@@ -16,15 +16,15 @@ import pytest
 import deployed
 
 KUBERNETES = deployed.ROOT / "deploy" / "kubernetes"
-# gRPC probes since 1.24, in every version that is still maintained.
+# Every maintained version has gRPC probes, which exist since 1.24.
 VERSION = "1.30"
-# Of operators: no schemas here.
+# Kinds of operators, for which there are no schemas here.
 FOREIGN = {"ServiceMonitor", "PrometheusRule", "Issuer", "Certificate"}
-# For each component, those that it needs.
+# For each component, the components that it requires.
 NEEDS = {"tls": [], "mtls": [], "plaintext": [], "cert-manager": ["tls"],
          "tokens": ["tls"], "cuda": [], "tracing": [], "monitoring": [],
          "prometheus-operator": ["monitoring"], "autoscaling": ["monitoring"]}
-# Who gets at the server: each in place of the others.
+# Components that open the server to clients; only one may be used.
 FACES = ["tls", "mtls", "plaintext"]
 WITH_TLS = [name for name in NEEDS if name not in ("mtls", "plaintext")]
 WITH_MTLS = [name for name in NEEDS if name not in ("tls", "plaintext")]
@@ -36,8 +36,8 @@ CHOICES = [*([*NEEDS[name], name] for name in NEEDS), WITH_TLS, WITH_MTLS, WITHO
 
 
 def complaints(documents, folder):
-    """Returns what Kubernetes' schemas say against `documents`. A process of
-    its own: the validator's libraries are newer than pytest's."""
+    """Returns the errors of `documents` by Kubernetes' schemas. Runs in a separate process,
+    because the validator needs newer libraries than pytest."""
     yaml = pytest.importorskip("yaml")
     path = folder / "manifests.yaml"
     path.write_text(yaml.safe_dump_all(documents))
@@ -70,7 +70,7 @@ def render(components):
 
 
 def overlay(folder, components):
-    """Makes an overlay below `folder` and returns its own folder."""
+    """Makes an overlay below `folder` and returns the overlay's folder."""
     copy = shutil.copytree(KUBERNETES, pathlib.Path(folder) / "kubernetes")
     (copy / "mine").mkdir()
     (copy / "mine" / "kustomization.yaml").write_text(json.dumps({
@@ -100,7 +100,7 @@ def container(documents):
 
 
 def variables(one):
-    """Returns the environment that a container is given."""
+    """Returns a container's environment."""
     return {entry["name"]: entry["value"] for entry in one.get("env", ())}
 
 
@@ -242,7 +242,7 @@ def test_memory_and_time_add_up():
     server = container(documents)
     flags = dict(flag[2:].split("=", 1) for flag in server["args"]
                  if "=" in flag)
-    # The server takes its budget from the limit, so that they can't contradict.
+    # The server computes its budget from the limit, so that they can't contradict.
     assert "memory_budget_bytes" not in flags and "env" not in server
     pod = only(documents, "Deployment")[0]["spec"]["template"]["spec"]
     drain = int(flags["drain_delay"].removesuffix("s")) + \

@@ -1,5 +1,5 @@
-"""The programs on CPUs that have fewer instructions than this one, emulated:
-an instruction that such a CPU lacks ends a program with SIGILL."""
+"""Tests the programs on emulated CPUs with fewer instructions than this one. An instruction
+that such a CPU lacks ends a program with SIGILL."""
 import contextlib
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 import deployed
 
-# With what qemu emulates of it; of AVX-512 nothing, also where the model has it.
+# The instruction sets that qemu emulates for each model. It never emulates AVX-512.
 CPUS = {"Nehalem": "sse41", "Haswell": "avx2", "Icelake-Server": "avx2"}
 PROBLEM = "conv2d_n1_c16_o16_i8_k3_p1"
 
@@ -19,8 +19,8 @@ def emulated(cpu, program, *arguments):
 
 @contextlib.contextmanager
 def emulated_server(cpu):
-    # A server starts itself again to set how OpenMP waits, unless that is set:
-    # it would go on without the emulator.
+    # Without this variable, the server would execute itself again to set how OpenMP
+    # waits, and would then run without the emulator.
     environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
     with deployed.running(*emulated(cpu, deployed.SERVER, "--listen=127.0.0.1:0",
                                     "--metrics_listen=", "--workers=1",
@@ -31,11 +31,11 @@ def emulated_server(cpu):
 
 
 def call(cpu, server, *arguments):
-    """Runs the command line tool, emulated as well; fails if it fails."""
+    """Runs the command line tool in the emulator; fails if it fails."""
     done = subprocess.run(emulated(cpu, deployed.CLIENT, *arguments,
                                    f"--server={server.address}"),
                           capture_output=True, text=True, check=False)
-    # The emulator says of every feature of the model that it lacks it.
+    # The emulator warns about each feature of the model that it lacks.
     errors = [line for line in done.stderr.splitlines()
               if "TCG doesn't support" not in line]
     assert done.returncode == 0, (done.stdout, errors)

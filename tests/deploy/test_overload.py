@@ -1,5 +1,5 @@
-"""Ten times more calls than a server can compute: what it answers, and that it
-stays within its memory. Prints a table; times are reported, never asserted."""
+"""Sends ten times more calls than a server can compute. Tests its answers, and that it stays
+within its memory. Prints a table; times are reported, never asserted."""
 import os
 import pathlib
 import threading
@@ -13,13 +13,13 @@ import test_balancing
 grpc = pytest.importorskip("grpc")
 
 SECONDS = 8
-# Small on the wire, long at work: some 30 ms on the reference backend.
+# A small message with much work: about 30 ms on the reference backend.
 CHANNELS, SIDE, KERNEL = 8, 64, 17
 BUDGET = 268435456
 
 
 class Calls:
-    """Calls of one kind, and how each ended: (status, pushback, seconds)."""
+    """Makes calls of one kind, and records the outcome of each: (status, pushback, seconds)."""
 
     def __init__(self, channel):
         self.call = channel.unary_unary("/convgrad.v1.ConvGrad/ConvForward")
@@ -45,7 +45,8 @@ class Calls:
         return future
 
     def closed_loop(self, callers):
-        """Each caller sends a call when its last one was answered."""
+        """Makes calls with several callers, which each wait for the answer before the next
+        call."""
         begin = time.monotonic()
 
         def work():
@@ -61,7 +62,7 @@ class Calls:
         return self
 
     def open_loop(self, per_second, timeout):
-        """Calls at that rate whatever comes back; waits for the answers."""
+        """Makes calls at this rate regardless of the answers; then waits for the answers."""
         futures = []
         begin = time.monotonic()
         for number in range(int(per_second * SECONDS)):
@@ -115,7 +116,7 @@ def test_overload(capsys):
                if code not in (grpc.StatusCode.OK,
                                grpc.StatusCode.DEADLINE_EXCEEDED)]
     assert refused and crowd.rate() > 0
-    # All may try again.
+    # All refused calls may be repeated.
     assert {code for code, _ in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
     assert all(pushback for _, pushback in refused)
     assert resident <= BUDGET

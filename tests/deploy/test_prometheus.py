@@ -1,4 +1,4 @@
-"""What is said about metrics (the table, rules, board) against live ones."""
+"""Compares the table of metrics, the rules and the board with a live server's metrics."""
 import json
 import re
 import subprocess
@@ -22,7 +22,7 @@ def get(url):
 
 
 def give_work(address):
-    """Has the server compute something of everything."""
+    """Makes the server do every kind of work."""
     for dtype in ("f32", "bf16"):
         for command in ("forward", "backward"):
             deployed.convgrad(address, command, PROBLEM, f"--dtype={dtype}",
@@ -32,7 +32,7 @@ def give_work(address):
 
 
 def train_a_network(session):
-    """What is counted only where there are sessions and networks."""
+    """Makes the server count sessions and networks."""
     program = convgrad.Program()
     x = program.input("x")
     program.output(program.step("linear", x, program.parameter("w", (2, 3))))
@@ -55,7 +55,7 @@ def table_of_readme():
 
 
 def is_served(name):
-    """Whether these tests' server has the family: it has no device and no TLS."""
+    """Returns whether these tests' server, without devices and TLS, has the family."""
     return not re.match("convgrad_(certificate_|device_|transfer)", name)
 
 
@@ -66,7 +66,7 @@ def test_the_readme_lists_what_is_served():
             train_a_network(session)
             text = get(f"http://127.0.0.1:{server.metrics}/metrics")
     served = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
-    # The endpoint's own library counts its scrapes.
+    # Excludes the metrics of the endpoint's library, which counts scrapes.
     served = {name: kind for name, kind in served.items()
               if not name.startswith("exposer_")}
     assert {name: kind for name, kind in dict(table_of_readme()).items()
@@ -84,7 +84,7 @@ def test_promtool_accepts(arguments):
 
 
 def test_the_job_for_kubernetes_takes_metrics_ports_and_names_pods(tmp_path):
-    """Debian's Prometheus doesn't know Kubernetes: a static list stands in."""
+    """Uses a static list, because Debian's Prometheus lacks Kubernetes' discovery."""
     deployed.need("promtool")
     yaml = pytest.importorskip("yaml")
     config = yaml.safe_load((PROMETHEUS / "kubernetes.yml").read_text())
@@ -111,7 +111,7 @@ def test_the_job_for_kubernetes_takes_metrics_ports_and_names_pods(tmp_path):
 
 @pytest.fixture(name="prometheus", scope="module")
 def live_prometheus(tmp_path_factory):
-    """The URL of a Prometheus that has scraped a busy server."""
+    """Yields the URL of a Prometheus that has scraped a busy server."""
     deployed.need("prometheus")
     folder = tmp_path_factory.mktemp("prometheus")
     with deployed.server() as server:
@@ -138,8 +138,8 @@ def live_prometheus(tmp_path_factory):
                 deployed.wait_until(lambda: data(url, family), family)
                 run_the_network(session)
             give_work(server.address)
-            # Rates need two scrapes with calls between them; then the rules
-            # have theirs.
+            # Rates need two scrapes with calls between them, and the rules need an
+            # evaluation after that.
             deployed.wait_until(
                 lambda: data(url, "sum(convgrad:calls:rate5m) > 0")
                 and data(url, "convgrad:queue_seconds:p99_5m > 0"),
@@ -148,7 +148,7 @@ def live_prometheus(tmp_path_factory):
 
 
 def data(url, query):
-    """Returns the samples that `query` gives now."""
+    """Returns the current samples of `query`."""
     try:
         answer = get(f"{url}/api/v1/query?" +
                      urllib.parse.urlencode({"query": query}))

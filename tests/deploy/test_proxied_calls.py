@@ -1,4 +1,4 @@
-"""What haproxy lets through: everything that honest clients do, and no flood."""
+"""Tests that haproxy passes all calls of honest clients, and no flood."""
 import signal
 
 import pytest
@@ -14,7 +14,7 @@ LARGE = "conv2d_n16_c64_o64_i56_k3_p1"  # 25.7 MB there, 12.9 MB back
 
 @pytest.fixture(name="proxied")
 def running_proxy(tmp_path):
-    """A face of haproxy, and the server behind it."""
+    """Yields the face of a haproxy, and the server behind it."""
     with deployed.server("--health_listen=127.0.0.1:0") as server, \
             deployed.haproxy((server, server), tmp_path) as proxy:
         face = floods.Face(proxy.address, proxy.ca)

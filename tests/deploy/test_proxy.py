@@ -1,5 +1,5 @@
-"""haproxy as deploy/haproxy/run starts it, in front of a server at a UNIX socket: how
-compose.yml and the pods of deploy/kubernetes have it."""
+"""Tests haproxy as deploy/haproxy/run starts it, in front of a server at a UNIX socket, as in
+compose.yml and in the pods of deploy/kubernetes."""
 import contextlib
 import os
 import re
@@ -31,7 +31,7 @@ def make_certificate(folder):
 
 @contextlib.contextmanager
 def proxied(folder, *flags, stderr=None, **variables):
-    """Gives the address of a proxy, its process, and the server behind it."""
+    """Yields the address of a proxy, its process, and the server behind it."""
     deployed.need("haproxy", "openssl")
     path = folder / "socket"
     address = f"127.0.0.1:{deployed.free_port()}"
@@ -41,13 +41,13 @@ def proxied(folder, *flags, stderr=None, **variables):
         try:
             deployed.wait_until(lambda: deployed.accepts(address), "haproxy that listens")
             yield address, proxy, server
-        finally:  # a kill would leave haproxy itself
+        finally:  # a kill would end only the script, not haproxy
             proxy.send_signal(signal.SIGTERM)
             proxy.wait(60)
 
 
 def served(address):
-    """Returns the certificate that new connections get, None if they get none."""
+    """Returns the certificate of new connections; None if they fail."""
     host, port = address.rsplit(":", 1)
     with contextlib.suppress(OSError):
         return ssl.get_server_certificate((host, int(port))).strip()
@@ -74,14 +74,14 @@ def test_a_stop_lets_calls_finish(tmp_path):
         proxy.send_signal(signal.SIGTERM)
         deployed.wait_until(lambda: not deployed.accepts(address), "no new connections")
         with pytest.raises(subprocess.TimeoutExpired):
-            proxy.wait(2)  # a call is under way
+            proxy.wait(2)  # a call is in flight
         assert watch.is_active()
         watch.cancel()
         assert proxy.wait(60) == 0
 
 
 def test_a_stop_while_a_worker_starts(tmp_path):
-    """haproxy loses a signal that comes then."""
+    """Without the script, haproxy would lose a signal that comes at this time."""
     for round_ in range(2):
         folder = tmp_path / str(round_)
         folder.mkdir()
@@ -93,7 +93,7 @@ def test_a_stop_while_a_worker_starts(tmp_path):
 
 
 def awaits_goaway(connection):
-    """Reads until the other end asks for another connection; False: it closes."""
+    """Reads until the server sends GOAWAY. Returns False if it closes first."""
     stream = connection.makefile("rb")
     while head := stream.read(9):
         stream.read(int.from_bytes(head[:3], "big"))
@@ -149,7 +149,7 @@ def test_what_compose_starts_holds_headers_without_end_off(tmp_path, name):
 
 def test_calls_go_on_while_the_certificate_is_renewed(tmp_path):
     own = make_certificate(tmp_path / "pki")
-    # A fast machine makes more calls in 10 s than the proxy lets a stranger make.
+    # In 10 s a fast machine makes more calls than the proxy allows by default.
     with proxied(tmp_path, PEM=str(own / "tls.crt"), MAX_CALLS="1000000") as (address, _, _):
         face = floods.Face(address, own / "ca.crt")
         deployed.wait_until(face.call, "an answer")

@@ -1,4 +1,4 @@
-"""Spans as a collector gets them, and the trace's id in the log."""
+"""Tests the spans that a collector gets, and the trace's id in the log."""
 import contextlib
 import re
 import subprocess
@@ -23,7 +23,7 @@ PROBLEM = "conv2d_n4_c4_o4_i8_k3_p1"
 
 
 class Traced:
-    """A server that sends its spans to a collector, and its log's lines."""
+    """A server that sends its spans to a collector, and the lines of its log."""
 
     def __init__(self, server, collector):
         self.server = server
@@ -37,7 +37,7 @@ class Traced:
         self.lines.extend(self.server.process.stdout)
 
     def stop(self):
-        """Drains the server: its last spans and lines come."""
+        """Drains the server, which then sends its last spans and lines."""
         self.server.process.terminate()
         assert self.server.process.wait(60) == 0
         self.reader.join()
@@ -71,7 +71,7 @@ def by_name(spans):
 
 
 def check_one_call(spans, name):
-    """Asserts a span of a call and one of each stage, below and within it."""
+    """Asserts a span for the call, and a child span within it for each stage."""
     assert sorted(span.name for span in spans) == sorted([name, *STAGES])
     call = by_name(spans)[name]
     for stage in STAGES:

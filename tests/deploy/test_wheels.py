@@ -1,4 +1,4 @@
-"""The wheels that deploy/wheel builds, installed without a compiler in reach."""
+"""Tests the wheels of deploy/wheel, installed without a compiler."""
 
 import os
 import pathlib
@@ -49,7 +49,7 @@ def server():
 
 @pytest.fixture
 def environment(tmp_path):
-    """A Python of its own, with the machine's NumPy and gRPC, and no program in its path."""
+    """Returns an environment with the machine's NumPy and gRPC, and no program in its path."""
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--system-site-packages", "--without-pip",
                     folder], check=True)
@@ -80,7 +80,7 @@ def mebibytes(folder):
 
 @pytest.mark.remote
 def test_from_the_wheels_to_the_first_step_without_a_server(environment, capsys):
-    """The server comes out of its wheel; so do the programs of the command line."""
+    """The server and the command line programs come from the server's wheel."""
     python, variables = environment
     server, = WHEELS.glob("convgrad_server-*-py3-none-manylinux*.whl")
     client, = WHEELS.glob("convgrad-*manylinux*.whl")
@@ -112,7 +112,7 @@ def test_the_servers_wheel_has_the_licenses_of_what_it_carries():
     licenses = {name.rpartition("/")[2] for name in names if "/licenses/" in name}
     assert {"onednn", "libgrpc29", "libprotobuf32", "libssl3", "libgomp1", "libcli11-dev"} <= licenses
     assert any("libdnnl" in name for name in names)
-    # Those of the system that it is installed on.
+    # These libraries come from the system on which the wheel is installed.
     assert not any(name in "".join(names) for name in (".libs/libc.", ".libs/libstdc++"))
 
 

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Times PyTorch's convolution backward on the GPU, as cuda_times asks for it:
-one "LAYER DTYPE MILLISECONDS" a line.
+"""Times PyTorch's convolution backward on the GPU for cuda_times: prints lines
+"LAYER DTYPE MILLISECONDS".
 
     torch_times.py LAYER...
 
-All of PyTorch's defaults but TF32, which is off: heuristics choose cuDNN's
-engines. Without PyTorch or a device it says so to stderr and returns 77.
+Uses PyTorch's defaults except TF32, which is off; heuristics choose cuDNN's
+engines. Without PyTorch or a device it reports this on stderr and returns 77.
 """
 import re
 import statistics
 import sys
 
 SKIPPED = 77
-CALLS = 10  # between two events, so that no launch shows
+CALLS = 10  # between two events, so that launches don't count
 RUNS = 21
 FIELDS = re.compile(r"_(n|c|o|i|k|s|p)(\d+)(?=_|$)")
 

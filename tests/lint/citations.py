@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Fails where a file cites a page of documentation, or a section of one, that isn't there.
+"""Fails if a file cites a page of documentation, or a section of one, that doesn't exist.
 
     citations.py              checks every text file of the tree
     citations.py --self-test  checks that forged citations are reported
 
-A page is cited by its path from the repository's root or from the citing file; a section by
-its heading in quotes behind it: proto/sessions.md, "Exactly once".
+A citation of a page is its path from the repository's root or from the citing file. A citation
+of a section adds its heading in quotes: proto/sessions.md, "Exactly once".
 """
 import os
 import pathlib
@@ -14,18 +14,18 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# What programs write, and what is history.
+# Pages that programs write, and files whose citations aren't checked.
 GENERATED = {"report.md"}
 LEFT_OUT = {"CHANGELOG.md", "tests/lint/citations.py", "tests/lint/documents.py"}
 
 PAGE = re.compile(r"[\w./-]*\w\.md\b")
-# "page.md, "Section"", also behind a link or in backquotes.
+# Matches page.md, "Section", also in a link or in backquotes.
 SECTION = re.compile(r'([\w./-]*\w\.md)[`)]?,\s+"([^"]{1,60})"')
 LINE_START = re.compile(r"\n[ \t]*(?://|#|\*)?[ \t]*")
 
 
 def page_of(cited, citing, exists):
-    """Returns the path from the root of a page that is cited, None if there is none."""
+    """Returns the cited page's path from the root; None if it doesn't exist."""
     beside = os.path.normpath(pathlib.PurePosixPath(citing).parent / cited)
     for path in (cited.lstrip("/"), beside):
         if not path.startswith("..") and exists(path):
@@ -34,7 +34,7 @@ def page_of(cited, citing, exists):
 
 
 def findings(citing, text, exists, read):
-    """Returns a line for each citation in `text` that stands for nothing."""
+    """Returns a line for each citation in `text` whose target doesn't exist."""
     flat = LINE_START.sub(" ", text)
     found = [f"{citing}: cites {cited}, which isn't there"
              for cited in sorted(set(PAGE.findall(flat)) - GENERATED)
@@ -49,7 +49,8 @@ def findings(citing, text, exists, read):
 
 
 def file_names():
-    """Returns the paths of tracked and new files; without git, of all that isn't made."""
+    """Returns the paths of tracked and new files; without git, of all files except build output.
+    """
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "--cached", "--others",
                              "--exclude-standard"], stdout=subprocess.PIPE, text=True,
                             stderr=subprocess.DEVNULL, check=False)

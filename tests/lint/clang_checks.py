@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs clang's checks over sources, with the flags they are compiled with.
+"""Runs clang's checks on sources, with their compile flags.
 
     clang_checks.py tidy BUILD_DIR [--all]
     clang_checks.py thread-safety BUILD_DIR
 
-tidy looks at what changed since the last landing: the merge base with the
-main branch or, on it, the commit before; without either, at everything; at
-most at MOST_FILES sources, tests last. What passed is remembered in BUILD_DIR/lint and looked at
-again only when it, a header of the tree or the checks change.
+tidy checks sources that changed since the merge base with the main branch or, on
+that branch, since the previous commit; without either, all sources. It checks at
+most MOST_FILES sources, tests last. BUILD_DIR/lint records sources that passed;
+tidy checks them again only if they, a header of the tree or the checks change.
 """
 import concurrent.futures
 import functools
@@ -26,13 +26,13 @@ HOUSE = ("backends/", "client/", "proto/", "server/", "tests/")
 LOCKED = ("backends/core/", "server/")  # where mutexes are
 MUTEX = "backends/core/mutex.h"
 INCLUDE = re.compile(r'^ *#include "([^"]+)"', re.MULTILINE)
-# Some 10 to 15 s of one core each: 4 minutes on two cores. cuda_graph.cc takes
-# 3 minutes: it includes 51 kLOC of cudnn-frontend.
+# A source takes 10 to 15 s on one core, so all take 4 minutes on two cores.
+# cuda_graph.cc takes 3 minutes, because it includes 51 kLOC of cudnn-frontend.
 MOST_FILES = 32
 
 
 def git(*arguments):
-    """Returns the lines that git prints, or None when it fails."""
+    """Returns the lines that git prints; None if it fails."""
     done = subprocess.run(["git", "-C", str(ROOT), *arguments], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return done.stdout.splitlines() if done.returncode == 0 else None
@@ -46,7 +46,7 @@ def compile_commands(build_dir):
         if file.is_relative_to(build_dir) or not file.is_relative_to(ROOT):
             continue  # generated
         path = file.relative_to(ROOT).as_posix()
-        if path.startswith(HOUSE) and path.endswith(".cc"):  # not nvcc's
+        if path.startswith(HOUSE) and path.endswith(".cc"):  # excludes sources for nvcc
             commands[path] = (entry["directory"], shlex.split(entry["command"]))
     return commands
 
@@ -63,13 +63,13 @@ def landing_base():
 
 
 def tidy_selection(commands):
-    """Returns the sources to look at, and a word on how they were chosen."""
+    """Returns the sources to check, and a text that says how they were selected."""
     base = landing_base()
     if base is None:
         return tests_last(commands)[:MOST_FILES], "no earlier landing"
     changed = set(git("diff", "--name-only", base, "--") or [])
     changed |= set(git("ls-files", "--others", "--exclude-standard") or [])
-    # A header is looked at through the source of the same name.
+    # A header is checked through the source of the same name.
     changed |= {path[:-2] + ".cc" for path in changed if path.endswith(".h")}
     chosen = tests_last(changed & set(commands))
     return chosen[:MOST_FILES], f"{len(chosen)} changed since {base[:10]}"
@@ -86,13 +86,13 @@ def tidy_command(build_dir, path, directory, arguments):
 
 @functools.cache
 def included_by(path):
-    """Returns what one file of the tree includes, system headers left out."""
+    """Returns the files of the tree that one file includes."""
     file = ROOT / path
     return INCLUDE.findall(file.read_text()) if file.exists() else []
 
 
 def sees_mutexes(source):
-    """Says whether a source includes MUTEX, itself or through others."""
+    """Returns whether a source includes MUTEX, directly or through other headers."""
     seen, left = set(), [source]
     while left:
         path = left.pop()
@@ -104,7 +104,7 @@ def sees_mutexes(source):
 
 def thread_safety_command(build_dir, path, directory, arguments):
     del build_dir
-    # What follows the compiler, before which a launcher may stand.
+    # The arguments after the compiler, which may follow a launcher.
     start = next(i for i, a in enumerate(arguments) if a.startswith("-"))
     flags = [a for a in arguments[start:] if a not in ("-c", "-Werror")]
     if "-o" in flags:
@@ -124,7 +124,7 @@ def headers_digest():
 
 
 def check(stamp_dir, common, path, work):
-    """Runs one check unless it passed before; returns its output, or ''."""
+    """Runs one check unless it passed before; returns its output, "" if it passes."""
     directory, arguments = work
     key = hashlib.sha256("\0".join([common, *arguments]).encode())
     key.update((ROOT / path).read_bytes())

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Fails if a Markdown page breaks the rules for documents or names things that the tree doesn't
-have, or if a header's first sentence has no verb.
+"""Fails if a Markdown page breaks the rules for documents or names things that don't exist in
+the tree, or if a header's first sentence has no verb.
 
     documents.py              checks every page and header
     documents.py --self-test  checks that forged faults are reported
     documents.py --words      prints each page's words outside tables and code
     documents.py --headers    prints the headers whose first sentence has no verb
 
-Refused: lines over 100 characters and too many words (tables and code aside), links and
-paths that lead nowhere, flags and metrics that the code doesn't have, code that differs
-from the file it is of (<!-- code: FILE --> above a block); flags and metrics of the code
-that are in no table; alerts whose row differs from rules.yml. The nodes of a picture are places.
+Refuses lines over 100 characters and too many words, not counting tables and code; links and
+paths to nothing; flags and metrics that the code doesn't have; flags and metrics of the code
+that no table lists; code that differs from its file (<!-- code: FILE --> above a block); alerts
+whose row differs from rules.yml. The nodes of a picture count as paths.
 """
 import fnmatch
 import os
@@ -25,11 +25,11 @@ ROOT = citations.ROOT
 LONGEST_LINE = 100
 MOST_WORDS = 1200
 MOST_WORDS_OF = {"README.md": 1000, "CHANGELOG.md": None}
-# History: names things that are gone.
+# History, which names things that no longer exist.
 HISTORY = {"CHANGELOG.md"}
 # Folders that readers make.
 MADE = {"build", ".cache", "mine", "pki"}
-# Flags of other people's programs, which no file of ours passes to them.
+# Flags of other programs that no file of the tree passes to them.
 FOREIGN = {"--decode", "--health-cmd"}
 EXTENSIONS = (".cc", ".h", ".py", ".md", ".proto", ".txt", ".cu", ".cmake", ".sh", ".yml",
               ".yaml", ".json", ".cfg", ".binpb")
@@ -40,7 +40,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z_-]*")
 FLAG_OF_OURS = re.compile(r"(?<![\w-])--[a-z]+_[a-z_]*")
 METRIC = re.compile(r"\bconvgrad_[a-z_]+")
-# A clause without a verb: "What a plan costs."
+# The begin of a clause without a verb, e.g. "What a plan costs."
 CLAUSE = re.compile(r"(What|Which|Whether|Where|How)\b")
 
 
@@ -56,7 +56,7 @@ def code_lines_of(text):
 
 
 def prose_of(text):
-    """Yields (number, line) of what is neither code nor table nor comment."""
+    """Yields (number, line) of lines that are neither code, table nor comment."""
     code = code_lines_of(text)
     for number, line in enumerate(text.splitlines(), 1):
         if number not in code and not line.startswith(("|", "<!--")):
@@ -64,13 +64,13 @@ def prose_of(text):
 
 
 def anchors_of(text):
-    """Returns what a link to a heading of the page may say behind the #."""
+    """Returns the anchors of the page's headings: the part of a link after the #."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
 class Tree:
-    """Files by path, with their text; what the pages are held to."""
+    """The tree's files with their text, with which pages are compared."""
 
     def __init__(self, files):
         self.pages = {path: text for path, text in files.items() if path.endswith(".md")}
@@ -96,13 +96,13 @@ class Tree:
                 for found in re.findall(pattern, text)}
 
     def has(self, path):
-        """Returns whether a path, perhaps without its beginning or extension, is there."""
+        """Returns whether a path exists, perhaps without its begin or extension."""
         path = path.rstrip("/")
         return any(place == path or place.endswith("/" + path) for place in self.places) or (
             "*" in path and any(fnmatch.fnmatch(place, "*" + path) for place in self.places))
 
     def findings_of(self, page, text):
-        """Yields (line or 0, what is wrong) with a page."""
+        """Yields (line or 0, fault) for each fault of a page."""
         words = 0
         for number, line in prose_of(text):
             words += len(line.split())
@@ -138,7 +138,7 @@ class Tree:
                     top in self.tops or span.endswith(EXTENSIONS)):
                 if not self.has(re.sub(r"^(\.\./)+", "", span)) and "NAME" not in span:
                     yield f"no such path: {span}"
-        # Commands have flags of other people's programs; only ours have an underscore.
+        # Commands also have flags of other programs; only ours contain an underscore.
         ours = FLAG if is_prose else FLAG_OF_OURS
         for flag in sorted(set(ours.findall(line)) - self.flags - FOREIGN):
             yield f"no such flag: {flag}"
@@ -152,7 +152,7 @@ class Tree:
             not anchor or anchor in anchors_of(self.pages.get(path, "")))
 
     def untold(self):
-        """Yields the flags and metrics of the code that no table of a page has."""
+        """Yields the flags and metrics of the code that no table of a page lists."""
         rows = "\n".join(line for page, text in self.pages.items() if page not in HISTORY
                          for line in text.splitlines() if line.startswith("|"))
         told = set(FLAG.findall(rows)) | {
@@ -163,7 +163,7 @@ class Tree:
             yield f"{metric} is in no table of a page"
 
     def alerts_untold(self):
-        """Yields the rows that a page lacks of the alerts in the rules.yml beside it."""
+        """Yields the alerts in rules.yml without an equal row in the page beside it."""
         for path, text in self.code.items():
             page = self.pages.get(path.replace("rules.yml", "README.md"), "")
             for alert in text.split("- alert: ")[1:] if path.endswith("/rules.yml") else ():
@@ -191,7 +191,7 @@ class Tree:
 def read_tree():
     files = {name: (ROOT / name).read_text(encoding="utf-8", errors="ignore")
              for name in citations.file_names()}
-    # Its forged faults aren't the code's.
+    # Excludes this file, because it contains forged faults.
     files["tests/lint/documents.py"] = ""
     return Tree(files)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fails on an include that crosses the layers of the source tree, and on a
-folder with more than 30 files.
+"""Fails if an include crosses the layers of the source tree, or if a folder has
+more than 30 files.
 
     layers.py [FILE...]    checks these, or the whole tree
     layers.py --self-test  checks that forged violations are reported
@@ -32,9 +32,9 @@ CALLS = (CORE, KERNELS, REGISTRY, "proto/", "server/memory/",
 CLIENT = (CORE, "proto/", "client/cpp/*", "client/cpp/calls/")
 ANYTHING = (BACKENDS, "proto/", "server/", "client/")
 
-# The rooms: what the files of each may include besides each other. The longest
-# key that a path begins with is its room. In a value "a/b/" means that room and
-# the rooms in it, "a/b/*" that room alone, "a/b." the files b.h and b.cc.
+# The rooms, and the files that each room may include besides its own. A path
+# belongs to the longest key that it begins with. In a value, "a/b/" means that
+# room and the rooms in it, "a/b/*" only that room, "a/b." the files b.h and b.cc.
 SEES = {
     "backends/core/": (),
     "backends/core/convolution/": (CONTRACT,),
@@ -53,7 +53,7 @@ SEES = {
     "backends/kernels/convolutions/":
         (CONTRACT, CORE + "convolution/", KERNELS + "copies/"),
     "backends/proof/": (CORE, KERNELS),
-    # The folder of any other backend: siblings never see each other.
+    # The folder of any other backend: backends never include each other.
     BACKENDS: (CORE, KERNELS),
     "backends/onednn/": (CORE, KERNELS, ONEDNN),
     "backends/onednn/library/": (CORE, KERNELS),
@@ -76,7 +76,7 @@ SEES = {
     "proto/codec/": (CORE, "proto/*"),
     "server/machine/": (CONTRACT,),
     "server/flags/": (CONTRACT, "server/machine/", "server/memory/"),
-    # The side socket and what is said there are the wire's; no protobuf in it.
+    # The side socket's protocol belongs to the wire; it needs no protobuf.
     "server/memory/":
         (CORE, KERNELS, "proto/file_descriptor.", "proto/region_handshake."),
     "server/telemetry/": (CORE,),
@@ -112,10 +112,10 @@ SEES = {
     "client/cpp/command_line/checks/":
         CLIENT + ("client/cpp/command_line/settings/",
                   "client/cpp/command_line/files/"),
-    # Whole programs and the one suite for all backends.
+    # Tests of whole programs, and the suite for all backends.
     "tests/conformance/": (CORE, BACKENDS),
     "tests/backends/proof/": (CORE, BACKENDS),
-    # Its tensors are computed with.
+    # Its tests compute with tensors.
     "tests/server/memory/":
         (CORE, REGISTRY, "proto/region_handshake.", "server/memory/"),
     "tests/client/": (CORE, "proto/", "client/"),
@@ -143,38 +143,38 @@ FAMILIES = {
     "spdlog": (r"(spdlog|fmt)/", ("server/",)),
     "test": (r"(gtest|gmock|benchmark)/", ("tests/",)),
 }
-# Tests of whole programs see the wire as a client does.
+# Tests of whole programs may use the wire, as a client does.
 WHOLE = ("tests/end_to_end/", "tests/fuzz/", "tests/bench/", "tests/cases/")
 
-# A folder with more files is full: it wants rooms.
+# A folder with more files must be divided.
 MOST_FILES = 30
-# Folders that may have more, and why.
+# Folders that may have more files, with the reason.
 FULL = {}
-# What is made there, and not committed.
+# Generated folders, which aren't committed.
 MADE = ("__pycache__", "build", "v1")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]', re.MULTILINE)
 
 
 def room_of(path):
-    """Returns the longest key of SEES that `path` begins with, or None."""
+    """Returns the longest key of SEES that `path` begins with; None if there is none."""
     return max(filter(path.startswith, SEES), key=len, default=None)
 
 
 def matches(header, entry):
-    """Returns whether `header` is one of those that an entry of SEES means."""
+    """Returns whether an entry of SEES includes `header`."""
     if entry.endswith("/*"):
         return room_of(header) == entry[:-1]
     return header.startswith(entry)
 
 
 def visible(path):
-    """Returns the entries that say what the source at `path` may include."""
+    """Returns the entries that the source at `path` may include."""
     room = room_of(path)
     if path.startswith("tests/"):
         if room is not None:
             return ("tests/",) + SEES[room]
-        # tests/a/b_test.cc sees a/, what a/ sees, core, and test doubles.
+        # tests/a/b_test.cc may include a/, the entries of a/, core, and test doubles.
         return (CORE, "tests/") + visible(path.removeprefix("tests/"))
     if room is None:
         return (str(pathlib.PurePosixPath(path).parent) + "/",)
@@ -188,7 +188,7 @@ def visible(path):
 
 
 def complaints(path, text):
-    """Yields one line for each include of `text` that `path` may not have."""
+    """Yields one line for each forbidden include in `text`, the file at `path`."""
     tested = path if path.startswith(WHOLE) else path.removeprefix("tests/")
     for found in INCLUDE.finditer(text):
         quote, header = found.groups()
@@ -224,7 +224,7 @@ def full_folders(counts, exceptions):
 
 
 def file_counts():
-    """Returns how many files each folder has by itself."""
+    """Returns the number of files of each folder, without subfolders."""
     counts = collections.Counter()
     for top in HOUSE:
         for file in (ROOT / top).rglob("*"):

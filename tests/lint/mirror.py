@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fails where a test and its source aren't at mirrored paths: tests/a/b_test.cc tests a/b.cc or
-a/b.h, and so does tests/a/b_IDEA_test.cc.
+"""Fails if a test and its source aren't at mirrored paths: tests/a/b_test.cc and
+tests/a/b_IDEA_test.cc test a/b.cc or a/b.h.
 
     mirror.py              checks that every unit test has its source, and that every large
                            source of a hard room has its test
@@ -12,48 +12,49 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Tests of whole programs, which have no one source.
+# Tests of whole programs, which have no single source.
 WHOLE = tuple(f"tests/{folder}/" for folder in (
     "bench", "cases", "conformance", "deploy", "end_to_end", "fuzz", "gpu"))
 
-# Rooms where a fault hides from tests of whole programs: a source there with this many lines of
-# code needs a test of its own. A value is a source without one and the test that covers it.
+# Rooms whose faults tests of whole programs may miss. A source there with at least this many
+# lines of code needs its own test. COVERED names sources without a test, and the test that covers
+# each.
 HARD = ("backends/onednn/execution", "backends/onednn/networks/schedule", "client/cpp/calls",
         "client/cpp/sessions", "proto/codec", "server/rpc/calls", "server/scheduling",
         "server/sessions")
 LARGE = 80
 COVERED = {
-    # Parts of a class whose tests have another part's name.
+    # Parts of a class whose tests have the name of another part.
     "client/cpp/sessions/change_epochs.cc": "tests/client/cpp/sessions/change_sender_test.cc",
     "server/rpc/calls/call.cc": "tests/server/rpc/calls/message_call_test.cc",
     "server/rpc/calls/call_clients.cc": "tests/server/rpc/calls/message_call_test.cc",
     "server/sessions/change_checks.cc": "tests/server/sessions/change_order_test.cc",
     "server/sessions/session.cc": "tests/server/sessions/session_table_test.cc",
     "server/sessions/session_promise.cc": "tests/server/sessions/session_table_test.cc",
-    # Half of a codec, which is tested together with its other half.
+    # One half of a codec, which is tested together with the other half.
     "proto/codec/codec_enums.cc": "tests/proto/codec/codec_test.cc",
-    # What they do is decided by the server that they call, or by a scheduler.
+    # Their behaviour depends on the server that they call, or on a scheduler.
     "client/cpp/sessions/networks.cc": "tests/end_to_end/client/cpp_networks_test.cc",
     "client/cpp/sessions/session.cc": "tests/end_to_end/client/cpp_session_test.cc",
     "client/cpp/sessions/session_wire.cc": "tests/end_to_end/client/cpp_session_put_test.cc",
     "server/rpc/calls/unary_call.cc": "tests/end_to_end/answers_test.cc",
 }
 
-# Unit tests without a source, and why.
+# Unit tests without a source, with the reason.
 SOURCELESS = {
     "tests/proto/wire_compatibility_test.cc": "tests the .proto files",
 }
 
 
 def code_lines(text):
-    """Returns how many lines are neither blank nor only a comment."""
+    """Returns the number of lines with code."""
     lines = (line.strip() for line in text.splitlines())
     return sum(1 for line in lines if line and not line.startswith("//"))
 
 
 def source_of(test, sources):
-    """Returns the source at the mirrored path of `test`, the longest name if several fit, without
-    its suffix; None if there is none. `sources` have no suffixes."""
+    """Returns the source at the mirrored path of `test`, without its suffix; the longest name if
+    several match, None if there is none. `sources` have no suffixes."""
     name = test.removeprefix("tests/").removesuffix("_test.cc")
     folder, _, stem = name.rpartition("/")
     words = stem.split("_")
@@ -65,7 +66,7 @@ def source_of(test, sources):
 
 
 def tests_by_source(files):
-    """Returns the unit tests of each source, those without one under None."""
+    """Returns the unit tests of each source; tests without a source have the key None."""
     sources = {str(pathlib.PurePosixPath(file).with_suffix("")) for file in files
                if not file.startswith("tests/")}
     found = {}
@@ -83,7 +84,7 @@ def large_sources(files, lines_of):
 
 def complaints(files, lines_of, covered, sourceless):
     """Yields a line for each test without a source, each large source without a test, and each
-    exception that nothing needs."""
+    unnecessary exception."""
     tests = tests_by_source(files)
     alone = tests.get(None, [])
     untested = [file for file in large_sources(files, lines_of)
@@ -120,7 +121,7 @@ def self_test():
     expected = ["tests/server/sessions/gone_test.cc", "tests/server/tried_test.cc",
                 "server/sessions/big.cc", "tests/proto/old_test.cc", "server/sessions/small.cc"]
     wrong = [] if [line.split(":")[0] for line in found] == expected else [f"self-test: {found}"]
-    # The longer name has the test.
+    # The test belongs to the longer name.
     longer = list(complaints([*lines, tests[0], tests[1]], lines.get, {}, {}))
     shorter = list(complaints([*lines, tests[1]], lines.get, {}, {}))
     if len(shorter) != len(longer) + 1 or not any("/tried.cc" in line for line in shorter):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the Python client's imports and folders: no module imports itself by way of others,
-and no folder has more than 30 modules.
+"""Checks the Python client's imports and folders: there is no import cycle, and no folder has
+more than 30 modules.
 
-Imports under TYPE_CHECKING and inside functions count, too. `import package` and `from package
-import name` count for the module that `name` is, or else for the package.
+Imports under TYPE_CHECKING and inside functions count too. `from package import name` imports
+the module `name` or, if that is no module, the package.
 
     python_imports.py PACKAGE    the package's folder
     python_imports.py --self-test
@@ -31,7 +31,8 @@ def imports_of(source, modules):
 
 
 def circle_in(package):
-    """Returns the modules of a circle, from one to itself again; nothing if there is none."""
+    """Returns the modules of an import cycle, with the first one repeated; nothing if there is
+    none."""
     files = {".".join(path.relative_to(package.parent).with_suffix("").parts): path
              for path in package.rglob("*.py")}
     files = {name.removesuffix(".__init__"): path for name, path in files.items()}

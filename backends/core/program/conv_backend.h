@@ -1,5 +1,6 @@
-// A backend that computes convolutions, programs if it says so, and steps of
-// optimizers if it has no device.
+// `ConvBackend` is the base class of backends. A subclass computes convolutions
+// and optionally programs; the base class computes optimizer steps for backends
+// without devices.
 #pragma once
 
 #include <memory>
@@ -10,7 +11,7 @@
 
 namespace convgrad {
 
-// Gives each kind of operation to the function that plans it, and refuses all
+// Passes each kind of operation to the function that plans it, and refuses all
 // others. Thread-safe.
 class ConvBackend : public Backend {
  public:
@@ -23,7 +24,7 @@ class ConvBackend : public Backend {
   // results, dtypes and layouts.
   static BackendCapabilities EveryConvolution();
 
-  // As CheckSupport and MakePlan.
+  // Do the same as CheckSupport and MakePlan.
   virtual absl::Status CheckConvolution(
       const ConvOperation& /*operation*/) const {
     return absl::OkStatus();
@@ -31,7 +32,7 @@ class ConvBackend : public Backend {
   virtual absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation, const PlanOptions& options) const = 0;
 
-  // Likewise; a backend that has none of its own refuses programs.
+  // Do the same for programs. By default they refuse all programs.
   virtual absl::Status CheckProgram(const ProgramOperation& operation) const;
   virtual absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(
       const ProgramOperation& operation, const PlanOptions& options) const;

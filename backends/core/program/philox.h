@@ -1,6 +1,6 @@
-// The random bits of dropout: Philox4x32-10 of Salmon, Moraes, Dror and Shaw,
-// "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011). A pure function, so
-// that every backend, every repeat and every recomputation has the same bits.
+// Computes the random bits of dropout by Philox4x32-10: Salmon, Moraes, Dror
+// and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3" (SC 2011). A pure
+// function, so that every backend, repeat and recomputation has the same bits.
 #pragma once
 
 #include <array>
@@ -30,17 +30,18 @@ inline PhiloxBlock Philox4x32(PhiloxBlock counter,
   return counter;
 }
 
-// What the masks of one run follow from: a program's randomness operand.
+// A program's randomness operand, which determines the masks of one run.
 struct DropoutSeed {
   int64_t seed = 0;
   int64_t run = 0;
 };
 
 // Returns the words of elements 4 * group to 4 * group + 3 of step `step`, in
-// row-major logical order (N, C, spatial); by row, an element is an item of
-// the batch. The key is the seed, low word first; the counter has the group in
-// its low 50 bits, the step in the next 14, the run in the upper 64, so that no
-// two blocks of a session are alike. Requires: step < 2^14, group < 2^50.
+// row-major logical order (N, C, spatial). If dropout is by row, an element is
+// an item of the batch. The key is the seed, low word first. The counter has
+// the group in its low 50 bits, the step in the next 14 and the run in the
+// upper 64, so that all blocks of a session are different. Requires: step <
+// 2^14, group < 2^50.
 inline PhiloxBlock DropoutWords(const DropoutSeed& seed, int64_t step,
                                 int64_t group) {
   const auto low =
@@ -53,8 +54,9 @@ inline PhiloxBlock DropoutWords(const DropoutSeed& seed, int64_t step,
       {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
 }
 
-// An element is kept, and multiplied by 1 / (1 - p), if its word is at least
-// this; else it is multiplied by 0. Requires: 0 <= p <= 1.
+// Returns the threshold of an element's word. If the word is at least this, the
+// element is kept and multiplied by 1 / (1 - p); otherwise it is multiplied by
+// 0. Requires: 0 <= p <= 1.
 inline uint64_t DropoutThreshold(double p) {
   return static_cast<uint64_t>(std::ceil(p * 0x1p32));
 }

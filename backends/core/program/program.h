@@ -1,6 +1,6 @@
-// A program: a whole network as an immutable list of steps, from inputs and
+// A `Program` is a whole network as an immutable list of steps, from inputs and
 // kept parameters to outputs. It has no shapes of activations and no batch
-// size; those follow from the inputs of each run (program_shapes.h).
+// size; these follow from the inputs of each run (program_shapes.h).
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace convgrad {
 
-// What a run is given. Its dtype is what the caller sends: any floating type
+// A tensor that a run receives. The caller chooses its dtype: any floating type
 // for activations, U8 or U16 for images, I64 for class indices.
 struct ProgramInput {
   std::string name;
@@ -25,21 +25,21 @@ struct ProgramInput {
   friend bool operator==(const ProgramInput&, const ProgramInput&) = default;
 };
 
-// A kept tensor that steps use: a weight, or a running statistic, which a
-// training batch_norm writes. F32, but for num_batches_tracked, which is I64
-// [].
+// A kept tensor that steps use: a weight, a running statistic, which a
+// batch_norm in training updates, or an index. F32, except num_batches_tracked
+// of batch_norm and the index of index_select, which are I64.
 struct ProgramParameter {
   std::string name;
   Dims dims;
   DataType dtype = DataType::kF32;
-  // Whether a backward gives its gradient. Statistics are never trainable.
+  // Whether a backward computes its gradient. Statistics are never trainable.
   bool trainable = true;
 
   friend bool operator==(const ProgramParameter&,
                          const ProgramParameter&) = default;
 };
 
-// Steps of one program, at most.
+// Maximum number of steps of a program.
 inline constexpr size_t kMaxProgramSteps = 10'000;
 
 // Value type.
@@ -47,8 +47,8 @@ struct Program {
   std::vector<ProgramInput> inputs;
   std::vector<ProgramParameter> parameters;
   std::vector<ProgramStep> steps;
-  // Results of steps, none twice; at least one. Where the program has its own
-  // loss, the first one is a scalar.
+  // Results of steps, at least one and none twice. If the program has a loss of
+  // its own, the first output is a scalar.
   std::vector<std::string> outputs;
 
   friend bool operator==(const Program&, const Program&) = default;
@@ -58,11 +58,14 @@ struct Program {
 // parameter ranks, that each value is assigned once and before its use, and
 // that an output needs it. A name is 1 to 255 bytes of printable ASCII without
 // spaces and any of / \ , ( ) = #, and isn't "none".
-// A loss, which is a scalar, is no operand; an index input is the target of
-// cross_entropy and nothing else. A batch_norm that isn't training has running
-// statistics. One that is training updates those that it has: they are fixed,
-// and no batch_norm that isn't training has them, too; where several steps
-// update the same ones, they do so in their order.
+// Further rules:
+// * A loss, which is a scalar, isn't an operand. An index input is only the
+//   target of cross_entropy.
+// * A batch_norm that isn't training has running statistics.
+// * A batch_norm that is training updates its running statistics, if it has
+// any.
+//   They are fixed parameters, and no batch_norm that isn't training reads
+//   them. Several steps may update the same statistics, in their order.
 // Errors: kInvalidArgument naming step ("steps[3] (conv1)"), operand or
 // attribute, found and expected; kUnimplemented naming an operator of the
 // contract that isn't built.
@@ -79,9 +82,9 @@ absl::Status Validate(const Program& program);
 //   b = batch_norm(a, none, none, bn1.running_mean, ..., training=true)
 //   output b
 //
-// where `none` is an operand that is left out. Attributes are sorted by name;
-// words are bare, lists are in brackets, and a floating number has a point or
-// an exponent, so that 1 and 1.0 stay what they are.
+// where `none` is an omitted operand. Attributes are sorted by name; words have
+// no quotes, lists have brackets, and a floating number has a point or an
+// exponent, so that 1 and 1.0 stay different.
 // ParseProgram(ToString(p)) == p for every valid p.
 std::string ToString(const Program& program);
 
@@ -89,15 +92,15 @@ std::string ToString(const Program& program);
 // result is validated. Errors: kInvalidArgument naming line and token.
 absl::StatusOr<Program> ParseProgram(absl::string_view text);
 
-// Returns what a kept tensor has to be for it: its dtype and dims, row-major
-// (NCX; OIX has the same bytes).
+// Returns the descriptor that the parameter's kept tensor must have: its dtype
+// and dims, row-major (NCX; OIX has the same bytes).
 TensorDescriptor ParameterDescriptor(const ProgramParameter& parameter);
 
 // Returns the parameter `name`, null if there is none.
 const ProgramParameter* FindParameter(const Program& program,
                                       absl::string_view name);
 
-// Returns e.g. "steps[3] (conv1)", as errors name a step.
+// Returns a step's name in errors, e.g. "steps[3] (conv1)".
 std::string StepPath(const Program& program, size_t step);
 
 // Returns the parameters that a run writes, by index into

@@ -1,4 +1,4 @@
-// Checks what a program declares: the names of its values, and the dims and
+// Checks a program's declarations: the names of its values, and the dims and
 // dtypes of its parameters.
 #pragma once
 

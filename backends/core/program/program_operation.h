@@ -1,4 +1,5 @@
-// Operations on whole programs, as scheduling and backends see them.
+// `ProgramOperation` is an operation on a whole program, for scheduling and
+// backends.
 #pragma once
 
 #include <memory>
@@ -12,47 +13,46 @@
 
 namespace convgrad {
 
-// What part of a program's work an operation does.
+// The part of a program's work that an operation does.
 enum class ProgramPart {
-  // From inputs to outputs.
+  // Computes outputs from inputs.
   kForward,
-  // Likewise, and keeps a tape: what the backward needs.
+  // Does the same, and writes a tape, i.e. the values that a backward needs.
   kForwardTape,
-  // From a tape and gradients of outputs to gradients.
+  // Computes gradients from a tape and gradients of outputs.
   kBackward,
-  // From inputs to gradients of the first output, a scalar loss: forward and
-  // backward in one, without a tape that outlives it.
+  // Computes forward and backward in one run, from inputs to the gradients of
+  // the first output, a scalar loss. No tape remains.
   kTrain,
 };
 
-// What is to be computed. Value type.
+// The requested computation. Value type.
 struct ProgramRequest {
   std::shared_ptr<const Program> program;  // valid
   ProgramPart part = ProgramPart::kForward;
-  // By program input: what the caller sends (of kBackward: has sent). Row-major
-  // layouts; activations NCX or NXC, I64 indices NCX.
+  // The caller's tensor for each program input; for kBackward, those of the
+  // forward. Row-major layouts; activations NCX or NXC, I64 indices NCX.
   std::vector<TensorDescriptor> inputs;
-  // F32 or BF16: of activations, and of parameters as operands.
+  // Dtype of activations, and of parameters as operands: F32 or BF16.
   DataType compute_dtype = DataType::kF32;
-  // Forwards: the results of steps to be returned, none twice; outputs by
-  // default.
+  // Forwards: results of steps to return, none twice; by default the outputs.
   std::vector<std::string> fetched;
-  // Backward: the outputs whose gradients are given, at least one, none twice.
+  // Backward: outputs with gradients, at least one, none twice.
   std::vector<std::string> output_gradients;
-  // Backward and train: by program input, whether its gradient is wanted.
+  // Backward and train: for each program input, whether to return its gradient.
   std::vector<bool> input_gradients;
-  // Backward and train: whether trainable parameters' gradients are.
+  // Backward and train: whether to return trainable parameters' gradients.
   bool parameter_gradients = true;
-  // Train and tapes: computes values again in the backward rather than keep
-  // them. Less memory, more time, the same bits. A backward has what the
-  // forward of its tape had.
+  // Train and tapes: recomputes values in the backward instead of keeping them.
+  // Less memory, more time, the same bits. A backward has the value of its
+  // tape's forward.
   bool recompute = false;
-  // Whether steps may be computed together, so that values between them are
-  // neither rounded nor written. Without, each value can be fetched. A backward
-  // has what the forward of its tape had.
+  // If true, steps may be fused, so that values between them are neither
+  // rounded nor written. If false, every value can be fetched. A backward has
+  // the value of its tape's forward.
   bool fuse = true;
-  // Of kForwardTape and kBackward: bytes of the tape, as Plan::tape_bytes()
-  // says. Not part of the text, so that a plan can be asked for it first.
+  // kForwardTape and kBackward: bytes of the tape, from Plan::tape_bytes(). Not
+  // part of the text, so that a caller can ask the plan for it first.
   int64_t tape_bytes = 0;
 };
 
@@ -68,20 +68,23 @@ struct ProgramRequest {
 //                                                      input gradients,
 //                                                      parameter gradients
 //
-// inputs, parameters: all of the program's, in its order. Randomness: I64 [2],
-// the session's seed and its count of training runs; only there if the program
-// has a dropout that is training. Statistics: UpdatedStatistics(program), new
-// values. Output gradients: in the request's order. Input gradients: those that
-// are wanted. Parameter gradients: of all trainable parameters, in the
-// program's order, or none. Parameters are f32 and row-major (OIX, NCX),
-// num_batches_tracked I64 []; fetched values and gradients f32 and row-major.
-// A tape is U8 [tape_bytes]: what is in it is the backend's business, and so
-// are bytes that no backward reads, which needn't be written.
+// * Inputs and parameters: all of the program's, in its order. Parameters are
+//   f32 and row-major (OIX, NCX), except I64 parameters.
+// * Randomness: I64 [2], the session's seed and its count of training runs;
+// only
+//   if the program has a dropout that is training.
+// * Fetched values: f32 and row-major.
+// * Statistics: new values of UpdatedStatistics(program).
+// * Output gradients: in the request's order.
+// * Input gradients: the requested ones. Parameter gradients: of all trainable
+//   parameters, in the program's order, or none. All are f32 and row-major.
+// * Tape: U8 [tape_bytes]. The backend defines its contents. It needn't write
+//   bytes that no backward reads.
 class ProgramOperation final : public Operation {
  public:
   // Checks the request against the program and infers its shapes.
   // Errors: kInvalidArgument naming field, found and expected; kUnimplemented
-  // of a compute dtype that no backend has.
+  // for a compute dtype that no backend supports.
   static absl::StatusOr<std::shared_ptr<const ProgramOperation>> Make(
       ProgramRequest request);
 
@@ -90,7 +93,7 @@ class ProgramOperation final : public Operation {
   const ProgramShapes& shapes() const { return shapes_; }
   bool has_randomness() const { return randomness_.has_value(); }
 
-  // "run", "backward_program" or "train".
+  // Returns "run", "backward_program" or "train".
   absl::string_view name() const override;
   std::string text() const override;
   DataType dtype() const override { return request_.compute_dtype; }
@@ -98,10 +101,10 @@ class ProgramOperation final : public Operation {
   int64_t flops() const override;
   TensorUses OperandUses() const override;
   TensorUses ResultUses() const override;
-  // Of a forward without a tape, whose parameters may be the same for many:
-  // all of them.
+  // Returns all parameters for a forward without a tape, because many forwards
+  // may have the same parameters.
   std::vector<size_t> weight_positions() const override;
-  // Not cut along the batch, which batch_norm forbids: batch() is 1.
+  // Returns a copy: batch() is 1, because batch_norm forbids cutting the batch.
   std::unique_ptr<const Operation> WithBatch(int64_t items) const override;
 
  private:
@@ -118,7 +121,7 @@ class ProgramOperation final : public Operation {
   std::vector<TensorDescriptor> results_;
 };
 
-// Returns null if `operation` is none.
+// Returns `operation` if it is a ProgramOperation, else null.
 const ProgramOperation* AsProgram(const Operation& operation);
 
 }  // namespace convgrad

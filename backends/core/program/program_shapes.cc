@@ -10,7 +10,7 @@
 namespace convgrad {
 namespace {
 
-// Of inputs.
+// Maximum rank of inputs.
 constexpr size_t kMaxInputRank = 5;
 
 absl::Status CheckExtents(const Dims& dims, const std::string& field,
@@ -50,7 +50,8 @@ int64_t MacsOf(const StepDims& step) {
   const OperatorSpec& spec = SpecOf(step.step().op);
   if (spec.macs != nullptr) return spec.macs(step);
   if (spec.taps != nullptr) return TapsOf(spec, step);
-  // InferShapes has checked the sizes. A loss computes by its operand's.
+  // InferShapes has checked the sizes. The work of a loss depends on its
+  // operand's size.
   return std::max(CheckedProduct(step.result()).value_or(0),
                   CheckedProduct(step.At(0)).value_or(0));
 }

@@ -1,5 +1,5 @@
-// `InferShapes` computes what follows from a program and the shapes of its
-// inputs.
+// `InferShapes` computes the shapes of all values of a program from those of
+// its inputs.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@ namespace convgrad {
 // Infers the dims of every value by PyTorch's formulas. `inputs` has one entry
 // for each of the program's inputs: activations of rank 2 to 5, class indices
 // of rank 1 to 4, every extent at least 1. Requires: Validate(program).ok().
-// Errors: kInvalidArgument naming step, operand, found and expected; kOverflow
-// where all values in double don't fit in 63 bits of bytes.
+// Errors: kInvalidArgument naming step, operand, found and expected; reason
+// OVERFLOW if the bytes of all values in double don't fit in 63 bits.
 absl::StatusOr<ProgramShapes> InferShapes(const Program& program,
                                           const std::vector<Dims>& inputs);
 

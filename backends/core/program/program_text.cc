@@ -1,4 +1,4 @@
-// ToString and ParseProgram: one declaration or step a line.
+// Implements ToString and ParseProgram: one declaration or step per line.
 #include <optional>
 #include <utility>
 
@@ -43,7 +43,7 @@ class LineReader {
   LineReader(size_t number, absl::string_view text)
       : number_(number), rest_(absl::StripAsciiWhitespace(text)) {}
 
-  // Takes what comes before the first of `ends`, white space around it.
+  // Takes the text before the first of `ends`, without surrounding white space.
   absl::string_view Take(absl::string_view ends) {
     const absl::string_view token = rest_.substr(0, rest_.find_first_of(ends));
     rest_.remove_prefix(token.size());
@@ -150,7 +150,7 @@ absl::StatusOr<Operator> OperatorNamed(absl::string_view name,
   return MakeError(absl::StatusCode::kUnimplemented, detail);
 }
 
-// Reads what follows "RESULT =".
+// Reads the text after "RESULT =".
 absl::StatusOr<ProgramStep> ReadStep(absl::string_view result,
                                      LineReader* line) {
   ProgramStep step;

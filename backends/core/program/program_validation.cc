@@ -1,4 +1,4 @@
-// Validate: everything of a program that needs no input shapes.
+// Implements Validate, which checks everything that needs no input shapes.
 #include <algorithm>
 #include <map>
 
@@ -13,7 +13,7 @@
 namespace convgrad {
 namespace {
 
-// Walks the steps in order and knows what has a name so far.
+// Visits the steps in order, and tracks the names defined so far.
 class Checker {
  public:
   explicit Checker(const Program& program) : program_(program) {}

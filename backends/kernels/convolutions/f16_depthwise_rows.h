@@ -13,7 +13,7 @@ inline constexpr int64_t kBlock = 16;
 
 // A kernel tap with its source, weight and sums, in f32.
 struct BlockTap {
-  const float* source;  // what the grid's first element reads
+  const float* source;  // the element that the grid's first element reads
   const float* weight;
   float* sums;
 };

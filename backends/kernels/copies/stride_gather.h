@@ -14,7 +14,7 @@ namespace convgrad {
 struct SpacedRows {
   int64_t element_bytes = 0;
   int64_t columns = 0;  // of the dense tensor
-  // By row of the larger tensor: the row of the dense one, or -1.
+  // For each row of the larger tensor, the row of the dense one, or -1.
   Dims dense_rows;
   int64_t dense_row_count = 1;
 

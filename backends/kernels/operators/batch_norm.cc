@@ -18,9 +18,8 @@ double GammaOf(const BatchNorm& norm, int64_t channel) {
   return norm.gamma == nullptr ? 1 : norm.gamma[channel];
 }
 
-// Writes an element of each channel, to be subtracted from the others before
-// they are squared: however far a channel's mean is from zero, its variance is
-// exact to double's rounding.
+// Writes one element of each channel. Subtracting it before squaring makes the
+// variance exact to double's rounding, however far the mean is from zero.
 void FirstElements(const ChannelBlocks& blocks, const void* x, double* first) {
   const int64_t size = ByteSizeOf(blocks.dtype);
   for (int64_t c = 0; c < blocks.padded_channels(); ++c) {
@@ -35,8 +34,8 @@ void FirstElements(const ChannelBlocks& blocks, const void* x, double* first) {
 }  // namespace
 
 int64_t BatchNormScratch(const ChannelBlocks& blocks) {
-  // Factors of the gradients take the place of four doubles a channel, in sums
-  // that of three; those have at least one more.
+  // The gradients' factors take as much space as four doubles per channel, but
+  // only three are free in the sums' scratch. So add one more.
   return std::max(SumScratch(blocks), blocks.padded_channels()) +
          3 * blocks.padded_channels();
 }
@@ -54,8 +53,8 @@ void BatchNormStatistics(const ChannelBlocks& blocks, const void* x,
   const auto count = static_cast<double>(blocks.batch * blocks.spatial);
   for (int64_t c = 0; c < padded; ++c) {
     const double offset = moments.mean[c] / count;
-    // Not negative: the first element differs by 0, so that the variance is at
-    // least offset^2 / count, which is far more than what is rounded off.
+    // Not negative: the first element differs by 0, so the variance is at least
+    // offset^2 / count, which is far larger than the rounding error.
     moments.variance[c] = moments.variance[c] / count - offset * offset;
     moments.mean[c] = first[c] + offset;
   }

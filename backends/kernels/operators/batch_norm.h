@@ -1,6 +1,7 @@
-// batch_norm on activations in blocks of channels, alone or with what follows
-// it: y = activation(norm(x) + addend), where the activation is none, a ReLU
-// or, without an addend, a ReLU6. Each call reads and writes a tensor once.
+// Computes batch_norm on activations in blocks of channels, alone or fused with
+// the following steps: y = activation(norm(x) + addend). The activation is
+// none, a ReLU or, without an addend, a ReLU6. Each call reads and writes a
+// tensor once.
 //
 // Thread-safe. Buffers need no alignment. A result may be written in place of
 // an operand of the same call (y over x or addend; masked_dy or dx over dy).
@@ -20,16 +21,16 @@ struct BatchNorm {
   const float* gamma = nullptr;
   const float* beta = nullptr;
   double epsilon = 1e-5;
-  // Of the batch (training) or the running ones; the biased variance.
+  // Mean and biased variance: of the batch in training, else the running ones.
   const double* mean = nullptr;
   const double* variance = nullptr;
-  // Whether mean and variance are the batch's, so that gradients flow through
+  // True if mean and variance are the batch's; gradients then flow through
   // them.
   bool training = true;
-  // Whether the sums of gradients that RunGradientInput is given have been
-  // multiplied by gamma: where several channels share their statistics.
+  // True if the gradient sums passed to RunGradientInput are already multiplied
+  // by gamma, because several channels share their statistics.
   bool has_weighted_sums = false;
-  // BatchNormScratch(blocks) elements, for the time of a call.
+  // BatchNormScratch(blocks) elements that a call may overwrite.
   double* scratch = nullptr;
 };
 
@@ -56,29 +57,29 @@ struct BatchNormForward {
 void RunForward(const BatchNorm& norm, const BatchNormForward& tensors,
                 RunParts run);
 
-// Writes the `channels` scales and shifts with which norm(x + bias) is
-// scale * x + shift: what a batch_norm of running statistics is to a
-// convolution whose weights are scaled. A null `bias` stands for zeros.
+// Writes the `channels` scales and shifts with norm(x + bias) = scale * x +
+// shift, for a convolution whose weights are multiplied by the scale. A null
+// `bias` means zeros.
 void FoldNorm(const BatchNorm& norm, const float* bias, float* scale,
               float* shift);
 
-// The gradients of RunForward take two passes. Of dy counts what the activation
-// let through, where its operand was within its limits or NaN. Without an
-// addend both passes find that out from x, as the forward did.
+// Arguments of the first of two passes that compute RunForward's gradients. An
+// element of dy counts if the activation's operand was within its limits or
+// NaN. Without an addend, both passes compute that operand again from x.
 struct BatchNormGradientSums {
   const void* dy;
   const void* x;
-  // Of a forward without an addend.
+  // The activation of a forward without an addend.
   Activation activation = Activation::kNone;
-  // Of a forward with an addend and a ReLU: its result; what is added to dy
-  // first, and rounded, or null; and where the masked dy goes, which is the
-  // addend's gradient, and dy of the second pass.
+  // Only for a forward with an addend and a ReLU: its result; a tensor to add
+  // to dy first, with rounding, or null; and the destination of the masked dy,
+  // which is the addend's gradient and the second pass's dy.
   const void* y = nullptr;
   const void* more_dy = nullptr;
   void* masked_dy = nullptr;
 };
-// Sums over dy * xhat and over dy: the gradients of gamma and beta. They are
-// also what gradients through the batch's statistics need.
+// The sums of dy * xhat and of dy, which are the gradients of gamma and beta.
+// Gradients through the batch's statistics need them as well.
 struct BatchNormSums {
   double* dy_xhat;
   double* dy;

@@ -8,9 +8,9 @@
 namespace convgrad {
 
 // Writes center, scale and shift of the forward, in f32, to 3 *
-// padded_channels() floats and returns where they are. The center is subtracted
-// before anything is multiplied, so that a mean far from zero costs no
-// precision; what the center's rounding leaves is part of the shift.
+// padded_channels() floats, and returns pointers to them. The kernel subtracts
+// the center before it multiplies, so that a mean far from zero costs no
+// precision. The shift includes the center's rounding error.
 ChannelScale ForwardFactors(const BatchNorm& norm, float* numbers);
 
 // dx = scale * dy + slope * (x - center) + shift.
@@ -20,7 +20,8 @@ struct GradientFactors {
   const float* center;
   const float* shift;
 };
-// Likewise, to 4 * padded_channels() floats. Slope and shift are zero unless
+// Does the same for the input's gradient, with 4 * padded_channels() floats.
+// Slope and shift are zero unless
 // `norm.training`.
 GradientFactors InputGradientFactors(const BatchNorm& norm,
                                      const BatchNormSums& sums, float* numbers);

@@ -24,7 +24,7 @@ struct Rows {
   size_t pitch;
 };
 
-// How the forward came from x to its result, and from there to dx.
+// The factors that lead from x to the forward's result, and from dy to dx.
 struct Factors {
   ChannelScale forward;
   GradientFactors gradient;
@@ -66,7 +66,7 @@ void GradientRowsAs(Activation activation, const Rows<T>& rows,
   });
 }
 
-// Of the block of channels that begins with `first`.
+// Returns the factors of the block of channels that begins with `first`.
 Factors FactorsFrom(const Factors& all, int64_t first) {
   const auto& [forward, gradient] = all;
   return {

@@ -1,5 +1,5 @@
-// Activations whose channels lie side by side, as the kernels of networks read
-// and write them.
+// `ChannelBlocks` describes activations whose channels are contiguous, as the
+// kernels of networks read and write them.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,13 @@
 
 namespace convgrad {
 
-// The shape and layout of an activation (N, C, spatial...): channels in blocks
-// (nChw16c and its like, whose last block is padded), or channels last, which
-// is one block of all channels. Element (n, c, s) lies at
+// The shape and layout of an activation (N, C, spatial...). Channels are in
+// blocks, such as nChw16c with a padded last block, or channels last, i.e. one
+// block of all channels. Element (n, c, s) has the offset
 //     ((n * block_count() + c / block) * spatial + s) * block + c % block.
-// Padding is zero in what kernels read, and they write it as zero. Batch and
-// spatial may be 0, channels and block are at least 1.
+// Kernels require that padding is zero in their operands, and write zeros to
+// the padding of results. Batch and spatial may be 0; channels and block are at
+// least 1.
 struct ChannelBlocks {
   int64_t batch = 0;
   int64_t channels = 0;
@@ -29,12 +30,12 @@ struct ChannelBlocks {
   int64_t bytes() const { return size() * ByteSizeOf(dtype); }
 };
 
-// Calls its second argument once with each part in [0, count), on any threads
-// in any order, and returns when all are done: a team's parallel loop.
+// A parallel loop: calls its second argument once with each part in [0, count),
+// on any threads in any order, and returns when all calls have ended.
 //
-// Kernels cut their work by shape alone, and add what the parts have summed in
-// the parts' order: a result's bits depend neither on the number of threads nor
-// on which one does what. They may differ between CPUs with and without fused
+// Kernels cut their work by shape alone, and add the parts' sums in the order
+// of the parts. So a result's bits depend neither on the number of threads nor
+// on the threads' timing. They may differ between CPUs with and without fused
 // multiply-add.
 using RunParts =
     absl::FunctionRef<void(int64_t count, absl::FunctionRef<void(int64_t)>)>;

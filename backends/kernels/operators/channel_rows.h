@@ -1,5 +1,5 @@
 // Cuts work on an activation in blocks of channels into parts. A row is the
-// `block` channels of one position, its elements side by side.
+// `block` channels of one position, which are contiguous.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-// Rows of one block of channels that lie one after the other. Units: elements.
+// Contiguous rows of one block of channels. Units: elements.
 struct RowRun {
   int64_t offset;  // of the first row in the activation
   int64_t rows;
@@ -44,8 +44,8 @@ class MemoryParts {
   }
 
  private:
-  // Some 64 KiB of each tensor: long against the call of a part, short against
-  // what the parts of a few threads differ by.
+  // About 64 KiB of each tensor. A part then takes much longer than calling it,
+  // but is short enough that the threads end at nearly the same time.
   static constexpr int64_t kElements = 16384;
 
   ChannelBlocks blocks_;
@@ -54,7 +54,7 @@ class MemoryParts {
 };
 
 // Cuts each block of channels by its rows (image, position), so that a part
-// sums over as many of them as possible.
+// sums over as many rows as possible.
 class ChannelParts {
  public:
   explicit ChannelParts(const ChannelBlocks& blocks)
@@ -66,7 +66,7 @@ class ChannelParts {
         (rows_ + std::min(wanted, most) - 1) / std::min(wanted, most), 1);
   }
 
-  // Of each block of channels.
+  // Returns the number of parts of each block of channels.
   int64_t pieces() const {
     return (rows_ + rows_per_piece_ - 1) / rows_per_piece_;
   }
@@ -89,8 +89,8 @@ class ChannelParts {
   }
 
  private:
-  // Enough for the threads of a large machine, where there are as many rows;
-  // and enough rows that their sums are few beside them.
+  // Enough parts for the threads of a large machine, if there are enough rows;
+  // and enough rows per part that adding the parts' sums takes little time.
   static constexpr int64_t kParts = 32;
   static constexpr int64_t kRows = 64;
 
@@ -99,23 +99,24 @@ class ChannelParts {
   int64_t rows_per_piece_;
 };
 
-// Returns how many rows a sum takes at a time, vector by vector along the
-// channels: some 8 KiB of f32, so that all of them stay in the first cache, and
-// not less than 8.
+// Returns how many rows a sum processes together, vector by vector along the
+// channels: about 8 KiB of f32, which stay in the first-level cache, and at
+// least 8 rows.
 inline int64_t RowsOfSum(const ChannelBlocks& blocks) {
   return std::max<int64_t>(2048 / blocks.block, 8);
 }
 
-// Likewise of what reads and writes rows. Where they are long, two at a time:
-// memory is faster in its own order (up to 1.3 times, measured on a Xeon of
-// 2023), and two share what is loaded for a channel.
+// Returns the same number for kernels that read and write rows. Long rows are
+// processed two at a time: memory is up to 1.3 times faster in sequential order
+// (measured on a Xeon of 2023), and two rows share a channel's numbers.
 inline int64_t RowsOfMap(const ChannelBlocks& blocks) {
   return blocks.block < 64 ? 2048 / blocks.block : 2;
 }
 
-// Whether results bypass the caches, where their alignment allows it. On the
-// same CPU that took 0.6 to 0.8 of the time from 8 MiB on, also when the next
-// kernel reads the result at once; below, it reads faster from the caches.
+// Returns whether results bypass the caches, if their alignment allows it. On
+// the same CPU that took 0.6 to 0.8 of the time for results of at least 8 MiB,
+// even if the next kernel reads the result at once. Smaller results are read
+// faster from the caches.
 inline bool StreamsResult(const ChannelBlocks& blocks) {
   return blocks.bytes() >= int64_t{8} << 20;
 }

@@ -1,6 +1,6 @@
-// Arithmetic of an activation with one number per channel, or per image and
-// channel: broadcast operands of add and mul, and what is left of a batch_norm
-// at inference.
+// `ScaleChannels` combines an activation with one number per channel, or per
+// image and channel: broadcast operands of add and mul, and a batch_norm at
+// inference.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace convgrad {
 
-// y = activation((x - center) * scale + shift + addend). Image n takes its
-// numbers from n * image_stride on: 0, the same for all images; or
-// padded_channels(). Those of padding must be zeros.
+// y = activation((x - center) * scale + shift + addend). The numbers of image n
+// begin at n * image_stride, which is 0 (the same numbers for all images) or
+// padded_channels(). The numbers of padding must be zeros.
 struct ChannelScale {
   const float* center;
   const float* scale;
@@ -27,15 +27,16 @@ struct ChannelScaleTensors {
   void* y;                                    // may be x or addend
 };
 
-// With center 0 and shift -0 the product alone, with center 0 and scale 1 the
-// sum alone, bit for bit. Thread-safe.
+// With center 0 and shift -0 the result has the bits of the product alone, with
+// center 0 and scale 1 those of the sum alone. Thread-safe.
 void ScaleChannels(const ChannelBlocks& blocks, const ChannelScale& numbers,
                    const ChannelScaleTensors& tensors, RunParts run);
 
-// Writes sum[c] = the sum of a over images and positions, and product[c] = that
-// of a * b (of a * a if `b` is null), in double, padded_channels() each: the
-// gradients of broadcast operands (one image at a time where these have a
-// number per image). `scratch` has BatchNormScratch(blocks) elements.
+// Writes sum[c] = the sum of a over images and positions, and product[c] = the
+// sum of a * b (of a * a if `b` is null), in double, padded_channels() each.
+// These are the gradients of broadcast operands; call it for one image at a
+// time if the operand has a number per image. `scratch` has
+// BatchNormScratch(blocks) elements.
 struct ChannelSums {
   double* sum;
   double* product;

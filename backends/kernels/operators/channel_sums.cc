@@ -17,7 +17,8 @@ namespace {
 
 enum class Kind { kSquares, kProducts, kMasked, kMaskedSum };
 
-// What is summed, and whether what is masked bypasses the caches.
+// Selects the terms of the sums, and whether the masked tensor bypasses the
+// caches.
 template <Kind kKindOf, Activation kActivationOf = Activation::kNone,
           bool kStreamOf = false>
 struct Terms {
@@ -38,7 +39,8 @@ struct Rows {
   int64_t pitch;
 };
 
-// Returns what counts of `a`, the elements from `at` on, of channels from c on.
+// Returns the elements of `a` from `at` on, with channels from c on, with the
+// masked ones replaced by 0.
 template <class Terms, class D, class T>
 HWY_INLINE hn::Vec<D> Counted(D d, const Rows<T>& rows, size_t at, size_t c,
                               hn::Vec<D> a) {
@@ -61,8 +63,8 @@ HWY_INLINE hn::Vec<D> Counted(D d, const Rows<T>& rows, size_t at, size_t c,
   return a;
 }
 
-// Adds the terms of kVectors * Lanes(d) channels, from channel c on. In double
-// a product of f32 is exact.
+// Adds the terms of kVectors * Lanes(d) channels, from channel c on. Products
+// of f32 are exact in double.
 template <class Terms, int kVectors, class D, class T>
 HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
                             const double* center, double* sums,
@@ -78,7 +80,7 @@ HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
   for (int64_t r = 0; r < rows.count; ++r) {
     for (int v = 0; v < kVectors; ++v) {
       const size_t at = r * rows.pitch + c + v * hn::Lanes(d);
-      // One stream alone is fetched ahead too late: 0.8 of the time with this.
+      // The CPU prefetches a single stream too late; this prefetch saves 20 %.
       if constexpr (Terms::kKind == Kind::kSquares)
         hwy::Prefetch(rows.a + at + 256);
       auto a =
@@ -119,7 +121,7 @@ void AddRows(const Rows<T>& rows, size_t channels, const double* center,
   }
 }
 
-// The pointer moved by `at` elements; null stays null.
+// Returns the pointer advanced by `at` elements; null stays null.
 template <class T, class Void>
 T* Moved(Void* tensor, int64_t at) {
   return tensor == nullptr ? nullptr : static_cast<T*>(tensor) + at;

@@ -1,5 +1,5 @@
-// Sums over images and positions, by channel: what the statistics of a
-// batch_norm, its gradients and those of broadcast operands have in common.
+// `SumTerms` sums over images and positions for each channel, for the
+// statistics of a batch_norm, its gradients and those of broadcast operands.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,21 @@
 
 namespace convgrad {
 
-// What is summed. Arrays have padded_channels() elements, zero for padding.
+// The terms of the sums. Arrays have padded_channels() elements, zero for
+// padding.
 struct ChannelTerms {
   const void* a;
-  // null: `a` itself, less its center (squares); else `b` less its center.
+  // Null: the second factor is `a` minus its center (squares); else it is `b`
+  // minus its center.
   const void* b = nullptr;
   const double* center;
-  // null, or: `a` is masked by the gradient of this activation of what
-  // ScaleChannels makes of `b` with these numbers.
+  // If not null, `a` is masked by an activation's gradient. The activation's
+  // operand is the result of ScaleChannels on `b` with these numbers.
   const ChannelScale* numbers = nullptr;
   Activation activation = Activation::kNone;
-  // null, or: `a`, to which `more` is added first, unless that is null, and
-  // which is rounded then, counts where !(mask <= 0); what counts is written to
-  // `masked`, which may be `a` or `more`.
+  // If not null, an element of `a` counts only where !(mask <= 0). `more`,
+  // unless null, is added to `a` first, and the sum is rounded. The elements
+  // that count are written to `masked`, which may be `a` or `more`.
   const void* mask = nullptr;
   const void* more = nullptr;
   void* masked = nullptr;
@@ -30,9 +32,9 @@ struct ChannelTerms {
 // Returns how many doubles of scratch SumTerms needs.
 int64_t SumScratch(const ChannelBlocks& blocks);
 
-// Writes, in double, of squares: sum[c] = S(a - center), product[c] =
-// S((a - center)^2); else sum[c] = S(a), product[c] = S(a * (b - center)).
-// Thread-safe.
+// Writes the sums S in double. For squares: sum[c] = S(a - center), product[c]
+// = S((a - center)^2). Otherwise: sum[c] = S(a), product[c] = S(a * (b -
+// center)). Thread-safe.
 void SumTerms(const ChannelBlocks& blocks, const ChannelTerms& terms,
               double* scratch, RunParts run, double* sum, double* product);
 

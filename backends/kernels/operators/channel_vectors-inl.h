@@ -1,6 +1,6 @@
-// Vectors along the channels of an activation, for the files that highway
-// compiles once per kind of CPU. Included by those only, inside of none of
-// their namespaces.
+// Loads and stores vectors along the channels of an activation, for files that
+// highway compiles once per CPU type. Only such files may include this header,
+// outside their namespaces.
 #if defined(CONVGRAD_CHANNEL_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVGRAD_CHANNEL_VECTORS_INL_H_
 #undef CONVGRAD_CHANNEL_VECTORS_INL_H_
@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Elements as f32: themselves, or bf16 bits.
+// Returns elements as f32; converts bf16 bits.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadElements(D d, const float* p) {
   return hn::LoadU(d, p);
@@ -37,8 +37,8 @@ HWY_INLINE hn::Vec<D> LoadElements(D d, const uint16_t* p) {
                      hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, p))));
 }
 
-// Stores bypass the caches if kStream. Highway 1.0.3 streams 16 bytes of a
-// vector that has only 8.
+// Stores bypass the caches if kStream, except for vectors of 8 bytes, for which
+// highway 1.0.3 streams 16 bytes.
 template <bool kStream, class D, class T>
 HWY_INLINE void Put(D d, hn::Vec<D> value, T* p) {
   if constexpr (kStream && hn::MaxLanes(D()) * sizeof(T) >= 16) {
@@ -74,7 +74,7 @@ HWY_INLINE void StoreElements(D d, hn::Vec<D> value, uint16_t* p) {
   Put<kStream>(d16, hn::DemoteTo(d16, bits), p);
 }
 
-// Returns what would be loaded if `value` were stored in elements T.
+// Returns the value that a load gives after `value` was stored in elements T.
 template <class T, class D>
 HWY_INLINE hn::Vec<D> RoundedTo(D d, hn::Vec<D> value) {
   if constexpr (sizeof(T) == sizeof(float)) {
@@ -84,8 +84,8 @@ HWY_INLINE hn::Vec<D> RoundedTo(D d, hn::Vec<D> value) {
   }
 }
 
-// Whether rows of `pitch` elements from p on may be streamed: the widest
-// vectors fill them and are aligned.
+// Returns whether rows of `pitch` elements from p on may be streamed, because
+// the widest vectors fill them and are aligned.
 template <class T>
 HWY_INLINE bool FillsVectors(const T* p, size_t pitch) {
   const size_t bytes = hn::Lanes(hn::CappedTag<float, 16>()) * sizeof(T);
@@ -132,7 +132,7 @@ HWY_INLINE void WithRectifier(Activation activation, const Body& body) {
   }
 }
 
-// Returns kRelu or kRelu6 of x, which let NaN through, or x itself (kNone).
+// Returns kRelu or kRelu6 of x, or x itself (kNone). NaN stays NaN.
 template <Activation kKind, class D>
 HWY_INLINE hn::Vec<D> Rectify(D d, hn::Vec<D> x) {
   if constexpr (kKind == Activation::kNone) {
@@ -145,8 +145,8 @@ HWY_INLINE hn::Vec<D> Rectify(D d, hn::Vec<D> x) {
   }
 }
 
-// Returns dy where its gradient lets it through, else 0. `saved` is the operand
-// or the result: the activation is flat where either is at or beyond a limit.
+// Returns dy where the activation isn't flat, else 0. `saved` is the operand or
+// the result; the activation is flat where either is at or beyond a limit.
 template <Activation kKind, class D>
 HWY_INLINE hn::Vec<D> RectifyGradient(D d, hn::Vec<D> saved, hn::Vec<D> dy) {
   if constexpr (kKind == Activation::kNone) {

@@ -15,7 +15,7 @@ namespace convgrad {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Returns dy, half of it where a and b are equal.
+// Returns dy, halved where a and b are equal.
 HWY_INLINE auto Shared(auto d, auto dy, auto a, auto b) {
   return hn::IfThenElse(hn::Eq(a, b), hn::Mul(dy, hn::Set(d, 0.5f)), dy);
 }
@@ -29,7 +29,7 @@ HWY_INLINE auto Combined2(auto d, auto a, auto b) {
   if constexpr (kCombination == Combination::kSub) return hn::Sub(a, b);
   if constexpr (kCombination == Combination::kMul) return hn::Mul(a, b);
   if constexpr (kCombination == Combination::kDiv) return hn::Div(a, b);
-  // NaN of b isn't below anything, and replaces a.
+  // A NaN in b compares as not below a, and so replaces a.
   if constexpr (kCombination == Combination::kMaximum) {
     const auto takes_a = hn::Or(hn::Gt(a, b), hn::IsNaN(a));
     return hn::IfThenElse(takes_a, a, b);
@@ -78,7 +78,7 @@ struct Op {
   }
 };
 
-// Rows of elements, one behind the other.
+// Contiguous rows of elements.
 template <class T>
 struct Rows {
   const T* dy;

@@ -1,5 +1,5 @@
-// Arithmetic of two activations of one shape and layout, or of one with a
-// number for each channel. NaN goes through all of it.
+// `Combine` combines two activations of the same shape and layout, or an
+// activation and one number per channel. NaN propagates.
 //
 // Thread-safe. Buffers need no alignment; a result may be written in place of
 // an operand.
@@ -20,12 +20,12 @@ enum class Combination {
   kMaximum,
   kMinimum,
   kPrelu,  // a where it is above 0, else a * b
-  // Of dy, a and b: the gradient of b in a / b; and dy where a is not less, or
-  // not greater, than b, half of it where they are equal.
+  // Gradients, from dy, a and b: of b in a / b; and dy where a is not less, or
+  // not greater, than b, halved where they are equal.
   kDivisorGradient,
   kNotLessGradient,
   kNotGreaterGradient,
-  // Of dy, a and b: the gradients of a and of b in kPrelu.
+  // The gradients of a and of b in kPrelu, from dy, a and b.
   kPreluGradient,
   kSlopeGradient,
 };
@@ -34,14 +34,15 @@ struct Combined {
   const void* a = nullptr;
   const void* b = nullptr;  // null: `numbers` instead
   void* y = nullptr;
-  const void* dy = nullptr;  // of the gradients
-  // f32. Image n takes its numbers from n * image_stride on: 0, the same for
-  // all images; or padded_channels(). Those of padding must be zeros.
+  const void* dy = nullptr;  // only for gradients
+  // f32. The numbers of image n begin at n * image_stride, which is 0 (the same
+  // numbers for all images) or padded_channels(). The numbers of padding must
+  // be zeros.
   const float* numbers = nullptr;
   int64_t image_stride = 0;
 };
 
-// y = a combined with b.
+// Writes y, the combination of a and b.
 void Combine(const ChannelBlocks& blocks, Combination combination,
              const Combined& tensors, RunParts run);
 

@@ -1,8 +1,9 @@
-// Mathematical functions of vectors, for the files that highway compiles once
-// per kind of CPU. Included by those only, inside of none of their namespaces.
+// Computes mathematical functions of vectors, for files that highway compiles
+// once per CPU type. Only such files may include this header, outside their
+// namespaces.
 //
-// Highway's Exp is wrong above 104 and takes NaN for -Inf: so exponents are
-// limited here, and NaN goes around it.
+// Highway's Exp is wrong above 104, and treats NaN as -Inf. So the functions
+// here limit exponents, and handle NaN without Exp.
 #if defined(CONVGRAD_ELEMENT_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVGRAD_ELEMENT_MATH_INL_H_
 #undef CONVGRAD_ELEMENT_MATH_INL_H_
@@ -20,8 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace convgrad {
 namespace HWY_NAMESPACE {
 
-// Returns function(x), element by element: of functions that highway lacks, or
-// has for some numbers only.
+// Returns function(x), computed element by element, for functions that highway
+// lacks or supports only for some numbers.
 template <class D, class Scalar>
 HWY_INLINE hn::Vec<D> OfEach(D d, hn::Vec<D> x, const Scalar& function) {
   float lanes[hn::MaxLanes(D())];
@@ -47,17 +48,17 @@ HWY_INLINE hn::Vec<D> Within(D d, hn::Vec<D> x, float low, float high) {
   return hn::IfThenElse(hn::Gt(raised, top), top, raised);
 }
 
-// The normal distribution at x.
+// The standard normal distribution at x.
 template <class D>
 struct Normal {
-  hn::Vec<D> below;    // the probability of less than x
-  hn::Vec<D> density;  // at x
+  hn::Vec<D> below;    // the probability of values below x
+  hn::Vec<D> density;  // the density at x
 };
 
-// The probability of more than z = |x| is exp(-z^2 / 2) * p(q) / (1 + z) with
-// q = (z - 4) / (z + 4). The polynomial p is a Chebyshev fit on [0, 15], off by
-// less than half a unit of the last place; x times this by less than 5 units.
-// Beyond 15 f32 has nothing left.
+// The probability of values above z = |x| is exp(-z^2 / 2) * p(q) / (1 + z)
+// with q = (z - 4) / (z + 4). The polynomial p is a Chebyshev fit on [0, 15].
+// Its error is below half a unit in the last place; the error of x times the
+// probability is below 5 units. Beyond 15 the probability is 0 in f32.
 template <class D>
 HWY_INLINE Normal<D> NormalAt(D d, hn::Vec<D> x) {
   constexpr float kFit[] = {8.685725333634764e-05f,   7.173253688961267e-04f,
@@ -72,8 +73,8 @@ HWY_INLINE Normal<D> NormalAt(D d, hn::Vec<D> x) {
   for (size_t i = 1; i < std::size(kFit); ++i) {
     p = hn::MulAdd(p, q, hn::Set(d, kFit[i]));
   }
-  // The square's rounding would be multiplied by the exponent. Of a number with
-  // the upper half of its bits, products are exact.
+  // The exponential would amplify the rounding of the square. So split z into
+  // two parts: products of numbers with half of the bits are exact.
   const auto half = hn::Set(d, -0.5f);
   const auto square = hn::Mul(z, z);
   const hn::RebindToUnsigned<D> du;

@@ -23,16 +23,16 @@ inline void ClearPadding(const ChannelBlocks& blocks, void* y, RunParts run) {
   });
 }
 
-// What a kernel reads, and the result that it writes.
+// The operands and the result of a kernel.
 template <class Tensors>
 struct Written {
   const Tensors& tensors;
   void* y;
 };
 
-// Calls kernel(blocks, tensors, rows) for all rows. `zeros` point to one
-// element each. Where the kernel makes something else of them than zero, it
-// fills the padding with that: then the padding is cleared.
+// Calls kernel(blocks, tensors, rows) for all rows. `zeros` point to one zero
+// element each. If the kernel doesn't map them to zero, it writes other numbers
+// to the padding, so this function clears the padding.
 template <class Kernel, class Tensors>
 void RunOverRows(const ChannelBlocks& blocks, const Kernel& kernel,
                  const Written<Tensors>& written, const Written<Tensors>& zeros,

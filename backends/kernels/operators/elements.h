@@ -1,4 +1,4 @@
-// Single elements of activations, for loops that do more than move them.
+// Loads and stores single elements of activations, for loops that compute.
 #pragma once
 
 #include <bit>
@@ -11,8 +11,8 @@
 
 namespace convgrad {
 
-// Return, and write rounded to nearest even, element `i` of a tensor of f32 or
-// bf16. NaN stays NaN.
+// Return element `i` of an f32 or bf16 tensor, and write it, rounded to nearest
+// even. NaN stays NaN.
 inline float LoadElement(DataType dtype, const std::byte* tensor, int64_t i) {
   if (dtype == DataType::kF32) {
     return reinterpret_cast<const float*>(tensor)[i];

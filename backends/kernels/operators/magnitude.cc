@@ -11,7 +11,7 @@ constexpr int64_t kPart = 1 << 16;
 
 }  // namespace
 
-// The bits of magnitudes are in their order, and NaN comes last.
+// Compares bits as integers: they order magnitudes, with NaN as the largest.
 float LargestMagnitude(absl::Span<const float> values) {
   uint32_t largest = 0;
   for (const float value : values) {
@@ -33,7 +33,7 @@ float LargestMagnitude(absl::Span<const float> values, RunParts run,
 }
 
 float SumOfMagnitudes(absl::Span<const float> values) {
-  // Sums side by side, which the compiler keeps in vectors.
+  // Several sums, which the compiler keeps in vectors.
   constexpr size_t kSums = 16;
   float sums[kSums] = {};
   size_t i = 0;

@@ -8,17 +8,17 @@
 
 namespace convgrad {
 
-// Returns the largest magnitude, 0 of nothing; NaN if there is a NaN.
+// Returns the largest magnitude; 0 if there are no values, NaN if one is NaN.
 float LargestMagnitude(absl::Span<const float> values);
 
-// Likewise, in parts. `largest` has MagnitudeParts(values.size()) elements, for
-// the time of the call.
+// Does the same in parts. `largest` has MagnitudeParts(values.size()) elements
+// that the call may overwrite.
 int64_t MagnitudeParts(int64_t count);
 float LargestMagnitude(absl::Span<const float> values, RunParts run,
                        float* largest);
 
-// Returns the sum of the magnitudes, up to rounding; Inf or NaN if one of them
-// is, or if it overflows.
+// Returns the sum of the magnitudes, with rounding; Inf or NaN if a value is
+// Inf or NaN, or if the sum overflows.
 float SumOfMagnitudes(absl::Span<const float> values);
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// Counting what is not a number of use.
+// Counts Inf and NaN elements.
 #pragma once
 
 #include <cstdint>

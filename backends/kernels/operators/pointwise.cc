@@ -13,8 +13,8 @@ namespace convgrad {
 namespace HWY_NAMESPACE {
 namespace {
 
-// What is computed of two vectors: of an operand twice, or of dy and what is
-// saved.
+// Computes a function of two vectors: the operand twice, or dy and the saved
+// tensor.
 template <class Function>
 struct ActivateOp {
   Pointwise numbers;

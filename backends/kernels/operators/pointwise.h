@@ -1,5 +1,5 @@
-// Functions of each element of an activation, and their gradients. NaN goes
-// through all of them.
+// Computes element-wise functions of activations, and their gradients. NaN
+// propagates.
 //
 // Thread-safe. Buffers need no alignment; a result may be written in place of
 // an operand.
@@ -11,8 +11,8 @@
 
 namespace convgrad {
 
-// The functions, by PyTorch's names and formulas; alpha and beta are numbers of
-// Pointwise.
+// The functions, with PyTorch's names and formulas. alpha and beta are members
+// of Pointwise.
 enum class Activation {
   kNone,
   kRelu,
@@ -26,7 +26,7 @@ enum class Activation {
   kGeluTanh,
   kHardsigmoid,
   kHardswish,
-  kHardtanh,  // and clamp: from alpha to beta
+  kHardtanh,  // limits x to alpha and beta; also clamp
   kMish,
   kSoftplus,  // alpha: PyTorch's beta; beta: the threshold
   kAbs,
@@ -54,8 +54,8 @@ struct Pointwise {
 void Activate(const ChannelBlocks& blocks, Pointwise op, const void* x, void* y,
               RunParts run);
 
-// dx = dy * act'(x), as PyTorch has it where act has no derivative. `saved` is
-// the forward's result if SavesResult, else its operand.
+// dx = dy * act'(x), with PyTorch's value where act has no derivative. `saved`
+// is the forward's result if SavesResult, else its operand.
 struct ActivateGradient {
   const void* dy;
   const void* saved;

@@ -20,7 +20,7 @@ SoftmaxSums ExponentiateRow(absl::Span<double> logits) {
   const hn::CappedTag<double, kSoftmaxLanes> d;
   const size_t lanes = hn::Lanes(d);
   double* const row = logits.data();
-  // NaN is above nothing.
+  // NaN compares as not above any number.
   auto largest = hn::Set(d, -std::numeric_limits<double>::infinity());
   for (size_t i = 0; i < logits.size(); i += lanes) {
     const auto x = hn::LoadU(d, row + i);
@@ -30,7 +30,7 @@ SoftmaxSums ExponentiateRow(absl::Span<double> logits) {
   auto sum = hn::Zero(d);
   for (size_t i = 0; i < logits.size(); i += lanes) {
     const auto x = hn::Sub(hn::LoadU(d, row + i), largest);
-    // Highway's Exp takes NaN for -Inf.
+    // Highway's Exp treats NaN as -Inf.
     const auto power = hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
     hn::StoreU(power, d, row + i);
     sum = hn::Add(sum, power);

@@ -1,4 +1,4 @@
-// The exponentials of a softmax.
+// `Exponentiate` computes the exponentials of a softmax.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace convgrad {
 
-// Logits come in rows of a multiple of this many, filled up with -Inf.
+// The length of a row of logits is a multiple of this; -Inf fills the rest.
 inline constexpr size_t kSoftmaxLanes = 8;
 
 struct SoftmaxSums {
@@ -15,9 +15,9 @@ struct SoftmaxSums {
   double sum;      // of the exponentials
 };
 
-// Replaces each logit x by e^(x - largest), whose relative error is at most
-// 2^-51; what is subnormal may be 0. The sum is NaN where a logit is NaN or
-// Inf, or all are -Inf. Requires: a multiple of kSoftmaxLanes. Thread-safe.
+// Replaces each logit x by e^(x - largest) with a relative error of at most
+// 2^-51; subnormal results may become 0. The sum is NaN if a logit is NaN or
+// Inf, or if all are -Inf. Requires: a multiple of kSoftmaxLanes. Thread-safe.
 SoftmaxSums Exponentiate(absl::Span<double> logits);
 
 }  // namespace convgrad

@@ -14,8 +14,9 @@ namespace {
 
 constexpr int64_t kPartBytes = 1 << 16;
 
-// The axes of a gather: rows, whose axes are the leading ones; an inner axis,
-// the last one with a table; and units, which lie together on both sides.
+// The axes of a gather in three groups: rows, i.e. the leading axes; the inner
+// axis, i.e. the last one with a table; and units, which are contiguous on both
+// sides.
 struct GatherShape {
   explicit GatherShape(const AxisGather& gather) {
     size_t last = gather.axes.size();
@@ -78,14 +79,15 @@ void Fill(DataType dtype, float fill, int64_t count, std::byte* y) {
   for (int64_t i = 0; i < count; ++i) StoreElement(dtype, fill, y, i);
 }
 
-// The results of one index along an axis.
+// Returns the results of one index along an axis.
 absl::Span<const int64_t> ResultsOf(const GatherAxis& axis, int64_t index) {
   const int64_t begin = axis.results[index], end = axis.results[index + 1];
   return {axis.results + axis.in + 1 + begin, static_cast<size_t>(end - begin)};
 }
 
-// Calls body(row) with each of the result's rows that come from a row of the
-// operand, ascending. `first` is the index along the axes before these.
+// Calls body(row) with each row of the result that is a copy of a row of the
+// operand, in ascending order. `first` is the index along the axes before
+// these.
 template <class Body>
 void ForResultRows(absl::Span<const GatherAxis> axes, int64_t row,
                    int64_t first, const Body& body) {
@@ -108,7 +110,7 @@ struct Unit {
   int64_t row, column;
 };
 
-// Calls body(result) with each of the result's units that come from `unit`.
+// Calls body(result) with each unit of the result that is a copy of `unit`.
 template <class Body>
 void ForResults(const GatherShape& shape, const Unit& unit, const Body& body) {
   const GatherAxis& inner = shape.inner;
@@ -152,7 +154,7 @@ void ListResults(const GatherAxis& axis, int64_t* list) {
   for (int64_t i = 0; i < axis.out; ++i) {
     if (axis.sources[i] >= 0) results[list[axis.sources[i]]++] = i;
   }
-  // Each beginning has become the next one.
+  // Each list's begin has moved to its end, which is the next list's begin.
   std::copy_backward(list, list + axis.in, list + axis.in + 1);
   list[0] = 0;
 }

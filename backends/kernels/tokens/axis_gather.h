@@ -1,4 +1,5 @@
-// Copies whose elements follow from tables, axis by axis: pads and selections.
+// `GatherAxes` copies elements by an index table for each axis, for pads and
+// selections.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,10 @@ namespace convgrad {
 // One axis of a gather.
 struct GatherAxis {
   int64_t in, out;
-  // By index of the result, the index in the operand; -1: the fill. Null: both
-  // are the same.
+  // For each index of the result, the index in the operand; -1: the fill. Null:
+  // the indices are equal.
   const int64_t* sources = nullptr;
-  // What ListResults has written of `sources`, for gradients.
+  // The list that ListResults made from `sources`; only for gradients.
   const int64_t* results = nullptr;
 };
 
@@ -23,8 +24,8 @@ struct GatherAxis {
 inline int64_t ResultListSize(const GatherAxis& axis) {
   return axis.in + 1 + axis.out;
 }
-// Writes for each index of the operand where its results begin in the list, and
-// behind the beginnings the results, ascending.
+// Writes the inverse of `sources`: for each index of the operand the begin of
+// its results in the list, then the results, in ascending order.
 void ListResults(const GatherAxis& axis, int64_t* list);
 
 // A gather of row-major tensors.
@@ -36,12 +37,12 @@ struct AxisGather {
 // y[i, j, ...] = x[sources of i, sources of j, ...], or `fill` if one of them
 // is -1. Copies bits.
 //
-// Thread-safe, as is the other function. Buffers are aligned to their elements.
+// Both functions are thread-safe. Buffers are aligned to their elements.
 void GatherAxes(const AxisGather& gather, const void* x, float fill, void* y,
                 RunParts run);
 
-// dx = the sums of the elements of dy that were gathered from each element, in
-// the order of dy, in f64, rounded once. Requires: `results` beside `sources`.
+// Writes dx: for each element the sum of dy over its copies, in the order of
+// dy, in f64, rounded once. Requires: both `results` and `sources`.
 void SumGathered(const AxisGather& gather, const void* dy, void* dx,
                  RunParts run);
 

@@ -17,8 +17,8 @@ int64_t CountOf(const Dims& dims) {
   return count;
 }
 
-// Which rows of the operand, along its last axis, belong to a row of the
-// result.
+// Finds the rows of the operand, along its last axis, that belong to a row of
+// the result.
 class ReducedRows {
  public:
   explicit ReducedRows(const AxisReduction& reduction)
@@ -150,7 +150,7 @@ std::vector<double> ResultsOf(const AxisReduction& reduction,
   }
 }
 
-// What each element of a row's groups gets of the gradient of its result.
+// Computes each element's share of the gradient of its result.
 template <class E>
 std::vector<double> SharesOf(const AxisReduction& reduction,
                              const ReducedRows& rows,

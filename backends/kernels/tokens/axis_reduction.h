@@ -1,4 +1,5 @@
-// Sums, means, maxima, norms and variances over any axes of a tensor.
+// `ReduceAxes` computes sums, means, maxima, norms and variances over any axes
+// of a tensor.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +18,19 @@ struct AxisReduction {
   Dims dims;  // of the operand
   Dims kept;  // the same, with extent 1 along the axes that are reduced
   DataType dtype = DataType::kF32;  // kF32 or kBF16
-  // What a variance subtracts from the number of its elements.
+  // Number that a variance subtracts from the number of its elements.
   int64_t correction = 0;
 };
 
-// Writes to `y`, of dims `kept`, what becomes of the elements of `x`. Sums are
-// in f64, in the elements' order, and rounded once. NaN is the largest number.
+// Writes the reduction of `x` to `y`, whose dims are `kept`. Sums are in f64,
+// in the elements' order, and rounded once. NaN counts as the largest number.
 //
-// Thread-safe, as is the other function. Buffers are aligned to their elements.
+// Both functions are thread-safe. Buffers are aligned to their elements.
 void ReduceAxes(const AxisReduction& reduction, const void* x, void* y,
                 RunParts run);
 
-// dx of the above. Equal maxima share their gradient; a norm of 0 has the
-// gradient 0.
+// Arguments for dx of ReduceAxes. Equal maxima share their gradient; a norm of
+// 0 has the gradient 0.
 struct ReductionGradient {
   const void* x;
   const void* y;

@@ -15,7 +15,7 @@ int64_t CountOf(const Dims& dims) {
   return count;
 }
 
-// Adds a row of `from` to the sums of a row of `to`, or to its one sum.
+// Adds a row of `from` to the sums of a row of `to`, or to its single sum.
 void AddRow(DataType dtype, const std::byte* from, int64_t first,
             int64_t length, std::vector<double>* sums) {
   const bool is_summed = sums->size() == 1;
@@ -29,7 +29,7 @@ void AddRow(DataType dtype, const std::byte* from, int64_t first,
 void SumBroadcast(const Dims& dims, const void* from, const Dims& to_dims,
                   void* to, DataType dtype, RunParts run) {
   const int64_t length = dims.back(), columns = to_dims.back();
-  // Of the axes before the last one: what `to` has, and what is summed over.
+  // The axes before the last one: those that `to` has, and those summed over.
   const Dims kept(to_dims.begin(), to_dims.end() - 1);
   Dims summed(dims.begin(), dims.end() - 1);
   Dims strides(summed.size());

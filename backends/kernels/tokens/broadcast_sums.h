@@ -1,4 +1,4 @@
-// Sums over the axes along which an operand was broadcast.
+// `SumBroadcast` sums over the axes along which an operand was broadcast.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace convgrad {
 
-// Adds up the elements of `from`, a row-major tensor of dims `dims`, to each
-// element of `to`, a row-major tensor of the same rank with extent 1 along the
-// axes that are summed over. Sums are in f64, rounded once, in the elements'
-// order. Requires: kF32 or kBF16; ranks of at least 1.
+// Writes the sums of `from`, a row-major tensor of dims `dims`, to `to`, a
+// row-major tensor of the same rank with extent 1 along the summed axes. Sums
+// are in f64, in the elements' order, and rounded once. Requires: kF32 or
+// kBF16; ranks of at least 1.
 //
 // Thread-safe; buffers need no alignment.
 void SumBroadcast(const Dims& dims, const void* from, const Dims& to_dims,

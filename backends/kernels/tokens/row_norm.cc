@@ -36,7 +36,7 @@ double VarianceOf(const T* x, size_t length, double mean) {
   return sum.total() / static_cast<double>(length);
 }
 
-// Brings the rows of a tensor together, one at a time.
+// Gathers the elements of one row at a time.
 template <class T>
 class PlacedRows {
  public:
@@ -57,7 +57,7 @@ class PlacedRows {
     }
     return row_.data();
   }
-  // Returns where the row's elements are to be written before Store.
+  // Returns the memory to which to write the row's elements before Store.
   T* Place(void* tensor, int64_t row) {
     return places_.block == 0 ? static_cast<T*>(tensor) + row * length_
                               : row_.data();
@@ -204,13 +204,14 @@ namespace {
 HWY_EXPORT(ForwardRows);
 HWY_EXPORT(BackwardRows);
 
-// Rows of a part: some 64 KiB.
+// Returns the number of rows of a part, about 64 KiB.
 int64_t RowsPerPart(const RowNorm& norm) {
   return std::max<int64_t>(16384 / norm.length, 1);
 }
 
-// As many parts of a backward as threads of a large machine, where there are
-// rows enough that each part's sums are few beside them.
+// Returns the number of parts of a backward: enough for the threads of a large
+// machine, if each part has so many rows that adding the parts' sums takes
+// little time.
 int64_t BackwardParts(const RowNorm& norm) {
   return std::clamp<int64_t>(norm.rows / 64, 1, 32);
 }

@@ -1,4 +1,5 @@
-// layer_norm and rms_norm: each row of a tensor is normalized by itself.
+// Computes layer_norm and rms_norm, which normalize each row of a tensor
+// separately.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +9,10 @@
 
 namespace convgrad {
 
-// How the rows of a tensor lie: one behind the other, or as the channels of
-// images in blocks, a row for each position.
+// The places of a tensor's rows: contiguous, or the channels of images in
+// blocks, with one row for each position.
 struct RowPlaces {
-  int64_t block = 0;      // elements; 0: one behind the other
+  int64_t block = 0;      // elements; 0: contiguous rows
   int64_t positions = 1;  // of an image
 };
 
@@ -20,22 +21,22 @@ struct RowNorm {
   int64_t rows = 0;
   int64_t length = 1;               // elements of a row
   DataType dtype = DataType::kF32;  // kF32 or kBF16
-  // Whether the mean is subtracted: layer_norm. Otherwise rms_norm.
+  // True for layer_norm, which subtracts the mean; false for rms_norm.
   bool is_centred = true;
   double eps = 0;
-  RowPlaces x, y;  // of dx and dy, too
+  RowPlaces x, y;  // also of dx and dy
 
-  // Floats that a forward writes for its backward: mean and reciprocal
-  // deviation of each row.
+  // Returns the floats that a forward writes for its backward: mean and
+  // reciprocal deviation of each row.
   int64_t moments() const { return 2 * rows; }
-  // Doubles that a backward works with.
+  // Returns the doubles of scratch that a backward needs.
   int64_t scratch() const;
 };
 
 // y = (x - mean) / sqrt(variance + eps) * weight + bias. `weight` and `bias`
 // have `length` f32 elements, or are null.
 //
-// Thread-safe, as is the other function; buffers need no alignment.
+// Both functions are thread-safe. Buffers need no alignment.
 struct RowNormForward {
   const void* x;
   const float* weight;
@@ -46,8 +47,8 @@ struct RowNormForward {
 void NormalizeRows(const RowNorm& norm, const RowNormForward& tensors,
                    RunParts run);
 
-// Gradients of the above: dx, and those of weight and bias, each of which may
-// be null.
+// The gradients of RowNormForward: dx, and the gradients of weight and bias.
+// Each may be null.
 struct RowNormBackward {
   const void* dy;
   const void* x;

@@ -12,8 +12,8 @@
 namespace convgrad {
 namespace {
 
-// Calls row(first, doubles) for each row of a part, where the row's elements
-// are first + i * inner; `doubles` is memory for two rows.
+// Calls row(first, doubles) for each row of a part. The row's elements are at
+// first + i * inner; `doubles` is memory for two rows.
 template <typename Row>
 void ForEachRow(const RowSoftmax& softmax, RunParts run, const Row& row) {
   const int64_t padded =

@@ -1,4 +1,4 @@
-// softmax and log_softmax along one axis.
+// Computes softmax and log_softmax along one axis.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace convgrad {
 
-// A tensor of dims (outer, length, inner), row-major. Each row, the elements
-// that differ in the middle axis alone, is normalized by itself.
+// A row-major tensor of dims (outer, length, inner). A row has the elements
+// that differ only in the middle axis; each row is normalized separately.
 struct RowSoftmax {
   int64_t outer = 0;
   int64_t length = 1;
@@ -18,15 +18,15 @@ struct RowSoftmax {
   bool is_logarithm = false;        // log_softmax
 };
 
-// y = e^x / sum(e^x), or its logarithm. A row with NaN or +Inf, or of -Inf
-// alone, becomes NaN, as in PyTorch.
+// Writes y = e^x / sum(e^x), or its logarithm. As in PyTorch, a row becomes NaN
+// if it contains NaN or +Inf, or only -Inf.
 //
-// Thread-safe, as is the other function; buffers need no alignment. The results
-// may be written in place of an operand.
+// Both functions are thread-safe. Buffers need no alignment. A result may be
+// written in place of an operand.
 void SoftmaxRows(const RowSoftmax& softmax, const void* x, void* y,
                  RunParts run);
 
-// dx of the above from the gradient `dy` and the result `y`.
+// Writes dx of SoftmaxRows, from the gradient `dy` and the result `y`.
 void SoftmaxRowsBackward(const RowSoftmax& softmax, const void* dy,
                          const void* y, void* dx, RunParts run);
 

@@ -1,6 +1,6 @@
-// Vectors of doubles along a row of f32 or bf16 elements, for the files that
-// highway compiles once per kind of CPU. Included by those only, inside of none
-// of their namespaces.
+// Loads and stores vectors of doubles along a row of f32 or bf16 elements, for
+// files that highway compiles once per CPU type. Only such files may include
+// this header, outside their namespaces.
 #if defined(CONVGRAD_ROW_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVGRAD_ROW_VECTORS_INL_H_
 #undef CONVGRAD_ROW_VECTORS_INL_H_
@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace convgrad {
 namespace HWY_NAMESPACE {
 
-// Return vectors of elements as doubles, and store them, rounded once to f32
-// and then to the elements' type.
+// Return vectors of elements as doubles, and store them: rounded to f32, then
+// to the elements' type.
 template <class D, class T>
 HWY_INLINE hn::Vec<D> LoadWide(D d, const T* p) {
   return hn::PromoteTo(d, LoadElements(hn::Rebind<float, D>(), p));
@@ -38,7 +38,8 @@ HWY_INLINE void ForWide(size_t count, const Body& body) {
   for (; i < count; ++i) body(single, i);
 }
 
-// Adds up terms. The order follows from the number of lanes and terms alone.
+// Adds up terms in an order that depends only on the numbers of lanes and
+// terms.
 class WideSum {
  public:
   template <class D>

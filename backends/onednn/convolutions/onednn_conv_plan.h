@@ -1,5 +1,5 @@
-// An operation as a schedule of oneDNN primitives: mask, reorders, the ordinary
-// convolutions it lowers to, bias sums and epilogues.
+// `MakeConvPlan` plans an operation as a schedule of oneDNN primitives: mask,
+// reorders, the ordinary convolutions it lowers to, bias sums and epilogues.
 #pragma once
 
 #include <memory>

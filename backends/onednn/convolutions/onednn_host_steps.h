@@ -1,6 +1,5 @@
-// The steps of a plan that are no convolutions: reorders between any two
-// layouts, zeros, the ReLU mask and what follows a pass. Each function appends
-// to `builder`.
+// Appends the steps of a plan that aren't convolutions: reorders between any
+// two layouts, zeros, the ReLU mask, and the work after a pass.
 #pragma once
 
 #include "backends/core/convolution/conv_steps.h"

@@ -18,7 +18,7 @@ struct PlacedPass {
   // In a forward pass, the bias to add: f32, one number per channel. In a
   // weight pass, where to write the bias gradient. nullopt: none.
   std::optional<Tensor> bias;
-  Finish finish;  // what is left to do then
+  Finish finish;  // the remaining work after the pass
 
   Tensor& tensor(Role role) {
     return role == Role::kData ? data : role == Role::kWeight ? weight : out;

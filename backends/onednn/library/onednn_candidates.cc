@@ -82,7 +82,8 @@ Candidate DescribeCandidate(const PassSpec& spec, Format format,
 // times 0. This neighbour is another group's channel or another position's,
 // unless channels are padded with zeros. Depthwise kernels don't use pairs.
 // With AMX, the forward pass of up to 4 channels adds up whole rows of the
-// kernel at a time, and fills the rest of a tile with what comes next in memory.
+// kernel at a time, and fills the rest of a tile with what comes next in
+// memory.
 bool MixesNeighbours(const PassSpec& spec, const Candidate& candidate) {
   if (spec.operand_dtype != DataType::kBF16 ||
       spec.pass == Pass::kBackwardWeight ||

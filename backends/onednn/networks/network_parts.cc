@@ -14,12 +14,12 @@
 namespace convgrad::onednn {
 namespace {
 
-// A schedule of the whole forward and, if there is one, the backward.
+// A schedule of the whole forward and, if there is one, of the backward.
 struct WholeSchedule {
   Schedule schedule;
   ForwardAndBackward parts;
 
-  // By buffer, beside the tape.
+  // For each buffer, whether the caller wants it; the tape isn't included.
   std::vector<bool>& wanted() { return parts.is_result; }
 };
 
@@ -48,8 +48,8 @@ WholeSchedule ForwardOnly(Schedule schedule, std::vector<bool> wanted) {
   return {std::move(schedule), {end, end, std::move(wanted), {}}};
 }
 
-// Returns the forward with more steps fused, and, where that has a condition,
-// behind it the steps that do it again without where the condition isn't met.
+// Returns the forward with more fused steps. If this fusion is correct only
+// under a condition, unfused steps follow that run if the condition isn't met.
 absl::StatusOr<WholeSchedule> BuildInference(const ProgramOperation& operation,
                                              const NetworkOptions& options) {
   NetworkBuilder fused(operation, options, false);
@@ -96,7 +96,8 @@ absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
   return WholeSchedule{std::move(builder.schedule()), std::move(parts)};
 }
 
-// Returns which buffers the forward writes and some backward reads.
+// Returns, for each buffer, whether the forward writes it and some backward
+// reads it.
 std::vector<bool> FindTape(WholeSchedule everything) {
   const size_t backward_begin = everything.parts.backward_begin;
   std::vector<bool> is_written(everything.schedule.buffers().size());
@@ -122,7 +123,8 @@ std::vector<bool> FindTape(WholeSchedule everything) {
   return on_tape;
 }
 
-// What a forward and a backward agree on that are planned apart.
+// The decisions that a forward and its backward must share although they are
+// planned separately.
 struct Agreement {
   std::vector<bool> on_tape;
   std::vector<RepeatedSegment> repeated;
@@ -156,7 +158,7 @@ absl::StatusOr<PlacedSchedule> Build(const ProgramOperation& operation,
                    BuildSchedule(operation, options, writes_tape));
   Schedule& schedule = whole.schedule;
   const size_t backward_begin = whole.parts.backward_begin;
-  // Buffers of a forward have the same numbers, whatever backward follows.
+  // Buffers of a forward have the same numbers whatever backward follows.
   std::vector<bool>& on_tape = agreement.on_tape;
   on_tape.resize(schedule.buffers().size());
   PlacedSchedule placed;

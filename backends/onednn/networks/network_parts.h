@@ -1,5 +1,5 @@
-// `BuildNetworkParts` builds the steps of a forward, of a backward or of both,
-// and gives each buffer a place.
+// `BuildNetworkParts` builds the steps of a forward, a backward or both, and
+// assigns a place to each buffer.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ namespace convgrad::onednn {
 
 struct NetworkParts {
   PlacedSchedule placed;
-  // As Plan::groups has them.
+  // The groups for Plan::groups.
   std::vector<std::vector<std::string>> groups = {};
-  // Of the operation's text, by which caches know the plan.
+  // Size of the operation's text, which is the plan's key in caches.
   int64_t text_bytes = 0;
 };
 
-// Errors: kUnimplemented where the library lacks a convolution; kInternal.
+// Errors: kUnimplemented if the library lacks a convolution; kInternal.
 // Throws dnnl::error.
 absl::StatusOr<NetworkParts> BuildNetworkParts(
     const ProgramOperation& operation, const NetworkOptions& options);

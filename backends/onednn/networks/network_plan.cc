@@ -11,9 +11,9 @@
 namespace convgrad::onednn {
 namespace {
 
-// What a step counts for: arithmetic, or else the bytes that it touches, of
-// which memory moves some ten billion a second where the nominal machine does
-// 25 billion multiply-adds.
+// Returns the step's cost in multiply-adds: its arithmetic or, if it has none,
+// its memory accesses. While the nominal machine does 25 billion multiply-adds,
+// its memory moves about 10 billion bytes.
 double CostOf(const Step& step, const Schedule& schedule) {
   constexpr double kMacsPerByte = 2.5;
   double bytes = 0;

@@ -1,5 +1,5 @@
-// The plan of a whole network: all of its forward, its backward, or both, as
-// one list of the library's primitives and kernels of ours.
+// `NetworkPlan` is the plan of a whole network: its forward, its backward or
+// both, as one list of the library's primitives and our kernels.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace convgrad::onednn {
 
-// Made by MakeNetworkPlan, then immutable.
+// MakeNetworkPlan makes it; immutable afterwards.
 class NetworkPlan final : public ScheduledPlan {
  public:
   NetworkPlan(const NetworkOptions& options, NetworkParts parts);
@@ -29,7 +29,7 @@ class NetworkPlan final : public ScheduledPlan {
     return groups_;
   }
   int64_t resident_bytes() const override {
-    // A cache has the text in its list and in its map.
+    // A cache stores the text twice, in its list and in its map.
     return ScheduledPlan::resident_bytes() + 2 * text_bytes_;
   }
   absl::string_view implementation() const override { return "network"; }
@@ -39,18 +39,18 @@ class NetworkPlan final : public ScheduledPlan {
 
   const std::vector<std::vector<std::string>> groups_;
   const int64_t text_bytes_;
-  // Where the steps of each quantum begin, and the last one's end.
+  // The first step of each quantum, then the end of the last quantum.
   std::vector<size_t> quanta_ = {0};
 };
 
-// Returns at least the bytes that planning takes for tables whose sizes follow
-// from the extents of values.
+// Returns an upper limit of the bytes that planning allocates for tables whose
+// sizes depend on the values' extents.
 int64_t NetworkTableBytes(const ProgramOperation& operation);
 
-// Plans the operation. Its Run fails with kInvalidArgument, reason
-// OUT_OF_RANGE, where a class index is none. Requires:
-// CheckNetwork(operation).ok(). Errors: kUnimplemented where the library lacks
-// a convolution; kInternal if it fails.
+// Plans the operation. The plan's Run fails with kInvalidArgument, reason
+// OUT_OF_RANGE, if a class index is out of range. Requires:
+// CheckNetwork(operation).ok(). Errors: kUnimplemented if the library lacks a
+// convolution; kInternal if it fails.
 absl::StatusOr<std::unique_ptr<NetworkPlan>> MakeNetworkPlan(
     const ProgramOperation& operation, const NetworkOptions& options);
 

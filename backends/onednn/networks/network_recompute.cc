@@ -8,7 +8,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// How a forward uses a buffer, by index into its steps.
+// A forward's use of a buffer, by index into its steps.
 struct ForwardUse {
   size_t first = static_cast<size_t>(-1);
   size_t last = 0;
@@ -82,8 +82,8 @@ class SegmentFinder {
     return segments;
   }
 
-  // Returns all segments but the last one, whose values the backward reads
-  // right away.
+  // Returns all segments except the last one, whose values the backward reads
+  // at once.
   std::vector<RepeatedSegment> Find(
       const std::vector<Segment>& segments) const {
     std::vector<RepeatedSegment> found;
@@ -93,8 +93,8 @@ class SegmentFinder {
     return found;
   }
 
-  // Returns how many bytes are kept, and written again for the segment that
-  // needs most.
+  // Returns the bytes that are kept, plus the bytes written again for the
+  // segment that needs most.
   int64_t MemoryFor(const std::vector<RepeatedSegment>& segments) const {
     std::vector<bool> is_kept(uses_.size());
     for (size_t i = 0; i < uses_.size(); ++i) is_kept[i] = IsKept(i);
@@ -126,20 +126,21 @@ class SegmentFinder {
     return schedule_.buffers()[buffer].area == Area::kOwn &&
            !parts_.is_result[buffer];
   }
-  // Whether the backward finds it, as long as nothing is computed again.
+  // Returns whether the backward reads the buffer, if nothing is recomputed.
   bool IsKept(size_t buffer) const {
     return IsOwn(buffer) && uses_[buffer].writes > 0 &&
            uses_[buffer].is_read_by_backward;
   }
-  // Statistics of channels aren't: they are little beside activations, but take
-  // a pass over one.
+  // Returns whether keeping the buffer costs much memory. The statistics of
+  // channels are much smaller than activations, and recomputing them takes a
+  // pass over an activation, so they don't count.
   bool IsLarge(size_t buffer) const {
     constexpr int64_t kLargestOverLarge = 64;
     return BytesOf(buffer) >= largest_ / kLargestOverLarge;
   }
 
-  // Whether the step's copy finds the same in what it reads, be it kept or
-  // written again, and writes nothing that somebody else needs as it is.
+  // Returns whether a copy of the step reads the same values, kept or written
+  // again, and overwrites nothing that another step needs.
   bool CanRepeat(size_t index, const Segment& segment) const {
     const Step& step = schedule_.steps()[index];
     const bool can_read =
@@ -156,7 +157,7 @@ class SegmentFinder {
     return can_read && can_write;
   }
 
-  // By buffer: whether the segment's steps can write it again.
+  // Returns, for each buffer, whether the segment's steps can write it again.
   std::vector<bool> FindWritable(const Segment& segment) const {
     std::vector<bool> is_writable(uses_.size());
     for (size_t i = 0; i < uses_.size(); ++i) {
@@ -207,8 +208,8 @@ class SegmentFinder {
 
 std::vector<RepeatedSegment> FindRepeatedSegments(
     const Schedule& schedule, const ForwardAndBackward& parts) {
-  // More segments keep more bytes between them than a shorter one saves: for
-  // equal layers the best number is the root of theirs.
+  // With more segments, the bytes kept between them exceed the savings. For
+  // equal layers the best number of segments is the root of their number.
   constexpr int kMaxSegments = 24;
   const SegmentFinder finder(schedule, parts);
   std::vector<RepeatedSegment> best;

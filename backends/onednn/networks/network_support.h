@@ -1,4 +1,4 @@
-// `CheckNetwork` says whether this folder can plan an operation on a program.
+// `CheckNetwork` checks whether this folder can plan an operation on a program.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,8 +6,8 @@
 
 namespace convgrad::onednn {
 
-// Returns OK if MakeNetworkPlan has a way for all of the operation's steps, as
-// far as can be told without asking the library. Fast.
+// Returns OK if MakeNetworkPlan supports all of the operation's steps, as far
+// as that is known without asking the library. Fast.
 // Errors: kUnimplemented naming the step and the operator, dtype or value.
 absl::Status CheckNetwork(const ProgramOperation& operation);
 

@@ -86,7 +86,8 @@ class Unauthenticated(ConvgradError, PermissionError):
 
 
 class ResourceExhausted(ConvgradError):
-    """The server is full (`pushback_seconds` is set), or the call can never fit."""
+    """The server is full (`pushback_seconds` is set), the call is beyond a limit, or a quota is
+    full."""
 
     code = grpc.StatusCode.RESOURCE_EXHAUSTED
 

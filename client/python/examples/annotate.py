@@ -1,6 +1,7 @@
 """Trains a U-Net on a few labelled pixels of five images while another process predicts.
 
-That one labels more every ten steps. Halfway a new process goes on with the training."""
+The predicting process labels more pixels every ten steps. Halfway, a new process resumes the
+training."""
 import argparse
 import multiprocessing
 import threading
@@ -15,13 +16,13 @@ import convgrad.torch
 
 
 def train(target, session_id, images, pipe):
-    """Trains a new session, or goes on with one, until it receives None; leaves it open."""
+    """Trains in a new or an existing session until it receives None. The session stays open."""
     with convgrad.Client(target) as client, client.session(
             lease=60, keep_open=True, resume=session_id or False) as session:
         net = convgrad.torch.remote(UNet(), session, put=not session_id)
         adam = convgrad.torch.optim.Adam(net.parameters(), lr=3e-3, resume=bool(session_id))
         begins = f"begins at change {session.number}, {digest(net)}"
-        net.prepare(images)  # from now on other processes may predict
+        net.prepare(images)  # other processes may predict from now on
         pipe.send((session.id, begins))
         batch, step = pipe.recv(), 0
         while batch:

@@ -1,10 +1,10 @@
-"""Trains on two processes and several servers: torch reduces the gradients, each
-process has a client of its own that uses the servers in turn.
+"""Trains with two processes on several servers. torch reduces the gradients. Each process
+has its own client, which uses the servers in turn.
 
     python data_parallel.py localhost:7070 localhost:7071
 
-A server may be killed and started again meanwhile: its calls go to the others, and the
-weights come out the same, to the bit. Their digest is printed.
+If a server is killed and started again meanwhile, its calls go to the other servers, and the
+weights have the same bits. The program prints their digest.
 """
 
 from __future__ import annotations

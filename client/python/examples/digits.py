@@ -1,11 +1,11 @@
-"""Trains a small CNN on handwritten digits, every convolution on a convgrad server.
+"""Trains a small CNN on handwritten digits, with every convolution on a convgrad server.
 
     python digits.py --target localhost:7070                # float32, remote
-    python digits.py --target localhost:7070 --compare      # the same locally, beside it
+    python digits.py --target localhost:7070 --compare      # also trains locally
     python digits.py --target localhost:7070 --bf16 --plot digits.png
 
-Needs the extra [examples]. Ends with 1 if the accuracy is below what is expected: 97 %
-after 15 epochs or more, or --expect.
+Needs the extra [examples]. Exits with 1 if the accuracy is too low: below --expect, by
+default 97 % after 15 epochs or more.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def make_model(seed: int) -> nn.Sequential:
 
 
 def load() -> tuple[torch.Tensor, ...]:
-    """Returns images and labels to train with, then to test with."""
+    """Returns images and labels for the training, then for the test."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     labels = torch.tensor(digits.target)

@@ -1,4 +1,4 @@
-"""Learns one convolution with NumPy alone: finds the filter that made some images.
+"""Learns one convolution with NumPy alone: finds the filter that produced some images.
 
     python numpy_sgd.py --target localhost:7070
 """
@@ -13,7 +13,7 @@ import convgrad
 
 
 def learn(client: convgrad.Client, steps: int) -> float:
-    """Returns the largest difference to the wanted filter."""
+    """Returns the largest difference from the correct filter."""
     rng = np.random.default_rng(0)
     wanted = rng.standard_normal((4, 3, 3, 3)).astype(np.float32)
     weight = np.zeros_like(wanted)

@@ -1,9 +1,9 @@
-"""Times each convolution of a ResNet-18, forward and backward, through a server and
-locally, and holds the server's gradients to the contract's bounds. Prints Markdown.
+"""Times each convolution of a ResNet-18, forward and backward, on a server and locally, and
+compares the server's gradients with the contract's bounds. Prints Markdown.
 
     python resnet18_layers.py --target localhost:7070 --batch 8
 
-Needs the extra [torch]. Ends with 1 if a gradient is beyond its bound.
+Needs the extra [torch]. Exits with 1 if a gradient exceeds its bound.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def gradients(conv: Callable[..., torch.Tensor], x: torch.Tensor, w: torch.Tenso
 
 def share_of_bound(found: torch.Tensor, exact: torch.Tensor, spread: torch.Tensor,
                    products: int) -> float:
-    """Returns the largest error as a share of what is allowed of an element.
+    """Returns the largest error of an element as a share of the allowed error.
 
-    Allowed is 1.01 u |exact| + 4 sqrt(products + 2) 2^-24 spread, where the spread of
+    The allowed error is 1.01 u |exact| + 4 sqrt(products + 2) 2^-24 spread. The spread of
     independent zero-mean operands is the larger of |exact| and the root of the same sum
     over squares (proto/correctness.md, "Single results").
     """

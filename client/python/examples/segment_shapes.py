@@ -3,8 +3,8 @@
     python segment_shapes.py --target localhost:7070 --picture shapes.png
 
 The network, its activations and Adam are on the server; images go up, the loss comes back.
-Ends with 1 if fewer pixels of unseen images are right than expected: 97 % after 250
-steps or more, or --expect.
+Exits with 1 if too few pixels of unseen images are right: fewer than --expect, by default
+97 % after 250 steps or more.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     python train_remote.py --loss local --batch 8                     # logits down, any loss
     python train_remote.py --session FILE     # durable: after a kill, run it again to go on
 
-The images are generated: a pattern for each class, and noise. Beside it PyTorch trains the
-same network here, from the same weights. Ends with 1 if the remote loss of the last steps
-is above what is expected: 1.25 times PyTorch's, or --expect.
+The images are generated: a pattern for each class, with noise. For comparison, PyTorch trains
+the same network here from the same weights. Exits with 1 if the remote loss of the last steps
+is too high: above --expect, by default 1.25 times PyTorch's.
 """
 
 from __future__ import annotations

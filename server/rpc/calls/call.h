@@ -56,12 +56,12 @@ class Call : public grpc::ServerGenericBidiReactor {
   ~Call() override;
 
   // Counts the call as active. A call of a session enters the session and waits
-  // for its turn. OnTurn tells how the wait ended, possibly before this
+  // for its turn. OnTurn reports how the wait ended, possibly before this
   // returns. If the call `may_be_early`, OnEarlyAdmission may come before its
-  // turn. Call it once, before the call asks for memory.
+  // turn. Call this once, before the call asks for memory.
   void AwaitTurn(bool may_be_early);
 
-  // Tells how the wait of AwaitTurn ended. The call continues if `decision`
+  // Reports how the wait of AwaitTurn ended. The call continues if `decision`
   // runs; otherwise it must call EndAs.
   virtual void OnTurn(const ChangeOrder::Decision& /*decision*/) {}
   // Early admission: the call may ask for memory and read its message before

@@ -112,7 +112,7 @@ TEST(PublishedNumbersTest, TransposedStampsTheFilter) {
               ElementsAre(0, 0, 0, 1, 0, 0, 2, 3, 0, 2, 0, 3, 4, 6, 6, 9));
 }
 
-// Output padding adds rows that read what the formula reaches, not zeros.
+// Output padding adds rows with the formula's values, not zeros.
 TEST(PublishedNumbersTest, OutputPaddingUncoversPartOfTheStamp) {
   const auto operands =
       Operands({{Operand::kInput, {1, 10}}, {Operand::kWeight, {1, 2, 3}}});

@@ -98,9 +98,9 @@ TEST_P(PytorchProgramTest, GivesWhatPytorchGives) {
   }
 }
 
-// A wrong gradient of one element shows, because each is asked for alone.
+// The test requests each gradient alone, so that it finds a wrong element.
 TEST_P(PytorchProgramTest, GradientsAreCentralDifferences) {
-  // Off the ties and kinks that lie on multiples of 1/64.
+  // Moves values away from ties and kinks, which are at multiples of 1/64.
   for (auto& [name, values] : values_) {
     for (size_t i = 0; i < values.size() && name != "t"; ++i) {
       values[i] += 1e-3 * std::fmod(0.618 * static_cast<double>(i + 1), 1);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Times the loop of a labelling tool: a thread trains a U-Net, another predicts every EVERY
-steps: attached to the session on a server; in PyTorch with a copy of the model that the trainer
-makes between two steps. Prints the best repeat's seconds for all steps, and the waits."""
+"""Times the loop of a labelling tool: one thread trains a U-Net, another one predicts every
+EVERY steps. On a server, the predictor is attached to the session. In PyTorch, it uses a copy
+of the model that the trainer makes between two steps. Prints the seconds of the best repeat
+for all steps, and the waits."""
 import argparse
 import contextlib
 import copy
@@ -56,11 +57,11 @@ def in_torch(options, images):
 
 
 def measured(options, subject):
-    """Returns the seconds for all steps, and how long each prediction was waited for."""
+    """Returns the seconds for all steps, and the wait for each prediction."""
     torch.set_num_threads(options.threads)
     images = torch.randn(5, 3, options.size, options.size)
     labels = torch.randint(-300, 3, images[:, 0].shape).clamp(-1)
-    labels[labels < 0] = -100  # most pixels have none
+    labels[labels < 0] = -100  # most pixels have no label
     due, over, waits = queue.Queue(), threading.Event(), []
 
     def train(step):

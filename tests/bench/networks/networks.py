@@ -1,30 +1,31 @@
 #!/usr/bin/env python3
-"""Whole networks on a server beside the same networks in PyTorch and elsewhere.
+"""Compares whole networks on a server with the same networks in PyTorch and elsewhere.
 
     networks.py speed    [--networks=resnet18,...] [--dtypes=f32,bf16] [--runners=ours,...]
     networks.py idle     [--networks=resnet18] [--dtypes=f32]
     networks.py curves   [--networks=digits,resnet18] [--out=build/bench]
     networks.py accuracy [--networks=resnet18,...] [--dtypes=f32]
 
-Each starts a server on this machine (--build), reached over TCP.
+Each command starts a server on this machine (--build) and calls it over TCP.
 
-`speed` has all runners take turns in each round: training steps on the server, submitted
-ahead with the loss there; PyTorch's in this process, eager and compiled, channels first and
-last; a Ray actor and a torch RPC worker that hold PyTorch's model. Then inference, with ONNX
-Runtime and OpenVINO besides. Markdown tables: milliseconds a step, minimum and median of the
-rounds; ours over the others' best with geomeans; bytes of a step as the server counted them;
-peaks of resident memory, each in a process that only trains.
+`speed` runs all runners in turn in each round. Training runners are: the server, with steps
+submitted ahead and the loss computed there; PyTorch in this process, eager and compiled,
+channels first and last; a Ray actor and a torch RPC worker that hold PyTorch's model. Then it
+measures inference, also with ONNX Runtime and OpenVINO. It prints Markdown tables:
+milliseconds per step, minimum and median of the rounds; ours divided by the others' best, with
+geometric means; bytes of a step, counted by the server; peaks of resident memory, each in a
+process that only trains.
 
-`idle` sends training steps ten ahead, and prints what share of the time the server's
+`idle` sends training steps ten ahead, and prints the share of the time in which the server's
 worker computes nothing.
 
 `curves` trains 200 steps on the server and in PyTorch's four settings (1 and 2 threads,
-channels first and last), plots the losses, and holds the mean of the last 20 against the
+channels first and last). It plots the losses, and compares the mean of the last 20 with the
 spread of PyTorch's.
 
-`accuracy` holds outputs, input gradients and each parameter's gradient against float64, and
-tells each error over the worst of PyTorch's in those four settings. Gradients that are zero
-in theory, of a bias before a batch_norm, are left out.
+`accuracy` compares outputs, input gradients and each parameter's gradient with float64. It
+prints each error divided by the worst of PyTorch's in these four settings. It omits gradients
+that are zero in theory, such as that of a bias before a batch_norm.
 
 Needs PyTorch and torchvision (`deploy/dependencies test`); `deploy/dependencies peers`
 installs the other runners for PYTHONPATH=.cache/peers.
@@ -32,7 +33,7 @@ installs the other runners for PYTHONPATH=.cache/peers.
 
 import argparse
 
-# First: it sets how threads wait before PyTorch is loaded.
+# Imported first, because it sets how threads wait before PyTorch is loaded.
 import networks_runners  # noqa: F401  isort: skip
 from networks_accuracy import accuracy
 from networks_curves import curves

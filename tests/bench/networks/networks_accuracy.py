@@ -1,4 +1,4 @@
-"""Whole networks on the server: how far gradients are from float64, beside PyTorch's."""
+"""Compares the errors of gradients on the server with PyTorch's errors, against float64."""
 
 import math
 import statistics
@@ -49,7 +49,7 @@ def geomean(ratios):
 
 
 def compare(name, dtype, client):
-    """Prints and returns the ratios of a network's tensors."""
+    """Prints and returns the error ratios of a network's tensors."""
     images, labels = data(name, *NETWORKS[name][2])
     true = gradients(make(name).double(), images.double(), labels)
     largest = max(float(tensor.abs().max()) for tensor in true.values())
@@ -67,7 +67,7 @@ def compare(name, dtype, client):
 
 
 def accuracy(options):
-    """Prints each network's errors over PyTorch's, and all of them together."""
+    """Prints each network's errors divided by PyTorch's, and a summary of all."""
     with server(options.build, options.threads) as (_, target, _), \
             convgrad.Client(target, timeout=600) as client:
         for dtype in options.dtypes:

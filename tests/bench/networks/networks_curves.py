@@ -1,4 +1,4 @@
-"""Loss curves: a network trained on the server, and in PyTorch's four settings."""
+"""Compares the loss curves of a network on the server and in PyTorch's four settings."""
 
 import pathlib
 import statistics
@@ -28,8 +28,8 @@ def digits():
 
 
 def resnet18():
-    """Returns the model, and 200 batches of 8 generated images, each its class's pattern
-    under noise."""
+    """Returns the model, and 200 batches of 8 generated images: the pattern of the class, with
+    noise."""
     generator = torch.Generator().manual_seed(3)
     patterns = torch.randn(10, 3, 64, 64, generator=generator)
     batches = []
@@ -103,7 +103,7 @@ def plot(task, theirs, ours, path):
 
 
 def curves(options):
-    """Writes FOLDER/curves-TASK.png for each task; ends with 1 where one is out of bounds."""
+    """Writes FOLDER/curves-TASK.png for each task; exits with 1 if one is out of bounds."""
     folder = pathlib.Path(options.out)
     folder.mkdir(parents=True, exist_ok=True)
     layouts = {"channels first": torch.contiguous_format, "channels last": torch.channels_last}

@@ -1,4 +1,4 @@
-"""What share of the time the server computes while training steps are sent ahead."""
+"""Measures the share of the time in which the server is idle while steps are sent ahead."""
 
 import collections
 import contextlib
@@ -15,8 +15,8 @@ AHEAD = 10  # steps
 
 
 def idle(options):
-    """Prints the share of the wall time in which the server's one worker computes nothing,
-    once the first steps are done and until the last one is sent."""
+    """Prints the share of the wall time in which the server's single worker computes nothing,
+    from the end of the first steps until the last one is sent."""
     torch.set_num_threads(options.threads)
     for name in options.networks or ("resnet18",):
         batch, size = NETWORKS[name][1]
@@ -31,8 +31,8 @@ def idle(options):
 
 
 def measured(runner, port, images, labels, options):
-    """Returns, as text, the shares of the time between two looks at the metrics, at both of
-    which AHEAD steps are under way."""
+    """Returns, as text, the shares of the time between two scrapes of the metrics, at both of
+    which AHEAD steps are in flight."""
     families = ("convgrad_compute_seconds_sum", "convgrad_reorder_seconds_sum",
                 "convgrad_network_step_seconds_total")
     steps = options.rounds * options.steps

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Which published networks remote() takes: torchvision's, or timm's drawn by a seed.
+"""Counts the published networks that remote() accepts: torchvision's, or some of timm's.
 
     networks_import.py [--timm=SEED] [--count=100] [--names=resnet18,...] [--each]
 
-Imports each model in train and in eval mode, without weights and without a server. Prints how
-many are taken in both modes, and for each reason how many models it refuses, and how many it
-alone refuses. --each prints the models that are refused, with their reasons.
+--timm draws models by the seed. Imports each model in train and in eval mode, without weights
+and without a server. Prints the number of models accepted in both modes and, for each reason,
+the numbers of models refused for it, and refused only for it. --each prints the refused models
+with their reasons.
 """
 
 import argparse
@@ -61,12 +62,12 @@ def without_values(make):
     try:
         with torch.device("meta"):
             return make()
-    except NotImplementedError:  # of a constructor that reads values
+    except NotImplementedError:  # the constructor reads values
         return make()
 
 
 def reasons(model, x):
-    """Returns what the model is refused for, in its mode; nothing: it is taken."""
+    """Returns the reasons why the model is refused in its mode; none if it is accepted."""
     try:
         check_model(model)
         argument = next(iter(inspect.signature(model.forward).parameters))

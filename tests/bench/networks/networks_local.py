@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Training steps by `remote(model)` without an address, beside PyTorch in the same process.
+"""Compares training steps of `remote(model)` without an address with PyTorch's here.
 
     networks_local.py [--networks=resnet18,...] [--batch=16] [--size=224] [--loaders=2]
 
-Everything is as a user has it who installed `convgrad[server]` and set nothing: the server is
-convgrad's own child, reached over shared memory, and no environment variable is set. All
-runners take turns in each round: ours one step at a time and with steps submitted ahead;
-PyTorch eager in channels first and last; torch.compile (inductor) likewise. With --loaders
-each step takes its images from a DataLoader with that many worker processes, which crop,
-resize and normalize pictures. A Markdown table: the least milliseconds a step, and ours over
-the best of eager and of torch.compile, with geomeans.
+The setup is that of a user who installed `convgrad[server]` and configured nothing: the server
+is a child process that convgrad starts, tensors pass through shared memory, and no environment
+variable is set. All runners take turns in each round: ours one step at a time, and with steps
+submitted ahead; PyTorch eager in channels first and last; torch.compile (inductor) likewise.
+With --loaders each step takes its images from a DataLoader with that many worker processes,
+which crop, resize and normalize pictures. Prints a Markdown table: the least milliseconds per
+step, and ours divided by the best of eager and of torch.compile, with geometric means.
 """
 
 import argparse
@@ -86,7 +86,7 @@ class Ours:
 
 
 def batches_of(name, batch, size, loaders):
-    """Yields a network's batches without end."""
+    """Yields batches of a network endlessly."""
     if not loaders:
         fixed = data(name, batch, size)
         while True:
@@ -96,7 +96,7 @@ def batches_of(name, batch, size, loaders):
 
 
 def measure(runners, batches, rounds, steps):
-    """Returns the least milliseconds a step of each runner."""
+    """Returns the least milliseconds per step of each runner."""
     least = dict.fromkeys(runners, float("inf"))
     for runner in runners.values():
         runner.train([next(batches) for _ in range(2)])

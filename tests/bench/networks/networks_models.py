@@ -1,4 +1,4 @@
-"""The networks that networks.py measures, by name, and data for them."""
+"""Makes the networks that networks.py measures, by name, and data for them."""
 
 import torch
 import torchvision
@@ -39,7 +39,7 @@ def googlenet(**settings):
 
 
 MODELS = torchvision.models
-# By name: constructor, batch and image size of the table of speed, and of accuracy.
+# For each name: constructor, then batch and image size for `speed` and for `accuracy`.
 NETWORKS = {
     "resnet18": (MODELS.resnet18, (16, 224), (4, 64)),
     "resnet50": (MODELS.resnet50, (16, 224), (4, 64)),
@@ -57,7 +57,7 @@ def make(name, seed=1):
     build = NETWORKS[name][0]
     model = build() if name == "unet" else build(num_classes=CLASSES)
     for module in model.modules():
-        # Its bits are no other library's.
+        # Removed, because no two libraries draw the same mask.
         if isinstance(module, nn.Dropout):
             module.p = 0.0
     return model.train()

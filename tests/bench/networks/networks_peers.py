@@ -1,8 +1,8 @@
-"""What else runs a network: ONNX Runtime and OpenVINO in this process, for inference;
-a Ray actor and a torch RPC worker that hold the PyTorch model in a process of theirs.
+"""Runs networks with other programs: ONNX Runtime and OpenVINO in this process, for inference;
+a Ray actor and a torch RPC worker that hold the PyTorch model in their own processes.
 
-Each package but PyTorch comes with `deploy/dependencies peers`; what isn't installed is
-left out of a measurement.
+`deploy/dependencies peers` installs the packages except PyTorch. A measurement omits packages
+that aren't installed.
 """
 
 import importlib.util
@@ -30,7 +30,7 @@ def _exported(name, images, folder):
 
 
 class OnnxRuntime:
-    """Inference in f32: its CPU provider has no convolution in bf16."""
+    """Runs inference in f32, because its CPU provider has no bf16 convolution."""
 
     def __init__(self, name, images):
         import onnxruntime
@@ -51,7 +51,7 @@ class OnnxRuntime:
 
 
 class OpenVino:
-    """Inference in the dtype that is asked for."""
+    """Runs inference in the requested dtype."""
 
     def __init__(self, name, images, dtype):
         import openvino
@@ -73,7 +73,7 @@ class OpenVino:
 
 
 class Held:
-    """A model that another process holds: eager, in channels last."""
+    """A model in another process: eager, channels last."""
 
     def __init__(self, name, dtype, threads):
         torch.set_num_threads(threads)
@@ -90,12 +90,12 @@ class Held:
 
 
 class RayActor:
-    """An actor on a Ray of this host's. Training steps are submitted without waiting."""
+    """An actor on a Ray cluster on this host. Submits training steps without waiting."""
 
     def __init__(self, name, dtype):
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")
-        # Otherwise Ray writes one of its own into the home folder.
+        # Otherwise Ray writes a token into the home folder.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         import ray
@@ -126,7 +126,7 @@ class RayActor:
 
 
 _held = []
-_one_at_a_time = threading.Lock()  # the worker runs each call on a thread of its own
+_one_at_a_time = threading.Lock()  # because the worker runs each call on its own thread
 
 
 def _hold(*settings):
@@ -143,7 +143,7 @@ def _call_held(method, *arguments):
 
 
 class TorchRpc:
-    """A worker of torch RPC. Training steps are submitted without waiting."""
+    """A worker of torch RPC. Submits training steps without waiting."""
 
     def __init__(self, name, dtype):
         start_worker()

@@ -1,9 +1,9 @@
-"""A network's training step and inference: on the server, and in PyTorch."""
+"""Runs a network's training steps and inference, on the server and in PyTorch."""
 
 import contextlib
 import os
 
-# Idle threads would otherwise spin on the cores that another one computes on.
+# Otherwise idle threads would spin on cores that other threads need.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
@@ -17,7 +17,7 @@ LAYOUTS = {"first": torch.contiguous_format, "last": torch.channels_last}
 
 
 class InProcess:
-    """PyTorch in this process: eager, or compiled by inductor."""
+    """Runs PyTorch in this process: eager, or compiled by inductor."""
 
     def __init__(self, name, dtype, layout, is_compiled=False):
         self._layout = LAYOUTS[layout]
@@ -60,7 +60,7 @@ class InProcess:
 
 
 class OnServer:
-    """The network on the server. Training steps are submitted without waiting."""
+    """Runs the network on the server. Submits training steps without waiting."""
 
     def __init__(self, name, dtype, client):
         self._net = convgrad.torch.remote(make(name), client, dtype=DTYPES[dtype])
@@ -72,7 +72,7 @@ class OnServer:
         return self._net.submit_train_step(images, labels, optimizer=self._optimizer)
 
     def train(self, images, labels, steps):
-        """Returns the loss of each step, once the last update is done."""
+        """Returns the loss of each step, after the last update."""
         losses = [self.submit(images, labels) for _ in range(steps)]
         self._net.wait()
         return [loss.result() for loss in losses]

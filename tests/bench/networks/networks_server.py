@@ -1,4 +1,4 @@
-"""A server of a measurement's own, and what it counted."""
+"""Starts a server for one measurement, and reads its metrics."""
 
 import contextlib
 import re
@@ -36,6 +36,6 @@ def counted(port, family):
 
 
 def peak_mib(pid="self"):
-    """Returns the most resident memory that a process has had so far, in MiB."""
+    """Returns the peak of a process's resident memory so far, in MiB."""
     with open(f"/proc/{pid}/status") as status:
         return int(re.search(r"VmHWM:\s+(\d+)", status.read())[1]) / 1024

@@ -1,4 +1,4 @@
-"""Whole networks on the server: how long a step takes, beside PyTorch and others."""
+"""Times steps of whole networks on the server, in PyTorch and in other programs."""
 
 import concurrent.futures
 import contextlib
@@ -19,7 +19,7 @@ MEASURED = ("resnet18", "resnet50", "mobilenet_v2", "unet")
 EAGER = ("eager-first", "eager-last")
 COMPILED = ("compiled-first", "compiled-last")
 RUNNERS = ("ours", *EAGER, *COMPILED, "onnxruntime", "openvino", "ray", "rpc")
-# What ours is held against: the best of each.
+# The groups of runners that ours is compared with: the best of each.
 REFERENCES = {
     "training": {"eager": EAGER, "compiled": COMPILED, "PyTorch": EAGER + COMPILED,
                  "Ray and RPC": ("ray", "rpc")},
@@ -30,7 +30,7 @@ REFERENCES = {
 
 
 def make_runner(kind, name, dtype, images, client):
-    """Returns None where the runner's package isn't installed, or has no such dtype."""
+    """Returns None if the runner's package isn't installed or lacks the dtype."""
     if kind == "ours":
         return OnServer(name, dtype, client)
     if kind in EAGER + COMPILED:
@@ -47,7 +47,7 @@ def make_runner(kind, name, dtype, images, client):
 
 
 def turns(runners, work, rounds, steps):
-    """Returns milliseconds a step, by runner, one for each round; all take turns."""
+    """Returns milliseconds per step for each runner and round; the runners take turns."""
     times = {kind: [] for kind in runners}
     for runner in runners.values():
         work(runner, 2)
@@ -67,7 +67,7 @@ def train_alone(name, dtype, layout, threads, shape):
 
 
 def torch_peaks(name, dtype, threads, shape):
-    """Returns PyTorch's peak by layout, each in a process of its own, in MiB."""
+    """Returns PyTorch's peak for each layout, each in its own process, in MiB."""
     peaks = {}
     for layout in ("first", "last"):
         with concurrent.futures.ProcessPoolExecutor(
@@ -78,7 +78,7 @@ def torch_peaks(name, dtype, threads, shape):
 
 
 def cost(name, dtype, options, shape):
-    """Returns a row of what a step moves and of the peaks of memory."""
+    """Returns a row with the bytes that a step moves and the peaks of memory."""
     images, labels = data(name, *shape)
     families = [f"convgrad_{way}_bytes_total" for way in ("received", "sent")]
     with server(options.build, options.threads) as (pid, target, port), \
@@ -97,7 +97,7 @@ def cost(name, dtype, options, shape):
 
 
 def measure(name, dtype, options, shape):
-    """Returns milliseconds by runner and round, of training and of inference."""
+    """Returns milliseconds for each runner and round, of training and of inference."""
     images, labels = data(name, *shape)
     with server(options.build, options.threads) as (_, target, _), \
             convgrad.Client(target, timeout=600) as client, contextlib.ExitStack() as stack:
@@ -118,8 +118,8 @@ def measure(name, dtype, options, shape):
 
 
 def ratios(times, references, of):
-    """Returns ours over the best of each reference, by `of` a runner's rounds; None where
-    none of it ran."""
+    """Returns ours divided by the best of each reference, where `of` reduces a runner's rounds;
+    None for a reference that didn't run."""
     ours = of(times["ours"])
     best = [min((of(times[kind]) for kind in kinds if kind in times), default=None)
             for kinds in references.values()]
@@ -136,7 +136,7 @@ def ratio_text(ratio):
 
 
 def speed_table(what, times_by_network):
-    """Returns minimum (median) of each runner, and ours over the others' best minimum."""
+    """Returns minimum (median) of each runner, and ours divided by the others' best minimum."""
     references = REFERENCES[what]
     kinds = list(next(iter(times_by_network.values())))
     header = ["network", *kinds, *(f"over {name}" for name in references)]

@@ -2,7 +2,7 @@
 """Draws the table of training times in the root README as readme_plot.svg, beside this file.
 
     readme_plot.py            writes the plot
-    readme_plot.py --check    fails if the plot isn't that of the table
+    readme_plot.py --check    fails if the plot doesn't match the table
 """
 import pathlib
 import re
@@ -14,7 +14,7 @@ PLOT = HERE / "readme_plot.svg"
 
 RUNNERS = ("convgrad", "PyTorch eager", "PyTorch compiled")
 BAR, GAP, LEFT, WIDTH, PANEL, TOP = 11, 10, 88, 190, 350, 58
-# Readable on white and, with a dark theme, on black.
+# Colours that are readable on white and, with a dark theme, on black.
 STYLE = """
 text { font: 12px sans-serif; fill: #424a53; }
 .title { font-weight: bold; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Asserts that the installed client can be found, built against and used.
+# Asserts that a project can find the installed client, build with it and use it.
 # Usage: install_test.sh BUILD_DIR EXAMPLES_DIR
 set -eu
 build=$1

@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections, for a server whose answers get lost."""
+"""Provides a TCP proxy that cuts connections, so that answers of the server get lost."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import threading
 
 
 class CuttingProxy:
-    """Forwards to `address`, and cuts each connection after some bytes of either way.
+    """Forwards to `address`, and cuts each connection after some bytes in either direction.
 
-    How many is drawn from `mean_bytes`, until `cuts` connections were cut. One on which
-    nothing comes for `silence` seconds is cut, too, and counted in `silent`.
+    Draws the number of bytes from `mean_bytes`, until it has cut `cuts` connections. It also
+    cuts a connection without data for `silence` seconds, and counts it in `silent`.
     """
 
     def __init__(self, address: str, cuts: int = 0, mean_bytes: float = 1, seed: int = 0,

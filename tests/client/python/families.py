@@ -1,5 +1,5 @@
-"""Small networks of the families that people use: torchvision's classes, and blocks as timm,
-segmentation_models_pytorch and the papers have them."""
+"""Makes small networks of widely used families: torchvision's classes, and blocks as in timm,
+segmentation_models_pytorch and the papers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Residual(nn.Sequential):
 
 
 class ChannelsLast(nn.Module):
-    """A layer of features, on images."""
+    """Applies a layer for features to images."""
 
     def __init__(self, layer):
         super().__init__()
@@ -49,7 +49,7 @@ class Tokens(nn.Module):
 
 
 class Attention(nn.Module):
-    """As timm writes it; `reduction` as in PVT, `is_cosine` as in Swin v2."""
+    """timm's attention; `reduction` as in PVT, `is_cosine` as in Swin v2."""
 
     def __init__(self, features=16, heads=2, reduction=1, is_cosine=False):
         super().__init__()
@@ -128,7 +128,7 @@ class Mixing(nn.Module):
 
 
 class GlobalResponseNorm(nn.Module):
-    """ConvNeXt v2's, as timm writes it."""
+    """ConvNeXt v2's norm, as in timm."""
 
     def __init__(self, features):
         super().__init__()
@@ -150,7 +150,7 @@ class Pooling(nn.Module):
 
 
 class Ghost(nn.Module):
-    """Half of the features by cheap convolutions of the others."""
+    """GhostNet's module: half of the features are cheap convolutions of the others."""
 
     def __init__(self, channels, out):
         super().__init__()
@@ -181,7 +181,7 @@ class Branches(nn.Module):
 
 
 class SelectiveKernel(nn.Module):
-    """SKNet's: a softmax weighs branches by channel."""
+    """SKNet's unit: a softmax weighs branches by channel."""
 
     def __init__(self, channels):
         super().__init__()
@@ -200,7 +200,7 @@ class SelectiveKernel(nn.Module):
 
 
 class CrossStage(nn.Module):
-    """CSPNet's: half of the channels pass by the blocks."""
+    """CSPNet's stage: half of the channels bypass the blocks."""
 
     def __init__(self, channels):
         super().__init__()
@@ -265,7 +265,7 @@ def _head(*layers, channels=8):
                                  nn.Flatten(), nn.Linear(channels, 5))
 
 
-# By family: what makes one.
+# For each family, a function that makes a network.
 BLOCKS = {
     "ViT": lambda: Tokens(transformer(), has_class=True),
     "DeiT": lambda: Tokens(transformer(heads=4), has_class=True),
@@ -351,7 +351,7 @@ def _video(models):
                           num_classes=5)
 
 
-# Of torchvision, by family: what makes a small one of its classes.
+# For each family in torchvision, a function that makes a small network of its class.
 TORCHVISION = {
     "ResNet": _resnet,
     "ResNeXt": lambda m: _resnet(m, groups=4, width_per_group=4),
@@ -375,14 +375,14 @@ TORCHVISION = {
     "DeepLabV3": lambda m: _segmentation(m, "DeepLabV3"),
     "LR-ASPP": lambda m: _segmentation(m, "LR-ASPP"), "R(2+1)D": _video,
 }
-# A batch_norm of few values would make a network that amplifies all errors.
+# Larger shapes, because a batch_norm of few values would amplify all errors.
 SHAPES = {"R(2+1)D": (4, 3, 4, 32, 32), **dict.fromkeys(
     ("ResNet", "ResNeXt", "MNASNet", "ShuffleNetV2"), (4, 3, 64, 64))}
 FAMILIES = (*BLOCKS, *TORCHVISION)
 
 
 def make(family):
-    """Returns a model of the family and an input; None where torchvision isn't installed."""
+    """Returns a model of the family and an input; None if torchvision isn't installed."""
     torch.manual_seed(0)
     if family in BLOCKS:
         model = BLOCKS[family]()
@@ -395,6 +395,6 @@ def make(family):
         if isinstance(module, nn.Dropout):
             module.p = 0.0  # no two libraries draw the same mask
     for parameter in model.parameters():
-        if parameter.dim() <= 1 or not parameter.any():  # also what begins as zeros
+        if parameter.dim() <= 1 or not parameter.any():  # also parameters that begin as zeros
             parameter.data += 0.1 * torch.randn(parameter.shape)
     return model, torch.randn(SHAPES.get(family, IMAGES))

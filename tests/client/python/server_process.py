@@ -1,4 +1,4 @@
-"""A convgrad-server of a test's own."""
+"""Runs a convgrad-server for a test."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ BINARY = (pathlib.Path(os.environ.get("CONVGRAD_BUILD_DIR", "build/release"))
 
 
 class ServerProcess:
-    """Serves on a free port, the same one after restart().
+    """Serves on a free port, and on the same one after restart().
 
-    One thread a worker: threads that wait for each other stand still on a machine
-    that has other things to do.
+    Workers have one thread, because threads that wait for each other are slow on a
+    busy machine.
     """
 
     def __init__(self, *flags: str) -> None:
         self.flags = flags
         self.address = "127.0.0.1:0"
         self.restart()
-        # Where a test fails before it comes to that itself.
+        # For tests that fail before they end the server.
         atexit.register(self.kill)
 
     def restart(self) -> None:
@@ -50,7 +50,7 @@ class ServerProcess:
                 break
         else:
             raise AssertionError(f"convgrad-server didn't start: {text}")
-        # Nobody reads on: the pipe must not fill.
+        # Reads the rest, because the pipe must not fill.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
     def received_bytes(self, operation: str = "") -> float:
@@ -70,8 +70,7 @@ class ServerProcess:
             return page.read().decode().splitlines()
 
     def stand_still(self) -> None:
-        """Returns when none of its threads runs any more, until it is killed or goes on
-        by SIGCONT."""
+        """Stops the server until SIGCONT or kill(). Returns when none of its threads runs."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
@@ -82,7 +81,7 @@ class ServerProcess:
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """As a machine that loses its power."""
+        """Kills the server, as a loss of power would."""
         self.process.kill()
         self.process.wait()
 

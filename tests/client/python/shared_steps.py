@@ -1,4 +1,4 @@
-"""Steps of tests in several rooms."""
+"""Provides functions for tests in several folders."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ def wait_until(condition, seconds=60):
 
 
 def python(code, transport="", arguments=(), **settings):
-    """Runs it in a fresh interpreter and returns what came of it."""
+    """Runs the code in a new interpreter and returns the finished process."""
     environment = {**os.environ, "CONVGRAD_TRANSPORT": transport}
     return subprocess.run([sys.executable, "-c", code, *arguments], env=environment, text=True,
                           capture_output=True, timeout=60, **settings)

@@ -1,4 +1,4 @@
-"""Networks of the kinds that programs are for, small enough for tests."""
+"""Makes networks of typical kinds, small enough for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """As torchvision's, with a stem and two blocks."""
+    """A ResNet like torchvision's, with a stem and two blocks."""
 
     def __init__(self, classes=5):
         super().__init__()
@@ -133,7 +133,7 @@ def integers(*shape, seed=1, most=3):
 
 
 class OfIntegers(nn.Module):
-    """Convolution, linear, add, mul, concat, max_pool and relu of small integers."""
+    """Has convolution, linear, add, mul, concat, max_pool and relu of small integers."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Servers that stand in for a convgrad-server where one can't be made to do it."""
+"""Provides servers that behave in ways in which a convgrad-server can't."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import grpc
 
 @contextlib.contextmanager
 def grpc_server(answer=None, credentials=None, address="127.0.0.1:0"):
-    """Serves `answer(request_bytes, context)` for every method; None: no methods. Or
-    `answer` is a handler of gRPC's."""
+    """Answers every method with `answer(request_bytes, context)`; None: has no methods.
+    `answer` may also be a handler of gRPC."""
 
     class Handler(grpc.GenericRpcHandler):
         def service(self, details):
@@ -34,7 +34,7 @@ def grpc_server(answer=None, credentials=None, address="127.0.0.1:0"):
 
 @contextlib.contextmanager
 def tcp_server(answer):
-    """Accepts connections; sends the bytes `answer` on each, or nothing."""
+    """Accepts connections and sends the bytes `answer`, if any, on each."""
     listener = socket.create_server(("127.0.0.1", 0))
     connections = []
 

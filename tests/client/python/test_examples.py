@@ -1,5 +1,5 @@
-"""The examples, shortened; gradients of a real network against their bounds; servers
-that are killed while it learns."""
+"""Tests shortened examples, a real network's gradients against their bounds, and servers that
+are killed during a training."""
 
 import pathlib
 import random
@@ -130,7 +130,7 @@ def test_annotate(tmp_path, how):
     assert run.returncode == 0, output
     ends = re.findall(r"(begins|ends) at change (\d+), weights (\w+)", output)
     assert [end[0] for end in ends] == ["begins", "ends"] * 2, output
-    # The second trainer begins where the first one ended, and goes on.
+    # The second trainer continues where the first one ended.
     assert ends[1][1:] == ends[2][1:], output
     assert 80 < int(ends[1][1]) < int(ends[3][1]) and len({end[2] for end in ends}) == 3, output
     right = [float(share) for share in re.findall(r"([\d.]+)% of each class right", output)]

@@ -1,4 +1,4 @@
-"""What `import convgrad` gives before anything is called."""
+"""Tests `import convgrad` before any call."""
 
 import pathlib
 import re
@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 
 def python(code):
-    """Returns what a fresh interpreter prints."""
+    """Returns the output of a new interpreter."""
     return subprocess.run([sys.executable, "-c", code], check=True, text=True,
                           capture_output=True).stdout.strip()
 

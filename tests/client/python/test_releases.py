@@ -1,4 +1,4 @@
-"""The last release and this tree work together: proto/README.md, Compatibility."""
+"""Tests that the last release and this tree work together (proto/README.md, Compatibility)."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import pytest
 import server_process
 from releases.calls import calls
 
-pytestmark = pytest.mark.remote  # some of the calls are
+pytestmark = pytest.mark.remote  # because some of the calls need a current PyTorch
 
 RELEASES = pathlib.Path(__file__).parent / "releases"
 WHEELS = sorted(RELEASES.glob("convgrad-*-py3-none-any.whl"))
@@ -18,13 +18,13 @@ WHEELS = sorted(RELEASES.glob("convgrad-*-py3-none-any.whl"))
 
 @pytest.fixture(scope="module")
 def expected(server):
-    """What this tree's client and server give."""
+    """Returns the results of this tree's client and server."""
     return calls(server.address)
 
 
 @pytest.fixture(params=WHEELS, ids=lambda wheel: wheel.name.split("-")[1])
 def release(request, tmp_path):
-    """A folder with a released client."""
+    """Returns a folder with a released client."""
     folder = tmp_path / "release"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",
                     "--no-index", "--target", folder, request.param], check=True)
@@ -58,7 +58,7 @@ def test_this_client_works_with_the_last_releases_server(expected, monkeypatch):
     assert released.terminate() == 0
     assert set(found) == set(expected)
     for name, array in expected.items():
-        if array.dtype.kind == "f":  # the order of a sum may be another one
+        if array.dtype.kind == "f":  # the order of a sum may differ
             np.testing.assert_allclose(found[name], array, rtol=1e-3, atol=1e-3, err_msg=name)
         else:
             assert (found[name].shape, found[name].dtype) == (array.shape, array.dtype), name

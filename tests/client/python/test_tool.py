@@ -1,4 +1,4 @@
-"""The command line tool on a real server: what it prints, reads, writes and checks."""
+"""Tests the command line tool with a real server: its output, files and checks."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from convgrad.wire import join_message, split_message
 BUILD = BINARY.parents[1]
 TOOL = BUILD / "client" / "cpp" / "convgrad"
 PROBLEM = "conv2d_n2_c3_o4_i6_k3_p1_b"
-# What comes within that time comes; it is no measure of speed.
+# Time limit for expected output; not a measure of speed.
 PATIENCE_SECONDS = 60
 
 
@@ -123,7 +123,7 @@ def test_npz_that_cannot_be_used(at, tensors, tmp_path):
     np.savez(file, input=x)
     good = file.read_bytes()
     flipped = bytearray(good)
-    flipped[200] ^= 1  # of the data, so that its checksum is wrong
+    flipped[200] ^= 1  # a bit of the data, so that its checksum is wrong
     for broken in (flipped, good[:300], b"", b"no archive"):
         file.write_bytes(broken)
         assert "in.npz" in run_json(*alone, code=2)["error"]["message"]
@@ -154,7 +154,7 @@ def test_check_of_what_the_server_cannot_compute(at):
 
 
 def behind(server, change):
-    """A server whose answers, but for the reference's, `change` may change."""
+    """Runs a server whose answers `change` may change, except those of the reference."""
     channel = grpc.insecure_channel(server.address)
 
     def answer(request, context):

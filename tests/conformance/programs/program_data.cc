@@ -12,8 +12,8 @@ namespace {
 
 using Fill = std::function<Values(int64_t count, uint64_t seed)>;
 
-// Returns `count` targets of the cross entropy that reads `name`: classes, of
-// which the first one counts, and now and then what is ignored.
+// Returns `count` targets of the cross entropy that reads `name`: classes, and
+// sometimes the ignored index. The first target is never ignored.
 Values Targets(const ProgramCase& given, const ProgramShapes& shapes,
                const std::string& name, int64_t count, uint64_t seed) {
   const auto reads = [&](const ProgramStep& step) {

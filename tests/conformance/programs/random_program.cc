@@ -21,12 +21,12 @@ std::vector<const OperatorSpec*> OperatorsThat(
   return specs;
 }
 
-// Whether an operator computes each element of one value by itself.
+// Returns whether an operator is an element-wise function of one value.
 bool IsFunction(const OperatorSpec& spec) {
   return spec.infer == nullptr && spec.operands.size() == 1 && !spec.is_random;
 }
 
-// Whether an operator takes two values of one shape.
+// Returns whether an operator takes two values of the same shape.
 bool IsJoin(const OperatorSpec& spec) {
   return spec.operands.size() == 2 && spec.operands[0].name == "a";
 }
@@ -66,7 +66,7 @@ class Builder : public RandomTokens {
     } else {
       AddAnyStep(x);
     }
-    // Takes back the parameters of what didn't fit.
+    // Removes the parameters of a step that was invalid.
     auto& parameters = program_.parameters;
     while (!parameters.empty() && !IsRead(parameters.back().name)) {
       shapes_.dims.erase(parameters.back().name);
@@ -219,8 +219,8 @@ class Builder : public RandomTokens {
                   {{"groups", Between(1, channels[0])}, {"eps", 0.01}});
   }
 
-  // With a constant, another value of these dims, or what has a number for each
-  // channel, or image and channel.
+  // Adds a step of `x` and a constant, another value of these dims, or a value
+  // with a number for each channel, or for each image and channel.
   bool AddJoin(const std::string& x) {
     const auto joins = OperatorsThat(&IsJoin);
     const OperatorSpec& join = *joins[Between(0, std::ssize(joins) - 1)];

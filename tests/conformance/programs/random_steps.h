@@ -50,8 +50,8 @@ class RandomSteps {
   // Appends a step if its shapes are right; otherwise leaves all as it was.
   bool Append(Operator op, std::vector<std::string> operands,
               Attributes attributes);
-  // Returns `x`, or what steps make of it for an operand that isn't for any
-  // number.
+  // Returns `x`, or a value computed from it if the operand accepts only some
+  // numbers.
   std::string InRange(const OperandSpec& operand, const std::string& x);
   bool AddLinear(const std::string& x);
 

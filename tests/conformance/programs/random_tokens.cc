@@ -107,7 +107,7 @@ bool RandomTokens::AddReduction(const std::string& x) {
   const Operator ops[] = {Operator::kMean, Operator::kSum, Operator::kAmax,
                           Operator::kNorm, Operator::kVar};
   const Operator op = ops[Between(0, 4)];
-  // Of one element a var is 0 / 0, and a norm has a kink.
+  // With one element, a var is 0 / 0, and a norm has a kink.
   if (length == 1 && (op == Operator::kNorm || op == Operator::kVar)) {
     return false;
   }

@@ -19,10 +19,10 @@ namespace {
 
 constexpr int kClients = 200;
 
-// How a client leaves: it resets its call, or closes its connection.
+// The client leaves by a reset of its call, or by closing its connection.
 enum class Way { kReset, kClose };
 
-// What the client sends: a unary call, a stream, or an incomplete stream.
+// The client sends a unary call, a stream, or an incomplete stream.
 enum class Sent { kMessage, kStream, kHeader };
 
 std::string MethodOf(Sent sent) {

@@ -1,4 +1,4 @@
-// Functions of each element by itself. NaN goes through all of them.
+// Defines element-wise functions. NaN propagates through all of them.
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/program_step.h"

@@ -1,4 +1,4 @@
-// Arithmetic of two operands, or of one and a constant.
+// Defines arithmetic of two operands, or of one operand and a constant.
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
@@ -7,7 +7,7 @@
 namespace convgrad {
 namespace {
 
-// b is broadcast to a.
+// Returns the dims of a, to which b is broadcast.
 absl::StatusOr<Dims> Broadcast(const StepDims& step) {
   const Dims& a = step.At(0);
   if (!step.Has(1)) return a;
@@ -29,7 +29,7 @@ absl::Status CheckOther(const ProgramStep& step, const std::string& path) {
                       "either b or other");
 }
 
-// `other` is a constant in the place of b.
+// Returns the spec of an operator with the constant `other` instead of b.
 OperatorSpec WithConstant(Operator op, absl::string_view name,
                           OperandRange range_of_b = OperandRange::kAny) {
   return {.op = op,

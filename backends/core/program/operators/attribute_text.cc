@@ -35,7 +35,7 @@ std::string TextOf(const std::vector<T>& values) {
   return absl::StrCat("[", absl::StrJoin(values, ", ", append), "]");
 }
 
-// A number without a point or an exponent is an integer.
+// Parses a number without a point or an exponent as an integer.
 std::optional<AttributeValue> ParseNumber(absl::string_view text) {
   int64_t integer;
   if (absl::SimpleAtoi(text, &integer)) return AttributeValue(integer);

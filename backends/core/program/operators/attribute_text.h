@@ -13,8 +13,8 @@ namespace convgrad {
 // Returns the shortest text that ParseAttribute reads back as equal.
 std::string ToString(const AttributeValue& value);
 
-// Returns nullopt for what is no value. A list with one floating number is a
-// list of floating numbers.
+// Returns nullopt for an invalid text. A list that contains a floating number
+// is a list of floating numbers.
 std::optional<AttributeValue> ParseAttribute(absl::string_view text);
 
 }  // namespace convgrad

@@ -8,9 +8,10 @@
 
 namespace convgrad {
 
-// Checks names, kinds, words and ranges against the operator's table, that
-// none is missing, and what ties attributes to each other. `path` names the
-// step. Errors: kInvalidArgument naming attribute, found and expected.
+// Checks names, kinds, words and ranges against the operator's table, that no
+// attribute is missing, and the rules that tie attributes to each other. `path`
+// names the step. Errors: kInvalidArgument naming attribute, found and
+// expected.
 absl::Status CheckAttributes(const ProgramStep& step, const std::string& path);
 
 }  // namespace convgrad

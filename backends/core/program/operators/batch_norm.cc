@@ -1,4 +1,4 @@
-// batch_norm and group_norm.
+// Defines batch_norm and group_norm.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -33,7 +33,7 @@ absl::StatusOr<Dims> GroupNorm(const StepDims& step) {
       absl::StrCat("a divisor of the channels of ", ToText(step.At(0))));
 }
 
-// Running statistics are complete or, in training, left out.
+// Checks that running statistics are complete or, in training, omitted.
 absl::Status CheckStatistics(const ProgramStep& step, const std::string& path) {
   const bool is_training = IsTraining(step);
   const bool has_mean = !OperandAt(step, 3).empty();

@@ -1,4 +1,4 @@
-// conv, conv_transpose and linear.
+// Defines conv, conv_transpose and linear.
 #include "backends/core/program/operators/convolution.h"
 
 #include <utility>
@@ -42,7 +42,7 @@ absl::Status SetAxes(const StepDims& dims, ConvProblem* problem,
   return absl::OkStatus();
 }
 
-// Returns the convolution as it is before Resolve.
+// Returns the convolution before Resolve.
 absl::StatusOr<std::pair<ConvProblem, ShapeHints>> UnresolvedOf(
     const StepDims& dims) {
   const ProgramStep& step = dims.step();
@@ -56,7 +56,7 @@ absl::StatusOr<std::pair<ConvProblem, ShapeHints>> UnresolvedOf(
   std::pair<ConvProblem, ShapeHints> result;
   ConvProblem& problem = result.first;
   problem.transposed = step.op == Operator::kConvTranspose;
-  // A linear has a row for each index of the leading axes.
+  // A linear step has a row for each index of the leading axes.
   problem.batch =
       is_linear ? *CheckedProduct(absl::MakeConstSpan(x).first(x.size() - 1))
                 : x[0];

@@ -6,8 +6,8 @@
 
 namespace convgrad {
 
-// Returns the convolution that a conv, conv_transpose or linear step is. The
-// bias is part of it where the step has one. Requires: shapes of this program.
+// Returns the problem of a conv, conv_transpose or linear step, with the bias
+// if the step has one. Requires: shapes of this program.
 ConvProblem ProblemOf(const ProgramStep& step, const ProgramShapes& shapes);
 
 }  // namespace convgrad

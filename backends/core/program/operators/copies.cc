@@ -1,4 +1,4 @@
-// concat and flatten.
+// Defines concat and flatten.
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/program/operators/operator_table.h"
@@ -8,7 +8,7 @@
 namespace convgrad {
 namespace {
 
-// Along `axis`.
+// Returns the dims of the concatenation along `axis`.
 absl::StatusOr<Dims> Concat(const StepDims& step) {
   Dims dims = step.At(0);
   ASSIGN_OR_RETURN(const size_t axis, step.Axis("axis"));
@@ -28,7 +28,7 @@ absl::StatusOr<Dims> Concat(const StepDims& step) {
   return dims;
 }
 
-// (N, C, spatial...) to (N, C * spatial).
+// Returns (N, C * spatial) for (N, C, spatial...).
 absl::StatusOr<Dims> Flatten(const StepDims& step) {
   const auto columns =
       CheckedProduct(absl::MakeConstSpan(step.At(0)).subspan(1));

@@ -1,4 +1,4 @@
-// dropout.
+// Defines dropout.
 #include "backends/core/program/operators/operator_table.h"
 
 namespace convgrad {

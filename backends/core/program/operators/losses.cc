@@ -55,7 +55,7 @@ OperatorSpec Loss(OperatorSpec spec) {
                              .kind = AttributeKind::kWord,
                              .default_text = "mean",
                              .words = "mean|sum"});
-  // What the mean divides by, where that isn't the count of its own elements.
+  // The divisor of the mean; default: the number of its elements.
   spec.attributes.push_back(
       {.name = "denominator", .kind = AttributeKind::kFloat});
   spec.is_loss = true;

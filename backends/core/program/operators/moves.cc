@@ -1,4 +1,4 @@
-// pad and index_select.
+// Defines pad and index_select.
 #include "backends/core/program/operators/moves.h"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ absl::Status PadOutOfRange(int64_t found, absl::string_view expected) {
                       expected);
 }
 
-// Pairs of the elements before and after an axis, from the last axis on.
+// Returns the axes of `padding`, which has the elements before and after each
+// axis, from the last axis on.
 absl::StatusOr<std::vector<PadAxis>> AxesOf(const StepDims& step) {
   const Dims& x = step.At(0);
   std::vector<PadAxis> axes;
@@ -71,14 +72,15 @@ absl::Status CheckValue(const ProgramStep& step, const std::string& path) {
                       "none unless mode is constant");
 }
 
-// The channels of an image lie in blocks.
+// Returns kLast, i.e. rows, if the pad changes the second axis, because an
+// image's channels are in blocks.
 FeatureAxis FeaturesOfPad(const StepDims& step) {
   const auto axes = AxesOf(step);
   return axes.ok() && (*axes)[1].is_padded() ? FeatureAxis::kLast
                                              : FeatureAxis::kAny;
 }
 
-// The axes of the index stand in the place of the axis.
+// Returns the operand's dims with the axis replaced by the index's dims.
 absl::StatusOr<Dims> IndexSelect(const StepDims& step) {
   ASSIGN_OR_RETURN(const size_t axis, step.Axis("axis"));
   Dims dims = step.At(0);

@@ -1,5 +1,5 @@
-// Computes which element of the operand each element of a pad or an
-// index_select is.
+// Computes the element of the operand that each result element of a pad or an
+// index_select copies.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ struct PadAxis {
 // Returns the axes of a pad. Requires: shapes of its program.
 std::vector<PadAxis> PadAxesOf(const ProgramStep& step,
                                const ProgramShapes& shapes);
-// Returns by index of the result the index of the operand, -1 for the step's
-// `value`.
+// Returns for each index of the result the index of the operand, or -1 for the
+// step's `value`.
 std::vector<int64_t> PadSources(const ProgramStep& step, const PadAxis& axis);
 
-// Returns kInvalidArgument unless 0 <= index < extent. `position` is the
-// index's own in the operand `index` of an index_select.
+// Returns kInvalidArgument unless 0 <= index < extent. `position` is the place
+// of the number in the operand `index` of an index_select.
 absl::Status CheckIndex(const ProgramStep& step, int64_t position,
                         int64_t index, int64_t extent);
 

@@ -1,4 +1,4 @@
-// normalize: (x - mean[c]) / std[c] of floating, U8 or U16 elements.
+// Defines normalize: (x - mean[c]) / std[c] of floating, U8 or U16 elements.
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"

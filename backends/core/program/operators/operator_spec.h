@@ -1,8 +1,8 @@
 // An `OperatorSpec` describes one operator of programs: its name, operands and
 // attributes, and the functions that check and measure a step. Each family of
 // operators has a source file here with one OperatorSpec per operator.
-// Validation, text, wire form and shapes follow these rows. The tests that draw
-// random programs follow them, too.
+// Validation, text, wire form, shapes and the tests' random programs follow
+// these rows.
 #pragma once
 
 #include <array>
@@ -22,7 +22,8 @@ struct ProgramStep;
 struct StepView;
 class StepDims;
 
-// Names an operator; its OperatorSpec says what it is. Formulas: PyTorch's.
+// The names of the operators; an OperatorSpec describes each. Formulas:
+// PyTorch's.
 enum class Operator {
   kConv,
   kConvTranspose,
@@ -96,8 +97,7 @@ enum class Operator {
 };
 inline constexpr Operator kLastOperator = Operator::kBinaryCrossEntropy;
 
-// Planned operators. They are refused as UNIMPLEMENTED, unlike names that mean
-// nothing.
+// Planned operators. They are refused as UNIMPLEMENTED, unlike unknown names.
 inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
     "cumsum", "fold", "unfold"};
 
@@ -107,12 +107,12 @@ enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 struct AttributeSpec {
   absl::string_view name = {};
   AttributeKind kind = AttributeKind::kBool;
-  // As in the text form. "": there is none, and the operator's functions say
-  // what holds instead.
+  // The default in the text form. "": no default; the operator's functions
+  // define the effect of a missing attribute.
   absl::string_view default_text = {};
   bool required = false;
-  // Words that are valid beside values of its kind, separated by "|". Of kWord:
-  // the valid words.
+  // Words that are valid in addition to values of its kind, separated by "|".
+  // For kWord: the valid words.
   absl::string_view words = {};
   // The range of a number, or of each number of a list, both ends included.
   double minimum = -std::numeric_limits<double>::infinity();
@@ -132,16 +132,16 @@ enum class OperandKind {
   kWeight,
   // A parameter, F32, that is fixed.
   kConstant,
-  // A parameter, I64, that is fixed: places along an axis.
+  // A fixed parameter, I64: indices along an axis.
   kIndices,
-  // A kConstant of which a training step writes a new value.
+  // A kConstant to which a training step writes a new value.
   kStatistic,
   // A count of training steps, I64 []. A training step writes a new value.
   kCount,
 };
 
-// The numbers that an operator is for. It takes any; but tests and the start's
-// proof give it these, of which it makes numbers of use.
+// The range of operands for which an operator gives finite results. It accepts
+// any numbers, but tests and the proof at the start use this range.
 enum class OperandRange { kAny, kPositive, kWithinOne };
 
 // One operand of an operator.
@@ -153,7 +153,7 @@ struct OperandSpec {
   size_t least_rank = 1;
   size_t most_rank = 1;
   OperandRange range = OperandRange::kAny;
-  // Of a kWeight: whether a value of such a rank may stand in its place.
+  // Only for a kWeight: whether a value of such a rank may replace it.
   bool may_be_value = false;
 
   bool is_parameter() const {
@@ -169,11 +169,11 @@ struct OperandSpec {
 inline constexpr size_t kMinValueRank = 2;
 inline constexpr size_t kMaxValueRank = 6;
 
-// Where an operator has the features of its values.
+// The axis on which an operator has the features of its values.
 enum class FeatureAxis {
   kSecond,  // (N, C, spatial...): images
   kLast,    // (N, ..., C): tokens
-  kAny,     // it computes each element by itself
+  kAny,     // element-wise operators
 };
 
 // One operator. Each function is pure.
@@ -193,7 +193,8 @@ struct OperatorSpec {
   size_t max_rank = 5;
   // True if the derivative jumps somewhere.
   bool has_kink = false;
-  // Returns where one step has the features of its values. Null: `features`.
+  // Returns the axis on which a step has the features of its values. Null:
+  // `features`.
   FeatureAxis (*features_of)(const StepDims& step) = nullptr;
 
   // Returns the result's dims. Null: the first operand's.

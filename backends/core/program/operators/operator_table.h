@@ -12,13 +12,13 @@
 
 namespace convgrad {
 
-// Ends the process, naming it, if an operator hasn't exactly one row.
-// `operators` are the rows', ascending.
+// Ends the process, with the operator's name, if an operator doesn't have
+// exactly one row. `operators` are those of the rows, ascending.
 void RequireEachOnce(const std::vector<Operator>& operators);
 
-// Returns the rows of all families by Operator, so that rows[op] is op's. A
-// room that computes operators makes its own table of its own rows with it.
-// Requires: each operator has one row, whose member `op` names it.
+// Returns the rows of all families, indexed by Operator. A folder that computes
+// operators makes a table of its own rows with it. Requires: each operator has
+// one row, whose member `op` names it.
 template <typename Row>
 std::vector<Row> OperatorTable(
     std::initializer_list<std::vector<Row>> families) {
@@ -34,7 +34,7 @@ std::vector<Row> OperatorTable(
   return rows;
 }
 
-// Returns all operators by Operator. Lives as long as the process.
+// Returns all operators, indexed by Operator. Valid as long as the process.
 const std::vector<OperatorSpec>& Operators();
 const OperatorSpec& SpecOf(Operator op);
 absl::string_view NameOf(Operator op);
@@ -43,7 +43,7 @@ std::optional<Operator> ParseOperator(absl::string_view name);
 // Returns whether `name` is one of kLaterOperators.
 bool IsLaterOperator(absl::string_view name);
 
-// The families' rows.
+// Return the rows of each family.
 std::vector<OperatorSpec> ConvolutionOperators();
 std::vector<OperatorSpec> BatchNormOperators();
 std::vector<OperatorSpec> PoolingOperators();
@@ -60,11 +60,12 @@ std::vector<OperatorSpec> NormalizeOperators();
 std::vector<OperatorSpec> DropoutOperators();
 std::vector<OperatorSpec> LossOperators();
 
-// Returns the rows for values of any rank, wherever they have their features.
+// Returns the rows changed to accept values of any rank, with features on any
+// axis.
 std::vector<OperatorSpec> OfAnyRank(std::vector<OperatorSpec> specs);
 
-// Attributes that several families have. One integer for each spatial axis, or
-// one for all of them:
+// Return attributes that several families have. Those of Extents and
+// RequiredExtents have one integer for each spatial axis, or one for all axes.
 AttributeSpec Extents(absl::string_view name, absl::string_view default_text,
                       double minimum);
 AttributeSpec RequiredExtents(absl::string_view name);

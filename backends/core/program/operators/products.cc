@@ -1,4 +1,4 @@
-// matmul and attention.
+// Defines matmul and attention.
 #include "backends/core/program/operators/products.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 Dims LeadingOf(const Dims& dims) { return {dims.begin(), dims.end() - 2}; }
 
-// The leading axes are broadcast.
+// Returns the dims of the product, with broadcast leading axes.
 absl::StatusOr<Dims> Matmul(const StepDims& step) {
   const Dims& a = step.At(0);
   const Dims& b = step.At(1);

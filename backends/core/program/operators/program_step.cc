@@ -11,7 +11,7 @@
 namespace convgrad {
 namespace {
 
-// Returns the attribute as the step or the operator's table gives it.
+// Returns the step's attribute, or the default in the operator's table.
 std::optional<AttributeValue> ValueOf(const ProgramStep& step,
                                       absl::string_view name) {
   const auto given = step.attributes.find(std::string(name));
@@ -22,7 +22,7 @@ std::optional<AttributeValue> ValueOf(const ProgramStep& step,
   return std::nullopt;
 }
 
-// Returns `T` out of `value`, which may be absent or something else.
+// Returns the `T` in `value`, which may be absent or have another type.
 template <typename T>
 std::optional<T> Get(const std::optional<AttributeValue>& value) {
   if (!value || !std::holds_alternative<T>(*value)) return std::nullopt;

@@ -13,20 +13,19 @@
 
 namespace convgrad {
 
-// An attribute's value: `stride=2` and `stride=[2, 2]` are different values of
-// one meaning, which stay as they were written.
+// An attribute's value. `stride=2` and `stride=[2, 2]` are different values
+// with the same meaning; both stay as they were written.
 using AttributeValue = std::variant<bool, int64_t, double, std::string,
                                     std::vector<int64_t>, std::vector<double>>;
 
 // One operator of a program.
 struct ProgramStep {
-  // The name of its result. Each name is assigned once, and is no input's and
-  // no parameter's.
+  // The name of its result. Each name is assigned once, and differs from the
+  // names of inputs and parameters.
   std::string result;
   Operator op = Operator::kRelu;
-  // Names, in the order of the operator's operands: parameters, inputs, or
-  // results of earlier steps. "" stands for an optional operand that is left
-  // out.
+  // Names of parameters, inputs, or results of earlier steps, in the order of
+  // the operator's operands. "" stands for an omitted optional operand.
   std::vector<std::string> operands;
   // The attributes that the program gives, by name. The others have the
   // operator's defaults.
@@ -45,15 +44,15 @@ int64_t IntAttribute(const ProgramStep& step, absl::string_view name);
 double FloatAttribute(const ProgramStep& step, absl::string_view name);
 // "" if the attribute is a number, as `padding` may be.
 std::string WordAttribute(const ProgramStep& step, absl::string_view name);
-// One number stands for all `axes` axes. Empty if the attribute is a word, or
-// has no default and isn't given.
+// Repeats a single number for all `axes` axes. Empty if the attribute is a
+// word, or has no default and isn't given.
 std::vector<int64_t> IntsAttribute(const ProgramStep& step,
                                    absl::string_view name, size_t axes);
-// One number is a list of one. Empty as above.
+// Returns a single number as a list of one. Empty as above.
 std::vector<double> FloatsAttribute(const ProgramStep& step,
                                     absl::string_view name);
-// The values of an operator's first two attributes of kind kFloat. Where they
-// aren't given and have no default, -Inf and Inf, which limit nothing.
+// The values of an operator's first two attributes of kind kFloat. If they
+// aren't given and have no default, -Inf and Inf, i.e. no limits.
 struct StepNumbers {
   double first, second;
 };
@@ -64,10 +63,10 @@ bool HasAttribute(const ProgramStep& step, absl::string_view name);
 // it.
 bool IsTraining(const ProgramStep& step);
 
-// Returns the operand at `position`, "" where it is left out.
+// Returns the operand at `position`; "" if it is omitted.
 const std::string& OperandAt(const ProgramStep& step, size_t position);
 // Returns the row of the operand at `position`. A variadic operator's last row
-// stands for all further positions.
+// applies to all further positions.
 const OperandSpec& OperandSpecAt(const OperatorSpec& spec, size_t position);
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// sum, mean, amax, norm and var.
+// Defines sum, mean, amax, norm and var.
 #include "backends/core/program/operators/reductions.h"
 
 #include <vector>
@@ -38,7 +38,8 @@ absl::StatusOr<Dims> Reduce(const StepDims& step) {
   return BadShape(".dim", dims, "two axes at least, or keepdim=true");
 }
 
-// Images stay images where windows can be of their elements.
+// Returns kAny for reductions that a pooling over an image's spatial axes can
+// compute, and kLast, i.e. rows, for others.
 FeatureAxis FeaturesOf(const StepDims& step) {
   const auto axes = AxesOf(step);
   const Operator op = step.step().op;

@@ -1,4 +1,4 @@
-// Computes which axes a sum, mean, amax, norm or var reduces.
+// Computes the axes that a sum, mean, amax, norm or var reduces.
 #pragma once
 
 #include "backends/core/program/operators/step_dims.h"
@@ -7,9 +7,9 @@ namespace convgrad {
 
 // The axes of a reduction.
 struct ReducedAxes {
-  Dims kept;  // the operand's dims, with 1 for each axis that is reduced
+  Dims kept;  // the operand's dims, with 1 for each reduced axis
   bool keeps_dims;
-  // Whether no axis but spatial ones is reduced.
+  // True if only spatial axes are reduced.
   bool is_spatial;
 
   // Returns the result's dims.
@@ -18,7 +18,7 @@ struct ReducedAxes {
 };
 // Requires: shapes of the step's program.
 ReducedAxes ReducedAxesOf(const ProgramStep& step, const ProgramShapes& shapes);
-// Returns whether ReducedAxesOf may be asked of the step.
+// Returns whether the step is a reduction, which ReducedAxesOf requires.
 bool IsReduction(const ProgramStep& step);
 
 }  // namespace convgrad

@@ -20,8 +20,9 @@ namespace convgrad {
 struct ProgramShapes {
   // Logical dims of every value: inputs, parameters and results of steps.
   absl::flat_hash_map<std::string, Dims> dims;
-  // By step: twice the multiply-adds of the forward, padded windows counted; an
-  // operator on elements counts as one for each. 0: nothing is computed.
+  // For each step, twice the multiply-adds of the forward, padded windows
+  // included; an element-wise operator counts one per element. 0: the step
+  // computes nothing.
   std::vector<int64_t> flops;
 };
 
@@ -32,7 +33,7 @@ std::string ToText(const Dims& dims);
 absl::Status BadShape(absl::string_view field, const Dims& found,
                       absl::string_view expected);
 
-// Refers to its step and shapes, which have to outlive it.
+// Refers to its step and shapes, which must outlive it.
 class StepDims {
  public:
   StepDims(const ProgramStep& step, const ProgramShapes& shapes)
@@ -48,14 +49,15 @@ class StepDims {
   }
   // Requires: the result's dims are inferred.
   const Dims& result() const { return shapes_.dims.at(step_.result); }
-  // The number of spatial axes of the first operand.
+  // Returns the number of spatial axes of the first operand.
   size_t axes() const { return At(0).size() - 2; }
 
   absl::Status CheckSpatial() const;
-  // Returns the first operand's axis that the attribute names, a negative one
-  // from the last axis.
+  // Returns the first operand's axis that the attribute names. A negative
+  // number counts from the last axis.
   absl::StatusOr<size_t> Axis(absl::string_view name) const;
-  // Checks that the parameter at `position`, if any, has one number a channel.
+  // Checks that the parameter at `position`, if any, has one number per
+  // channel.
   absl::Status CheckPerChannel(size_t position) const;
   // Returns the attribute with one number for each spatial axis.
   absl::StatusOr<std::vector<int64_t>> AxisNumbers(

@@ -1,5 +1,5 @@
-// layer_norm, rms_norm, softmax and log_softmax: they compute with rows of
-// elements, mostly those of the last axis.
+// Defines layer_norm, rms_norm, softmax and log_softmax, which compute with
+// rows of elements, mostly along the last axis.
 #include <string>
 #include <vector>
 
@@ -11,7 +11,8 @@
 namespace convgrad {
 namespace {
 
-// The parameters have the dims of the last `axes` axes.
+// Returns the operand's dims. Checks that the parameters have the dims of the
+// last `axes` axes.
 absl::StatusOr<Dims> Norm(const StepDims& step) {
   const Dims& x = step.At(0);
   const int64_t axes = IntAttribute(step.step(), "axes");

@@ -1,4 +1,4 @@
-// reshape, permute, slice, select, expand and read.
+// Defines reshape, permute, slice, select, expand and read.
 #include "backends/core/program/operators/views.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ std::vector<int64_t> Numbers(const StepDims& step, absl::string_view name) {
   return IntsAttribute(step.step(), name, 1);
 }
 
-// One size, -1, may follow from the others.
+// Returns the step's `shape`. One size may be -1; it follows from the others.
 absl::StatusOr<Dims> Reshape(const StepDims& step) {
   const auto shape = Numbers(step, "shape");
   Dims dims(shape.begin(), shape.end());
@@ -41,7 +41,8 @@ absl::StatusOr<Dims> Reshape(const StepDims& step) {
   return dims;
 }
 
-// dims[i] is the operand's axis that becomes axis i.
+// Returns the permuted dims: axis i of the result is axis dims[i] of the
+// operand.
 absl::StatusOr<Dims> Permute(const StepDims& step) {
   const auto order = Numbers(step, "dims");
   std::vector<int64_t> sorted = order;
@@ -86,8 +87,8 @@ absl::StatusOr<Dims> Select(const StepDims& step) {
   return BadShape(".x", step.At(0), "rank 3 at least");
 }
 
-// Axes of extent 1 grow: the first one to as many items as `like` has, each to
-// its extent in `shape`.
+// Returns the dims after axes of extent 1 were expanded: the first one to the
+// number of items of `like`, the others to their extents in `shape`.
 absl::StatusOr<Dims> Expand(const StepDims& step) {
   Dims dims = step.At(0);
   std::vector<int64_t> shape(dims.size(), -1);
@@ -110,14 +111,14 @@ absl::StatusOr<Dims> Expand(const StepDims& step) {
   return dims;
 }
 
-// A parameter as a value.
+// Returns the dims of a parameter that becomes a value.
 absl::StatusOr<Dims> Read(const StepDims& step) {
   if (HasAttribute(step.step(), "shape")) return Reshape(step);
   if (step.At(0).size() >= kMinValueRank) return step.At(0);
   return BadShape(".x", step.At(0), "rank 2 at least, or a shape");
 }
 
-// In the operand's order.
+// Returns a view of all elements in the operand's order.
 StepView WholeView(const StepDims& step) {
   return {0, RowMajorStrides(step.result())};
 }

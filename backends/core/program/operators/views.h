@@ -1,5 +1,6 @@
-// Operators whose result has elements of the operand in another order or
-// number: reshape, permute, slice, select, expand and read.
+// `StepView` describes the result of operators that copy elements of the
+// operand in another order or number: reshape, permute, slice, select, expand
+// and read.
 #pragma once
 
 #include "backends/core/program/operators/step_dims.h"
@@ -10,7 +11,7 @@ namespace convgrad {
 // the operand, which is row-major. Units: elements.
 struct StepView {
   int64_t offset = 0;
-  Dims strides;  // by axis of the result; 0 where the operand is repeated
+  Dims strides;  // by axis of the result; 0 if the operand is repeated
 };
 
 // Returns the strides of a row-major tensor. Units: elements.

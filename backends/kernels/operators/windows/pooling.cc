@@ -46,7 +46,8 @@ int64_t PositionLists::BytesFor(int64_t count, int64_t entries) {
 
 PositionLists PositionLists::Transposed() const {
   PositionLists result(count(), extent_, 0);
-  // First where each list ends, then, filled from behind, where it begins.
+  // Holds the end of each list first. Filling the lists from behind turns it
+  // into the begin of each list.
   result.first_.assign(extent_ + 1, 0);
   for (const Entry& entry : entries_) ++result.first_[entry.position];
   for (int64_t i = 0, sum = 0; i <= extent_; ++i) {
@@ -76,7 +77,7 @@ PositionLists WindowLists(const PoolWindow& window) {
 }
 
 PositionLists AdaptiveLists(int64_t in, int64_t out) {
-  // Neighbours share one position at most.
+  // Neighbouring windows share at most one position.
   PositionLists lists(in, out, in + out);
   for (int64_t o = 0; o < out; ++o) {
     const int64_t begin = o * in / out;

@@ -1,5 +1,5 @@
-// Pooling and upsampling of activations in blocks of channels: what an output
-// position sees of the input is said axis by axis, in lists made once.
+// Computes pooling and upsampling of activations in blocks of channels. Lists,
+// made once for each axis, say which input positions an output position reads.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace convgrad {
 
-// Which positions of one axis belong to each position of another one, with a
-// weight. Value type.
+// For each position of one axis, a list of positions of another axis, each with
+// a weight. Value type.
 class PositionLists {
  public:
   struct Entry {
@@ -55,27 +55,30 @@ class PositionLists {
 struct PoolWindow {
   int64_t in, kernel, stride, dilation, pad_begin, pad_end, out;
 };
-// By output: the inputs in its window, padding left out. Weights are 1.
+// Returns for each output the inputs in its window, without padding. Weights
+// are 1.
 PositionLists WindowLists(const PoolWindow& window);
-// PyTorch's adaptive windows: [floor(o * in / out), ceil((o + 1) * in / out)).
+// Returns PyTorch's adaptive windows,
+// [floor(o * in / out), ceil((o + 1) * in / out)).
 PositionLists AdaptiveLists(int64_t in, int64_t out);
-// Upsampling. `scale` is input positions per output position: in / out, or 1 /
-// the scale_factor that was given; not used where corners are aligned. Nearest
-// positions are computed in f32, as in PyTorch, so that they are the same ones.
+// Return the lists of an upsampling. `scale` is the number of input positions
+// per output position: in / out, or 1 / scale_factor if that was given. It has
+// no effect if corners are aligned. Nearest positions are computed in f32, as
+// in PyTorch, to get the same positions.
 PositionLists NearestLists(int64_t in, int64_t out, double scale);
 PositionLists LinearLists(int64_t in, int64_t out, double scale,
                           bool align_corners);
 
-// By spatial axis. Value type.
+// The lists of all spatial axes. Value type.
 struct PoolLists {
-  // Requires: 1 to 3 axes. Those in front that are missing have one position.
+  // Requires: 1 to 3 axes. Missing leading axes have one position.
   static PoolLists Of(std::vector<PositionLists> axes);
 
   std::array<PositionLists, 3> axes;
   PoolLists Transposed() const;
   int64_t in() const;   // product of the extents
   int64_t out() const;  // product of the counts
-  // Returns the entries of all results: what a plane's pooling adds up.
+  // Returns the number of entries of all results in one plane.
   double taps() const;
   // Returns the bytes of memory.
   int64_t bytes() const;
@@ -88,15 +91,15 @@ struct Pooling {
   const PoolLists* lists;
 };
 
-// y[o] = sum of weight * x[i] over the entries of o; weights of axes multiply.
-// Average pooling and upsampling; with Transposed() lists, and the result's
-// shape in `blocks`, their gradients.
+// Computes average pooling and upsampling: y[o] = the sum of weight * x[i] over
+// the entries of o. The weights of the axes are multiplied. With Transposed()
+// lists, and the result's shape in `blocks`, it computes the gradients.
 void PoolWeighted(const Pooling& pooling, const void* x, void* y, RunParts run);
 
-// y[o] = the largest x[i], the first one of equals; NaN is larger than
-// anything, the last one wins. An empty window gives -Inf. `chosen` (null: not
-// wanted) has an int32 for each element of y: the position in the input's
-// image, -1 of an empty window.
+// Computes max pooling: y[o] = the largest x[i], the first of equal ones. NaN
+// counts as the largest number; of several NaN the last is chosen. An empty
+// window gives -Inf. `chosen`, which may be null, has an int32 for each element
+// of y: the position in the input's image, or -1 for an empty window.
 void PoolMax(const Pooling& pooling, const void* x, void* y, int32_t* chosen,
              RunParts run);
 

@@ -40,7 +40,7 @@ HWY_INLINE void ForEachTap(const Window& window, const Body& body) {
   }
 }
 
-// A part is a row of the results of one plane: calls body(window) for each.
+// Calls body(window) for each result of a part, which is a row of one plane.
 template <class Body>
 HWY_INLINE void ForEachWindow(const PoolLists& lists, int64_t row,
                               const Body& body) {
@@ -125,7 +125,7 @@ void MaxGradientRow(const PlaneRow& plane, const int32_t* chosen, const T* dy,
   });
 }
 
-// Which row of which plane a part is.
+// The plane and the row of a part.
 struct Part {
   Part(const ChannelBlocks& blocks, const PoolLists& lists, int64_t part)
       : rows(lists.axes[0].count() * lists.axes[1].count()),
@@ -138,7 +138,8 @@ struct Part {
   PlaneRow row;
 };
 
-// Calls body(stream): whether results from `first` on bypass the caches.
+// Calls body(stream), where `stream` says whether results from `first` on
+// bypass the caches.
 template <class T, class Body>
 HWY_INLINE void Streamed(const ChannelBlocks& blocks, const T* first,
                          const Body& body) {

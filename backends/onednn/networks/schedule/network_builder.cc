@@ -77,7 +77,7 @@ NetworkTensor NetworkBuilder::OwnValue(const std::string& name) {
   const NetworkTensor like = Like(name);
   if (LiesAlike(descriptor, like)) return AddValue(name, InputBuffer(name));
   NetworkTensor tensor = AddValue(name);
-  // From the caller's bytes, even where a copy of them is kept for a backward.
+  // Reads the caller's bytes, even if a backward gets a kept copy of them.
   AddImport(schedule_.AddBuffer(
                 {*ByteSize(descriptor), Area::kOperand, InputIndex(name)}),
             descriptor, tensor, &schedule_);

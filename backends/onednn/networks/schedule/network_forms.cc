@@ -10,7 +10,7 @@ Form FormFor(FeatureAxis features) {
   return features == FeatureAxis::kLast ? Form::kRows : Form::kImage;
 }
 
-// Returns the first step that reads `name`, null if none does.
+// Returns the first step that reads `name`; null if there is none.
 const ProgramStep* FirstUser(const convgrad::Program& program,
                              const std::string& name) {
   for (const ProgramStep& step : program.steps) {
@@ -27,7 +27,7 @@ FeatureAxis FirstUse(const convgrad::Program& program,
   return user == nullptr ? FeatureAxis::kAny : SpecOf(user->op).features;
 }
 
-// Where a permute puts the channels of an image.
+// The new position of an image's channels after a permute.
 enum class Turn { kNone, kToLast, kToSecond };
 Turn TurnOf(const ProgramStep& step) {
   if (step.op != Operator::kPermute) return Turn::kNone;
@@ -94,7 +94,7 @@ class Forms {
                                                        : Form::kRows;
   }
 
-  // Rows become an image on the way, where a step will need one.
+  // Returns an image for rows if a later step needs an image.
   Form FormOfPermute(const ProgramStep& step) const {
     const Turn turn = TurnOf(step);
     if (turn == Turn::kToLast && Reads(step, Form::kImage)) {
@@ -108,7 +108,7 @@ class Forms {
     return is_image ? Form::kImage : Form::kRows;
   }
 
-  // A norm writes rows, unless it is turned back into an image.
+  // Returns rows, unless a later permute turns them back into an image.
   Form FormOfNorm(const ProgramStep& step) const {
     const ProgramStep* const user = FirstUser(program_, step.result);
     const bool is_turned = user != nullptr &&

@@ -6,7 +6,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// Who uses each value, by index into the program's steps.
+// The users of each value, by index into the program's steps.
 class Uses {
  public:
   explicit Uses(const convgrad::Program& program) : program_(program) {
@@ -20,8 +20,8 @@ class Uses {
     }
   }
 
-  // Returns the last step before `step` that is a convolution, and whose result
-  // only `step` uses, once; kNone if there is none.
+  // Returns the last convolution before `step` whose result only `step` uses,
+  // once; kNone if there is none.
   size_t OnlyConvolutionFor(size_t step) const {
     for (size_t i = step; i-- > 0;) {
       if (OnlyUserOf(i) == step && program_.steps[i].op == Operator::kConv) {
@@ -31,7 +31,7 @@ class Uses {
     return GroupSteps::kNone;
   }
 
-  // Returns the only step that uses the result of `step`, if it is a `op`.
+  // Returns the only user of the result of `step`, if its operator is `op`.
   size_t OnlyUser(size_t step, Operator op) const {
     const size_t user = OnlyUserOf(step);
     const bool fits =
@@ -138,10 +138,11 @@ std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
   const Uses uses(program);
   std::vector<bool> is_taken(program.steps.size());
   std::vector<GroupSteps> groups;
-  // From the last step on, so that of two batch_norms before an add the later
-  // one takes it: what the earlier one writes is there by then. A batch_norm
-  // comes before what it takes, so no step is met before its group is known,
-  // but an add or an activation that a batch_norm further up will take.
+  // Visits the steps from last to first. If two batch_norms feed one add, the
+  // later one is fused with it, because the result of the earlier one is
+  // already available at that point. A batch_norm comes before the steps fused
+  // with it. So batch_norms must be visited before adds and activations, which
+  // may belong to the group of an earlier batch_norm.
   std::vector<size_t> batch_norms_first;
   for (size_t i = program.steps.size(); i-- > 0;) {
     if (program.steps[i].op == Operator::kBatchNorm) {

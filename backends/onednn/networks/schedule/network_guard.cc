@@ -11,7 +11,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// Appends a step that writes whether `holds` to an I32, which is returned.
+// Appends a step that writes the result of `holds` to an I32. Returns the I32.
 BufferId AddCondition(std::vector<BufferId> reads,
                       std::function<bool(const RunContext&)> holds,
                       Schedule* schedule) {
@@ -40,9 +40,9 @@ BufferId AddFiniteCheck(BufferId values, Schedule* schedule) {
 }
 
 BufferId AddRangeCheck(BufferId range, Schedule* schedule) {
-  // The range knows nothing of rounding. Sums of many elements are off by far
-  // less than a factor of 4, and bf16 may make each of a thousand steps' values
-  // and weights larger by a 256th.
+  // The range ignores rounding, so this leaves a margin. Rounding changes a sum
+  // of many elements by far less than a factor of 4. bf16 may enlarge the
+  // values and weights of each of a thousand steps by 1/256.
   constexpr double kMost = std::numeric_limits<float>::max() * 0x1p-20;
   return AddCondition(
       {range},

@@ -1,11 +1,10 @@
-// Appends the steps that find out whether a forward with fused convolutions may
-// be wrong.
+// Appends steps that check whether a forward with fused convolutions may be
+// wrong. If a check fails, the plan runs again without fusion.
 //
-// The library's post-ops aren't right on every value. A PReLU of slope 0 stands
-// in the place of a ReLU: it lets NaN through, but turns -Inf into NaN. NaN
-// stays NaN from there on, so finite results depend on no such value. A clip
-// hides NaN, so a relu6 is fused only where no value can be NaN. If a check
-// fails, the plan runs again without fusing.
+// The library's post-ops are wrong for some values. A PReLU with slope 0
+// replaces the ReLU: NaN stays NaN, but -Inf becomes NaN. NaN stays NaN in
+// later steps, so finite results don't depend on such a value. A clip hides
+// NaN, so a relu6 is fused only if no value can be NaN.
 #pragma once
 
 #include <vector>
@@ -15,20 +14,21 @@
 
 namespace convgrad::onednn {
 
-// Appends what finds whether an element of `values`, f32, isn't finite. Returns
-// an I32: 1 if so, else 0.
+// Appends a check for elements of `values`, f32, that aren't finite. Returns an
+// I32: 1 if there are any, else 0.
 BufferId AddFiniteCheck(BufferId values, Schedule* schedule);
 
-// Likewise, whether the F64 `range` is so large that a sum of values within it
-// may overflow.
+// Appends a check whether the F64 `range` is so large that a sum of values
+// within it may overflow. Returns an I32 likewise.
 BufferId AddRangeCheck(BufferId range, Schedule* schedule);
 
-// Likewise, whether one of the I32 `conditions` isn't 0.
+// Appends a check whether one of the I32 `conditions` isn't 0. Returns an I32
+// likewise.
 BufferId AddAnyOf(const std::vector<BufferId>& conditions, Schedule* schedule);
 
-// Whether scales may be multiplied into weights without fear that products
-// leave the range of floats where the sums of the unscaled weights didn't; and
-// shifts be added.
+// Returns whether weights may be multiplied by the scales and the shifts added
+// to the bias: products and sums then stay within the range of floats if those
+// of the unscaled weights do.
 bool AreSafeFactors(absl::Span<const float> scales,
                     absl::Span<const float> shifts);
 

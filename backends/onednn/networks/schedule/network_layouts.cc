@@ -9,7 +9,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// Appends what widens images of bytes, whose few channels no reorder is for.
+// Appends a step that widens byte images. Reorder doesn't support bytes.
 void AddImportOfBytes(BufferId from, const TensorDescriptor& descriptor,
                       const NetworkTensor& to, Schedule* schedule) {
   const bool is_last = descriptor.layout == Layout::kNXC;
@@ -103,8 +103,8 @@ dnnl::memory::desc DescOf(const NetworkTensor& tensor) {
             dnnl::memory::format_tag::ab};
   }
   const dnnl::memory::dims dims(tensor.dims.begin(), tensor.dims.end());
-  // One block lies as channels last do. The library has fast convolutions for
-  // it only if it is called what its neighbours are.
+  // A single block has the same bytes as channels last. The library has fast
+  // convolutions for it only if its layout is named like its neighbours'.
   const bool is_block = blocks.block == 8 || blocks.block == 16;
   return is_block ? BlockedDesc(dims, blocks.dtype, blocks.block)
                   : FormatDesc(dims, blocks.dtype, Format::kNXC);

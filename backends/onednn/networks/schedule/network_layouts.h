@@ -1,6 +1,6 @@
-// `NetworkTensor` describes how an activation lies between the steps of a
-// network. The functions append the steps that bring tensors of the caller
-// there and back.
+// `NetworkTensor` describes an activation's memory between the steps of a
+// network. The functions append steps that convert the caller's tensors to it
+// and back.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,16 @@
 
 namespace convgrad::onednn {
 
-// Instead of the channels per block.
+// Value that replaces the number of channels per block.
 inline constexpr int64_t kChannelsLast = 0;
 
-// What has no more channels than this is never in blocks, which would be mostly
-// padding: images, and what becomes of them before the first convolution.
+// Activations with at most this many channels are never in blocks, which would
+// be mostly padding. These are images, and activations before the first
+// convolution.
 inline constexpr int64_t kFewChannels = 4;
 
-// An activation as a plan has it. Rows are images of one position, whose
-// channels are the elements of the last axis; a scalar is one channel.
+// An activation in a plan. Rows are images of one position whose channels are
+// the elements of the last axis; a scalar is one channel.
 struct NetworkTensor {
   Dims dims;
   Form form = Form::kImage;
@@ -35,37 +36,38 @@ struct NetworkTensor {
 NetworkTensor TensorLike(const Dims& dims, DataType dtype, Form form,
                          int64_t block);
 
-// Returns the same for the library, and for our Reorder. Requires: rank >= 2;
-// for the library no turned image.
+// Return the layout for the library, and for our Reorder. Requires: rank >= 2;
+// for the library not a turned image.
 dnnl::memory::desc DescOf(const NetworkTensor& tensor);
 PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor);
 
-// Appends steps that bring `from`, a row-major tensor of the caller or for it,
-// to `to.buffer`, or the other way around.
+// Append steps that convert `from`, a row-major tensor of the caller or for the
+// caller, to `to.buffer`, or the other way around.
 void AddImport(BufferId from, const TensorDescriptor& descriptor,
                const NetworkTensor& to, Schedule* schedule);
 void AddExport(const NetworkTensor& from, BufferId to,
                const TensorDescriptor& descriptor, Schedule* schedule);
-// Whether the bytes are the same in both.
+// Returns whether both have the same bytes.
 bool LiesAlike(const TensorDescriptor& descriptor, const NetworkTensor& tensor);
 
-// Returns the tensor if it has that form, else a copy that a step makes of it.
+// Returns the tensor if it has that form; otherwise appends a copy to that form
+// and returns the copy.
 NetworkTensor InForm(const NetworkTensor& tensor, Form form, int64_t block,
                      Schedule* schedule);
 
-// Returns the tensor if it has that dtype, else one that a step makes of it in
-// the same layout.
+// Returns the tensor if it has that dtype; otherwise appends a conversion in
+// the same layout and returns its result.
 NetworkTensor Converted(const NetworkTensor& tensor, DataType dtype,
                         Schedule* schedule);
-// Returns where a step that computes in `dtype` writes what AddConversion then
-// makes `result`: that itself if it has the dtype.
+// Returns the tensor to which a step that computes in `dtype` writes, for
+// AddConversion to convert to `result`: `result` itself if it has this dtype.
 NetworkTensor ComputedIn(DataType dtype, NetworkTensor result,
                          Schedule* schedule);
-// Appends the conversion of a tensor to another one of the same layout, if it
-// isn't the same one.
+// Appends the conversion of a tensor to another one with the same layout. Does
+// nothing if both are the same tensor.
 void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
                    Schedule* schedule);
-// Returns f32 weights, row-major, rounded to what `dtype` can hold.
+// Returns row-major f32 weights, rounded to numbers of `dtype`.
 BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
                         Schedule* schedule);
 

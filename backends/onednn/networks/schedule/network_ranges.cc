@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::string_view kKind = "fusion checks";
 
-// Appends a step that computes a range of others.
+// Appends a step that computes a range from other ranges.
 BufferId AddRange(std::vector<BufferId> reads,
                   std::function<double(const RunContext&)> range,
                   NetworkBuilder* builder) {
@@ -33,15 +33,15 @@ BufferId AddConstant(double value, NetworkBuilder* builder) {
       {}, [=](const RunContext&) { return value; }, builder);
 }
 
-// Rows of f32, one behind the other.
+// Contiguous rows of f32.
 struct Rows {
   BufferId buffer;
   int64_t count;
   int64_t length;
 };
 
-// Appends what finds the largest of the rows' sums of magnitudes, or the
-// largest magnitude if they have one element each.
+// Appends a step that finds the largest of the rows' sums of magnitudes, or the
+// largest magnitude if the rows have one element each.
 BufferId AddLargestSum(const Rows& rows, NetworkBuilder* builder) {
   const BufferId sums =
       builder->schedule().AddBuffer(rows.count * int64_t{sizeof(float)});
@@ -57,7 +57,7 @@ BufferId AddLargestSum(const Rows& rows, NetworkBuilder* builder) {
            sum[row] = SumOfMagnitudes({elements + row * rows.length,
                                        static_cast<size_t>(rows.length)});
          };
-         // Waking the team takes as long as summing so many.
+         // Waking the team takes as long as summing this many elements.
          constexpr int64_t kSmall = 1 << 16;
          if (rows.count * rows.length > kSmall) {
            context.ForParts(rows.count, sum_row);
@@ -70,11 +70,11 @@ BufferId AddLargestSum(const Rows& rows, NetworkBuilder* builder) {
   return result;
 }
 
-// Not below 1, so that products with it bound what they are made of.
+// Returns at least 1, so that a product with it is also a bound of its factor.
 BufferId InputRange(const std::string& name, NetworkBuilder* builder) {
   const TensorDescriptor& input = *builder->InputDescriptor(name);
   if (input.dtype == DataType::kU8) return AddConstant(255, builder);
-  // 65535 rounds up to it in bf16.
+  // In bf16, 65535 rounds up to 65536.
   if (input.dtype == DataType::kU16) return AddConstant(65536, builder);
   if (input.dtype != DataType::kF32) return kNoBuffer;
   const BufferId values = builder->InputBuffer(name);
@@ -122,7 +122,7 @@ BufferId ConvolutionRange(const ProgramStep& step, NetworkBuilder* builder) {
       builder);
 }
 
-// Of running statistics.
+// Returns the range of a batch_norm of running statistics.
 BufferId NormRange(const ProgramStep& step, NetworkBuilder* builder) {
   const BufferId x = RangeOf(step.operands[0], builder);
   if (x == kNoBuffer) return kNoBuffer;
@@ -144,7 +144,7 @@ BufferId NormRange(const ProgramStep& step, NetworkBuilder* builder) {
         double largest = 1;
         for (int64_t c = 0; c < channels; ++c) {
           const double scale = at(0, c, 1) / std::sqrt(at(3, c, 1) + epsilon);
-          // Its scale times the operand, too, is within the range.
+          // Makes sure that the scaled operand is within the range as well.
           const double range = std::abs(scale) * (*context.Read<double>(x) +
                                                   std::abs(at(2, c, 0))) +
                                std::abs(at(1, c, 0));
@@ -156,7 +156,7 @@ BufferId NormRange(const ProgramStep& step, NetworkBuilder* builder) {
       builder);
 }
 
-// Of the sum of the operands' ranges, or of the largest.
+// Returns the sum of the operands' ranges, or the largest of them.
 BufferId CombinedRange(const ProgramStep& step, bool is_sum,
                        NetworkBuilder* builder) {
   std::vector<BufferId> ranges;
@@ -196,7 +196,7 @@ BufferId ResultRange(const ProgramStep& step, NetworkBuilder* builder) {
     case Operator::kConcat:
       return CombinedRange(step, false, builder);
     case Operator::kAvgPool:
-      // A divisor of its own may make a mean larger than what it is of.
+      // With divisor_override, a mean may be larger than its elements.
       return HasAttribute(step, "divisor_override")
                  ? kNoBuffer
                  : RangeOf(step.operands[0], builder);

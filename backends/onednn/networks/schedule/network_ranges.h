@@ -7,11 +7,11 @@
 
 namespace convgrad::onednn {
 
-// Returns an F64 that later steps may read: no element of the value `name` can
-// be larger in magnitude, however sums are ordered, and none is NaN; Inf or NaN
-// if nothing of the kind can be said of this run. Appends the steps that find
-// it from the inputs and parameters. kNoBuffer if there is no rule for a step
-// that the value comes from.
+// Appends steps that compute a bound of the value `name` from the inputs and
+// parameters, and returns it, an F64 for later steps. No element of the value
+// is larger in magnitude, in whatever order sums are computed, and none is NaN.
+// The bound is Inf or NaN if there is none for this run. Returns kNoBuffer if
+// one of the steps before the value has no rule.
 BufferId RangeOf(const std::string& name, NetworkBuilder* builder);
 
 }  // namespace convgrad::onednn

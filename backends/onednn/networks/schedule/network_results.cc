@@ -8,7 +8,8 @@ class Placement {
   Placement(bool everything, Schedule* schedule, NetworkResults* results)
       : everything_(everything), schedule_(schedule), results_(results) {}
 
-  // Returns the buffer of the next result, or one of the plan's own.
+  // Returns the buffer of the next result if it exists, else one that the plan
+  // owns.
   BufferId Place(bool exists, int64_t bytes) {
     const BufferId buffer =
         exists ? schedule_->AddBuffer({bytes, Area::kResult, next_++})
@@ -32,7 +33,7 @@ TensorDescriptor RowMajorF32(const Dims& dims) {
   return descriptor;
 }
 
-// In the order of the table in program_operation.h.
+// Results have the order of the table in program_operation.h.
 NetworkResults PlaceResults(const ProgramOperation& operation, bool everything,
                             Schedule* schedule) {
   const ProgramRequest& request = operation.request();

@@ -1,4 +1,4 @@
-// `PlaceResults` says where the results of a network's operation go.
+// `PlaceResults` assigns buffers to the results of a network's operation.
 #pragma once
 
 #include <map>
@@ -24,9 +24,9 @@ struct NetworkResults {
 };
 
 // Adds the buffers of the results to `schedule`. A result that the operation
-// doesn't have gets a buffer of the plan's own, so that the buffers of a
-// forward have the same numbers whatever the backward is asked for. With
-// `everything` such a buffer counts as wanted.
+// doesn't have gets a buffer that the plan owns, so that a forward's buffers
+// have the same numbers whatever results the backward has. With `everything`
+// such a buffer counts as wanted.
 NetworkResults PlaceResults(const ProgramOperation& operation, bool everything,
                             Schedule* schedule);
 

@@ -1,5 +1,6 @@
-// One row of oneDNN's table of operators. Each kind of group has a source file
-// in one of the rooms below, which also has the rows of its operators.
+// `NetworkOperator` is one row of oneDNN's table of operators. Each kind of
+// group has a source file in one of the folders below. The file also has the
+// rows of its operators.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace convgrad::onednn {
 // One operator.
 struct NetworkOperator {
   Operator op;
-  // Returns the group of these steps, of which the first has this operator.
+  // Returns the group of these steps, whose first step has this operator.
   std::unique_ptr<NetworkGroup> (*make)(const convgrad::Program& program,
                                         const ProgramShapes& shapes,
                                         const GroupSteps& steps);
@@ -24,13 +25,13 @@ struct NetworkOperator {
   // Errors: kUnimplemented.
   absl::Status (*check)(const ProgramStep& step, const ProgramShapes& shapes,
                         const std::string& path) = nullptr;
-  // Returns at least the bytes of the tables that the group makes for a step.
-  // Null: it makes none.
+  // Returns an upper limit of the bytes of the tables that the group makes for
+  // a step. Null: it makes none.
   int64_t (*table_bytes)(const ProgramStep& step, const ProgramShapes& shapes,
                          bool has_backward) = nullptr;
 };
 
-// The rows of the table, a source file each.
+// Return the rows of the table; each source file has a function.
 std::vector<NetworkOperator> NetworkConvolutions();
 std::vector<NetworkOperator> NetworkLinear();
 std::vector<NetworkOperator> NetworkNorms();
@@ -51,7 +52,7 @@ std::vector<NetworkOperator> NetworkDropout();
 std::vector<NetworkOperator> NetworkElementLosses();
 std::vector<NetworkOperator> NetworkCrossEntropy();
 
-// Makes a group of one step, which is all that it needs to know.
+// Makes a group from a single step.
 template <typename Group>
 std::unique_ptr<NetworkGroup> MakeOfStep(const convgrad::Program& program,
                                          const ProgramShapes& /*shapes*/,
@@ -59,8 +60,8 @@ std::unique_ptr<NetworkGroup> MakeOfStep(const convgrad::Program& program,
   return std::make_unique<Group>(program.steps[steps.first]);
 }
 
-// Makes the group of a convolution by itself, and of one with the steps that
-// are fused with it. `others` is the group of these without the convolution.
+// Make the group of a single convolution, and of a convolution with fused
+// steps. `others` is the group of these steps without the convolution.
 std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeFusedConvolution(
     const convgrad::Program& program, const ProgramShapes& shapes,

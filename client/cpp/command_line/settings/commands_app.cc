@@ -16,13 +16,13 @@ constexpr char kProblemHelp[] =
     "conv1d to\nconv3d, convtranspose1d...), then n batch, c and o channels, i "
     "input and k kernel\nextents, s stride, d dilation, p padding (pb and pe "
     "for either end, psame,\npvalid), g groups, op output padding, b bias, res "
-    "residual, relu. One number\nstands for all axes. check has a list of its "
-    "own if it is given none.";
+    "residual, relu. One number\napplies to all axes. Without a PROBLEM, check "
+    "uses a built-in list.";
 
 const char* ArgumentHelp(const std::string& argument) {
   if (argument == "PROBLEM") return "see below";
   if (argument == "SHELL") return "bash or zsh";
-  return "a program as text, one step a line, e.g. y = conv(x, w, padding=1)";
+  return "text of a program, one step per line, e.g. y = conv(x, w, padding=1)";
 }
 
 std::string TextOf(const std::string& value) { return value; }
@@ -82,81 +82,86 @@ class Command {
 };
 
 void AddOutput(Settings* s, Command* command) {
-  command->AddSwitch("--json", &s->json,
-                     "print one JSON object, of top one a line; errors, too");
+  command->AddSwitch(
+      "--json", &s->json,
+      "print one JSON object, top one per line; also for errors");
 }
 
 void AddConnection(Settings* s, Command* command) {
   command->Add({"--server", "ADDRESS"}, &s->client.server,
                "HOST:PORT or unix:PATH");
   command->Add({"--ca", "FILE"}, &s->client.ca,
-               "PEM file of the authorities behind the server's certificate: "
-               "speak TLS");
+               "PEM file of the authorities that signed the server's "
+               "certificate; turns TLS on");
   command->Add({"--cert", "FILE"}, &s->client.cert,
                "PEM file of this client's certificate");
-  command->Add({"--key", "FILE"}, &s->client.key, "PEM file of its key");
+  command->Add({"--key", "FILE"}, &s->client.key,
+               "PEM file of the certificate's key");
   command->Add({"--token", "FILE"}, &s->token_file,
-               "file whose first word is the token");
-  command->Add({"--timeout", "TIME"}, &s->timeout, "of each call");
+               "file whose first word is the client's token");
+  command->Add({"--timeout", "TIME"}, &s->timeout, "time limit of each call");
   AddOutput(s, command);
 }
 
 void AddCall(Settings* s, Command* command) {
   AddConnection(s, command);
   command->Add({"--region", "unix:PATH"}, &s->region,
-               "a local server's --regions_listen: tensors go through shared "
-               "memory");
+               "--regions_listen of a server on this host; passes tensors "
+               "through shared memory");
   command->Add({"--traceparent", "SPAN"}, &s->traceparent,
-               "the span that calls belong to, as W3C's trace context has it");
-  command->Add({"--priority", "batch|interactive"}, &s->priority,
-               "the server takes interactive calls first");
+               "span that the calls belong to, as a W3C trace context");
+  command->Add(
+      {"--priority", "batch|interactive"}, &s->priority,
+      "priority of the calls; the server takes interactive ones first");
   command->Add({"--backend", absl::StrJoin(BackendNames(), "|")}, &s->backend,
-               "which computes");
+               "backend that computes; auto: the server chooses");
   command->AddSwitch("--self_check", &s->self_check,
-                     "let the server check the results, too");
+                     "make the server check the results as well");
   command->AddSwitch("--count_nonfinite", &s->count_nonfinite,
                      "count Inf and NaN in the results");
   command->Add({"--slice_items", "NUMBER", -1}, &s->slice_items,
-               "stream the operation in slices of so many items of the batch; "
-               "-1: as many as the contract works out; 0: no stream unless a "
-               "message is too small");
+               "stream the operation in slices of this many batch items; -1: "
+               "the contract's number; 0: stream only if a message is too "
+               "small");
   command->Add({"--dtype", "f32|bf16|f16"}, &s->dtype,
-               "of the operands; default f32, of check each in turn");
+               "dtype of the operands; default f32; check tries each dtype");
   command->Add({"--layout", "NCX|NXC|NDC1HWC0"}, &s->layout,
-               "of activations; default NCX; NHWC and the like are NXC");
+               "layout of activations; default NCX; NHWC means NXC");
   command->Add({"--weight_layout", "OIX|OXI|XIO|FRACTAL_Z_3D"},
                &s->given_weight_layout,
-               "default OIX, with NXC OXI; HWIO and the like are XIO");
+               "layout of weights; default OIX, or OXI with --layout=NXC; HWIO "
+               "means XIO");
   command->Add({"--result_dtype", "f32|bf16|f16"}, &s->result_dtypes,
-               "of all results, or of some (grad_input=f32,grad_weight=bf16); "
-               "default f32");
+               "dtype of all results, or of some "
+               "(grad_input=f32,grad_weight=bf16); default f32");
   command->Add(
       {"--result_layout", "NCX|NXC|NDC1HWC0|OIX|OXI|XIO|FRACTAL_Z_3D"},
       &s->result_layouts,
-      "of all results, or of some (grad_input=NCX,grad_weight=XIO); default "
-      "that of the operands");
-  command->Add({"--seed", "NUMBER"}, &s->seed, "of random tensors");
+      "layout of all results, or of some (grad_input=NCX,grad_weight=XIO); "
+      "default: the operands' layout");
+  command->Add({"--seed", "NUMBER"}, &s->seed, "seed of random tensors");
 }
 
 void AddTensors(Settings* s, Command* command) {
   command->Add({"--scale", "FACTOR"}, &s->scales,
-               "of all results, or of some (grad_weight=0.125), applied before "
-               "the one rounding");
+               "factor of all results, or of some (grad_weight=0.125), applied "
+               "before the single rounding");
   command->Add(
       {"--gradients", "grad_input|grad_weight|grad_bias|grad_residual"},
-      &s->gradients, "those to compute, with commas");
+      &s->gradients, "gradients to compute, separated by commas");
   command->AddSwitch("--integers", &s->integers,
-                     "random tensors of small integers, for exact results");
+                     "use small integers as random tensors, for exact results");
   command->Add({"--operands", "FILE"}, &s->operands,
-               ".npz file that has operands under their names, e.g. input, "
-               "weight");
+               ".npz file that contains operands under their names, e.g. "
+               "input, weight");
   const std::pair<Operand, const char*> kFiles[] = {
       {Operand::kInput, ".npy or .npz file in logical order (N, C, ...)"},
-      {Operand::kWeight, "likewise, (O, C/groups, kernel...)"},
-      {Operand::kBias, "likewise"},
-      {Operand::kResidual, "likewise, like output"},
-      {Operand::kGradOutput, "likewise, like output"},
-      {Operand::kOutput, "likewise: the forward's output, for the ReLU mask"}};
+      {Operand::kWeight, ".npy or .npz file in order (O, C/groups, kernel...)"},
+      {Operand::kBias, ".npy or .npz file"},
+      {Operand::kResidual, ".npy or .npz file with the output's shape"},
+      {Operand::kGradOutput, ".npy or .npz file with the output's shape"},
+      {Operand::kOutput,
+       ".npy or .npz file with the forward's output, for the ReLU mask"}};
   for (const auto& [operand, help] : kFiles) {
     command->Add({absl::StrCat("--", NameOf(operand)), "FILE"},
                  &s->files[PositionOf(operand)], help);
@@ -167,27 +172,31 @@ void AddTensors(Settings* s, Command* command) {
 void AddCalls(const Target& target) {
   Settings* const s = target.settings;
   for (const auto& [name, help] :
-       {std::pair("backward", "gradients of random tensors or files, checked"),
-        {"forward", "the convolution with bias, residual and ReLU"}}) {
+       {std::pair("backward",
+                  "compute and check gradients of files or random tensors"),
+        {"forward", "compute a convolution with bias, residual and ReLU"}}) {
     Command command(target, name, help, "PROBLEM");
     AddCall(s, &command);
     AddTensors(s, &command);
     command.Add({"--out", "FILE"}, &s->out,
-                "write results as PREFIXgrad_input.npy..., a directory ends in "
-                "/; or into one file, X.npz");
+                "prefix of the files that results are written to "
+                "(PREFIXgrad_input.npy), a directory if it ends in /; or one "
+                "file, X.npz");
     command.AddSwitch("--check,!--nocheck", &s->check,
                       "check results by adjoint identities");
   }
   Command bench(target, "bench",
-                "time, GFLOP/s and the server's stages over calls", "PROBLEM");
+                "measure times, GFLOP/s and the server's stages of many calls",
+                "PROBLEM");
   AddCall(s, &bench);
   AddTensors(s, &bench);
   bench.Add({"--direction", "backward|forward"}, &s->bench_direction,
-            "of the calls; default backward");
-  bench.Add({"--repeat", "NUMBER", 1}, &s->repeat, "timed calls");
-  bench.Add({"--warmup", "NUMBER"}, &s->warmup, "calls before the timed ones");
+            "direction of the calls; default backward");
+  bench.Add({"--repeat", "NUMBER", 1}, &s->repeat, "number of timed calls");
+  bench.Add({"--warmup", "NUMBER"}, &s->warmup,
+            "number of calls before the timed ones");
   Command check(target, "check",
-                "the server against its reference backend, result by result",
+                "compare the server's results with its reference backend",
                 "PROBLEM", /*takes_many=*/true);
   AddCall(s, &check);
 }
@@ -197,31 +206,34 @@ void AddCalls(const Target& target) {
 void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
   const Target target = {s, refusal, app};
   AddCalls(target);
-  Command top(target, "top", "what the server does, live, from its metrics");
+  Command top(target, "top", "show the server's activity live, by its metrics");
   AddOutput(s, &top);
   top.Add({"--metrics", "HOST:PORT"}, &s->metrics,
-          "the server's --metrics_listen");
-  top.Add({"--timeout", "TIME"}, &s->timeout, "of each look");
-  top.Add({"--interval", "TIME"}, &s->interval, "between tables");
+          "--metrics_listen of the server");
+  top.Add({"--timeout", "TIME"}, &s->timeout, "time limit of each scrape");
+  top.Add({"--interval", "TIME"}, &s->interval, "time between tables");
   top.Add({"--count", "NUMBER"}, &s->count,
-          "tables until it ends; 0: until interrupted");
+          "number of tables to show; 0: until interrupted");
   Command sessions(target, "sessions",
-                   "what the server keeps for this client's trainers");
+                   "list this client's sessions on the server, or end one");
   AddConnection(s, &sessions);
   sessions.AddSwitch("--everybody", &s->everybody,
-                     "everybody's, which takes the role admin");
+                     "list the sessions of all clients; requires the role "
+                     "admin");
   sessions.Add({"--close", "HANDLE"}, &s->close,
-               "end the one with this handle before they are listed");
+               "end the session with this handle, then list the others");
   Command program(
       target, "program",
-      "a network's steps with shapes, parameters and flops; no server", "FILE");
+      "print a network's steps, shapes, parameters and flops; needs no server",
+      "FILE");
   AddOutput(s, &program);
   program.Add({"--input", "DIMS"}, &s->program_inputs,
-              "dims of the inputs, 16x3x224x224 or x=16x3x224x224,t=16");
+              "dims of the inputs, e.g. 16x3x224x224 or x=16x3x224x224,t=16");
   Command capabilities(target, "capabilities",
-                       "what the server's backends can do");
+                       "print what the server's backends support");
   AddConnection(s, &capabilities);
-  Command(target, "completions", "a script for bash or zsh", "SHELL");
+  Command(target, "completions", "print a completion script for bash or zsh",
+          "SHELL");
 }
 
 }  // namespace convgrad

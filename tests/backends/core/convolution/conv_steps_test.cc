@@ -8,7 +8,7 @@ namespace {
 
 using Home = StepTensor::Home;
 
-// Every result that the problem has in `direction`.
+// Returns the steps for every result that the problem has in `direction`.
 std::vector<ConvStep> Steps(absl::string_view problem, Direction direction) {
   return StepsOf(WholeOperation(*Parse(problem), direction, DataType::kBF16,
                                 Layout::kNXC));

@@ -133,7 +133,7 @@ TEST(ProgramShapesTest, ImagesFollowTheExtentsBeforeTheFactor) {
               ElementsAre(0, 0, 1, 1, 2, 2));
   EXPECT_THAT(SourcesOf("scale_factor=1.1, mode=bilinear", {1, 2, 3, 4}),
               ElementsAre(0, 1, 2, 3));
-  // In other cases the factor decides.
+  // In other cases PyTorch uses the factor.
   EXPECT_THAT(SourcesOf("scale_factor=2.5", {1, 2, 3, 3}),
               ElementsAre(0, 0, 0, 1, 1, 2, 2));
   EXPECT_THAT(SourcesOf("scale_factor=1.1", {1, 2, 4}),

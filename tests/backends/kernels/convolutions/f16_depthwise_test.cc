@@ -1,4 +1,4 @@
-// Depthwise f16 kernels against plain loops, with every instruction set.
+// Compares depthwise f16 kernels with plain loops, with every instruction set.
 #include "backends/kernels/convolutions/f16_depthwise.h"
 
 #include <limits>
@@ -11,7 +11,7 @@
 namespace convgrad {
 namespace {
 
-// Small integers: every sum is exact in f32 and, below 2048, in f16.
+// Returns small integers. Every sum is exact in f32 and, below 2048, in f16.
 std::vector<float> Integers(int64_t count, int modulus) {
   std::vector<float> values(count);
   for (int64_t i = 0; i < count; ++i) {
@@ -87,7 +87,7 @@ struct Example {
   std::vector<float> out, grad_data, sums;
 };
 
-// From N, spatial, C.
+// Converts from the order N, spatial, C.
 template <typename Element>
 std::vector<Element> InLayout(Layout layout, const std::vector<Element>& from,
                               int64_t channels, int64_t batch) {
@@ -127,7 +127,7 @@ void Check(const Example& example, Layout in, Layout out) {
       .grad_data = {grad_data.data(), in, DataType::kF16},
       .data = {data.data(), in},
       .sums = sums.data()};
-  // Item by item; then one gradient at a time, as a range.
+  // Runs item by item, then all items as a range for one gradient at a time.
   for (int64_t i = 0; i < made->backward_items(); ++i) {
     scratch = dirt;
     made->Backward(backward, scratch.data(), i, i + 1);

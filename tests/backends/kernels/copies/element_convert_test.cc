@@ -51,8 +51,8 @@ std::vector<uint16_t> AllPatterns() {
   return all;
 }
 
-// Every 16-bit value as f32, every midpoint between two, their neighbours, and
-// random bits.
+// Returns every 16-bit value as f32, every midpoint between two values, their
+// neighbours, and random bits.
 std::vector<uint32_t> F32Patterns(DataType narrow) {
   std::vector<uint32_t> bits;
   for (uint32_t i = 0; i < 65536; ++i) {
@@ -96,7 +96,7 @@ TEST(ElementConvertTest, ConvertsEveryPatternBetween16BitTypes) {
   });
 }
 
-// 65535 among them, which is Inf in f16.
+// Includes 65535, which is Inf in f16.
 TEST(ElementConvertTest, ConvertsEveryUnsignedInteger) {
   ForEachSimdTarget([] {
     ExpectRounded<uint16_t, uint32_t>(DataType::kU16, AllPatterns(),
@@ -116,7 +116,7 @@ TEST(ElementConvertTest, RoundsF32OnceToNearestEven) {
   }
 }
 
-// NaN payloads included.
+// Includes NaN payloads.
 TEST(ElementConvertTest, GivesTheSameBitsOnEveryCpu) {
   const std::vector<uint32_t> bits = F32Patterns(DataType::kF16);
   for (DataType dtype : kNarrowTypes) {
@@ -140,8 +140,8 @@ TEST(ElementConvertTest, KeepsTheBitsOfEqualTypes) {
   }
 }
 
-// Converts in both ways, caches bypassed or not, and expects the same bytes in
-// the destination and none around it.
+// Converts through and past the caches. Expects the same bytes in the
+// destination, and no write outside it.
 void ExpectOnlyItsElements(DataType from, DataType to, int count, int offset) {
   std::vector<char> source(4096), cached(2048, '\x5a'), streamed = cached;
   std::mt19937 random(3);

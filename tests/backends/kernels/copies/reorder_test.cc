@@ -33,7 +33,7 @@ void ForEachIndex(const Dims& dims, const Body& body) {
   }
 }
 
-// Random values where elements lie, NaN everywhere else.
+// Returns random values for elements, and NaN for all other bytes.
 Bytes MakeSource(const TensorDescriptor& descriptor) {
   static std::mt19937 random(1);
   Bytes bytes(*ByteSize(descriptor), 0xff);
@@ -42,7 +42,7 @@ Bytes MakeSource(const TensorDescriptor& descriptor) {
     unsigned char* element = &bytes[OffsetOf(descriptor, index) * size];
     const uint32_t kind = random();
     if (kind % 8 == 0) {
-      const uint32_t bits = random();  // NaN, Inf and subnormals among them
+      const uint32_t bits = random();  // includes NaN, Inf and subnormals
       std::memcpy(element, &bits, size);
     } else {
       StoreRounded(descriptor.dtype,
@@ -64,8 +64,8 @@ Bytes SlowReorder(const TensorDescriptor& from, const Bytes& source,
   return bytes;
 }
 
-// Runs with the buffers `misalignment` bytes off, the parts in reverse order
-// and singly if `split`.
+// Runs with buffers shifted by `misalignment` bytes. If `split`, runs the parts
+// one by one in reverse order.
 Bytes FastReorder(const Reorder& reorder, const Bytes& source, size_t size,
                   bool split, size_t misalignment = 0) {
   Bytes in(source.size() + misalignment);
@@ -221,7 +221,8 @@ TEST(ReorderTest, UnsignedIntegersBecomeFloats) {
   });
 }
 
-// Large enough for stores past the caches, rows at odd addresses.
+// The tensors are large enough for stores that bypass the caches. Rows are at
+// odd addresses.
 TEST(ReorderTest, StreamedTensors) {
   const Dims dims = {1, 67, 257, 251};
   const TensorDescriptor plain = {DataType::kF16, Layout::kNCX, dims};
@@ -252,7 +253,8 @@ TEST(ReorderTest, AnEmptyTensorHasNoParts) {
   }
 }
 
-// N, ceil(C/B), spatial, B: with one spatial axis, what NDC1HWC0 is.
+// The layout is N, ceil(C/B), spatial, B, which equals NDC1HWC0 for one spatial
+// axis.
 TEST(ReorderTest, ChannelBlockedActivations) {
   for (int64_t block : {8, 16}) {
     for (int64_t channels : {1, 3, 16, 33}) {
@@ -279,7 +281,8 @@ TEST(ReorderTest, ChannelBlockedActivations) {
   }
 }
 
-// OIhw16i16o: both axes blocked on one side, none on the other.
+// The layout is OIhw16i16o: both axes are blocked on one side, none on the
+// other.
 TEST(ReorderTest, TwoBlockedAxes) {
   for (int64_t o : {5, 16, 40}) {
     for (int64_t i : {3, 32, 35}) {

@@ -1,5 +1,5 @@
-// Packed vectors that others published: layouts.jsonl of the folder of cases,
-// which stays out of the repository.
+// Compares reorders with packed vectors that others published: layouts.jsonl in
+// the folder of cases, which isn't part of the repository.
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -13,14 +13,15 @@
 namespace convgrad {
 namespace {
 
-// Returns what follows `"key":` in a record, from `from` on; npos if absent.
+// Returns the position after `"key":` in a record, from `from` on; npos if
+// absent.
 size_t Find(const std::string& record, const std::string& key) {
   const std::string quoted = absl::StrCat("\"", key, "\":");
   const size_t at = record.find(quoted);
   return at == std::string::npos ? at : at + quoted.size();
 }
 
-// Returns the integers of the (nested) list at `key`, or the one integer.
+// Returns the integers of the (nested) list at `key`, or the single integer.
 std::vector<int64_t> Integers(const std::string& record,
                               const std::string& key) {
   size_t at = Find(record, key);

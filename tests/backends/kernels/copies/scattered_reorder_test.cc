@@ -41,7 +41,7 @@ std::vector<Form> FormsOf(const Dims& dims) {
   return forms;
 }
 
-// Small whole numbers, which every type holds.
+// Returns small integers, which are exact in every type.
 Bytes RandomBytes(int64_t elements, DataType dtype, std::mt19937* random) {
   Bytes bytes(elements * ByteSizeOf(dtype));
   for (int64_t i = 0; i < elements; ++i) {
@@ -51,8 +51,8 @@ Bytes RandomBytes(int64_t elements, DataType dtype, std::mt19937* random) {
   return bytes;
 }
 
-// Takes in every form as every other, parts in any order. Returns how many
-// pairs can be taken in so.
+// Reorders every layout to every other, with the parts in any order. Returns
+// the number of supported pairs.
 int CheckAllPairs(const Dims& dims) {
   std::mt19937 random(7);
   int possible = 0;
@@ -96,7 +96,7 @@ TEST(IntakeTest, EqualsAReorderOfTheWhole) {
 }
 
 TEST(IntakeTest, CutsLargeImages) {
-  // Of 700 KB to 1.4 MB.
+  // Tensors of 700 KB to 1.4 MB.
   EXPECT_EQ(CheckAllPairs({2, 40, 97, 90}), 25);
   EXPECT_EQ(CheckAllPairs({2, 40, 11, 97, 9}), 25);
 }
@@ -109,7 +109,7 @@ TEST(IntakeTest, RefusesWhatItCannotCut) {
   };
   EXPECT_TRUE(make({2, 16, 8, 8}, Layout::kNCX));
   EXPECT_FALSE(make({0, 16, 8, 8}, Layout::kNCX));
-  // Sixteen channels of 512 KiB.
+  // Sixteen channels have 512 KiB each, too much for a slab.
   EXPECT_FALSE(make({1, 32, 512, 256}, Layout::kNCX));
   EXPECT_TRUE(make({1, 32, 512, 256}, Layout::kNXC));
 }

@@ -1,4 +1,5 @@
-// Every other element of rows, against plain loops, with every instruction set.
+// Compares copies of every other element with plain loops, with every
+// instruction set.
 #include "backends/kernels/copies/stride_gather.h"
 
 #include <cstring>

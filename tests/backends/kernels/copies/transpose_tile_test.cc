@@ -1,4 +1,4 @@
-// Transposes against plain loops, with every instruction set.
+// Compares transposes with plain loops, with every instruction set.
 #include "backends/kernels/copies/transpose_tile.h"
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace {
 
 // Elements between the ends of neighbouring rows, and of columns.
 constexpr int64_t kGap = 3;
-// How often a tile is repeated.
+// Number of repetitions of a tile.
 constexpr int64_t kSteps = 2;
 
 template <typename Element>
 struct Example {
   Example(int64_t rows, int64_t padded_rows, int64_t columns)
       : row_pitch(columns + kGap), column_pitch(padded_rows + kGap) {
-    // No row is followed by anything: what may be read ends with the last one.
+    // The readable memory ends with the last row.
     source.resize((kSteps * rows - 1) * row_pitch + columns);
     std::iota(source.begin(), source.end(), Element{1});
     // A column of canaries follows each tile.

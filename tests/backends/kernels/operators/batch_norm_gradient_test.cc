@@ -1,5 +1,5 @@
-// batch_norm's gradients against plain loops in double, with every instruction
-// set.
+// Compares batch_norm's gradients with plain loops in double, with every
+// instruction set.
 #include <cmath>
 #include <vector>
 
@@ -12,16 +12,17 @@
 namespace convgrad {
 namespace {
 
-// Which gradients, of which forward.
+// The forward, and the gradients to compute.
 struct GradientCase {
   bool training;
   Activation activation;
-  // With an addend, and dy in one part or two; only with kRelu.
+  // Whether there is an addend, and whether dy has one part or two; only with
+  // kRelu.
   bool addend = false;
   bool two_parts = false;
 };
 
-// The gradients of one forward, by the kernels.
+// The kernels' gradients of one forward.
 struct Gradients {
   Gradients(Example& e, const GradientCase& kind)
       : y(e.x.blocks()),
@@ -54,8 +55,8 @@ struct Gradients {
   ChannelTensor y, more, masked, dx;
 };
 
-// What the activation lets through of dy. The forward's rounded result may have
-// reached 6 where its own operand hadn't, so that the operand decides.
+// Returns dy after the activation's mask. The mask depends on the operand,
+// because the forward's result may be rounded up to 6.
 double MaskedDy(const Example& e, const Gradients& found,
                 const GradientCase& kind, int64_t n, int64_t c, int64_t s) {
   double dy = e.dy.At(n, c, s);
@@ -137,7 +138,7 @@ TEST(BatchNormTest, GradientPassesWhereOperandIsNan) {
     const ChannelBlocks blocks{1, 3, 4, 8};
     Example e(blocks);
     e.x.Set(0, 1, 2, NAN);
-    // What the mask blocks doesn't count, whatever it is.
+    // Masked elements have no effect, whatever their values are.
     e.x.Set(0, 2, 1, -50);
     e.dy.Set(0, 2, 1, NAN);
     const Gradients found(e, {true, Activation::kRelu6});

@@ -1,5 +1,5 @@
-// batch_norm's kernels against plain loops in double, with every instruction
-// set.
+// Compares batch_norm's kernels with plain loops in double, with every
+// instruction set.
 #include "backends/kernels/operators/batch_norm.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Numbers per channel, and sums by channel, against plain loops in double, with
-// every instruction set.
+// Compares products with numbers per channel, and sums per channel, with plain
+// loops in double, with every instruction set.
 #include "backends/kernels/operators/channel_scale.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// Numbers for each image and channel, zero for padding.
+// Returns numbers for each image and channel, and zero for padding.
 std::vector<float> Numbers(const ChannelBlocks& blocks, float first) {
   std::vector<float> numbers(blocks.batch * blocks.padded_channels());
   for (int64_t i = 0; i < std::ssize(numbers); ++i) {

@@ -1,4 +1,4 @@
-// Arithmetic of two activations against plain loops in double, with every
+// Compares arithmetic of two activations with plain loops in double, with every
 // instruction set.
 #include "backends/kernels/operators/combine.h"
 
@@ -48,7 +48,7 @@ constexpr Row kRows[] = {
        return a > b ? 0 : Shared(dy, a, b);
      }}};
 
-// One rounding to the dtype, and a few in f32.
+// Allows one rounding to the dtype and a few in f32.
 void ExpectNear(double got, double want, DataType dtype, double terms) {
   if (!std::isfinite(want)) {
     ASSERT_EQ(std::isnan(got), std::isnan(want));
@@ -63,7 +63,8 @@ void ExpectNear(double got, double want, DataType dtype, double terms) {
                   std::numeric_limits<float>::min());
 }
 
-// Numbers that are often equal, with what is special in the first channel.
+// Returns numbers that are often equal, with special values in the first
+// channel.
 ChannelTensor Operand(const ChannelBlocks& blocks, unsigned seed) {
   ChannelTensor x = Random(blocks, seed, 0.5, 2);
   x.ForEach([&](int64_t n, int64_t c, int64_t s) {
@@ -76,7 +77,8 @@ ChannelTensor Operand(const ChannelBlocks& blocks, unsigned seed) {
   return x;
 }
 
-// Many parts take long to check: one combination is enough.
+// Selects one combination for tensors with many parts, which take long to
+// check.
 bool IsChecked(const ChannelBlocks& blocks, const Row& row) {
   return blocks.spatial < 900 || row.combination == Combination::kSub;
 }

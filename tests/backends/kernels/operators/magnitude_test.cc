@@ -1,4 +1,4 @@
-// How large floats are, NaN and Inf among them.
+// Tests magnitudes of floats, including NaN and Inf.
 #include "backends/kernels/operators/magnitude.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// Element-wise kernels against plain loops in double, with every instruction
-// set.
+// Compares element-wise kernels with plain loops in double, with every
+// instruction set.
 #include "backends/kernels/operators/pointwise.h"
 
 #include <algorithm>
@@ -27,9 +27,11 @@ double Softplus(double x) { return std::log1p(std::exp(x)); }
 struct Function {
   Pointwise op;
   double (*act)(double x);
-  // The derivative by the operand, or the result where that is what is saved.
+  // The derivative, from the operand or, if the result is saved, from the
+  // result.
   double (*derivative)(double saved);
-  // By how much a rounding on the way grows. Null: not at all.
+  // The factor by which the function amplifies an intermediate rounding.
+  // Null: 1.
   double (*growth)(double x) = nullptr;
 };
 
@@ -146,7 +148,7 @@ const Function kFunctions[] = {
      [](double x) { return x / 3; },
      [](double) { return 1 / 3.0; }}};
 
-// One rounding to the dtype, and a few in f32.
+// Allows one rounding to the dtype and a few in f32.
 void ExpectNear(double got, double want, const ChannelBlocks& blocks,
                 double terms) {
   if (want > std::numeric_limits<float>::max()) want = kInf;
@@ -163,13 +165,13 @@ void ExpectNear(double got, double want, const ChannelBlocks& blocks,
                   std::numeric_limits<float>::min());
 }
 
-// Many parts take long to check: two functions are enough.
+// Selects two functions for tensors with many parts, which take long to check.
 bool IsChecked(const ChannelBlocks& blocks, const Function& function) {
   return blocks.spatial < 900 || function.op.activation == Activation::kSilu ||
          function.op.activation == Activation::kGelu;
 }
 
-// With what is special among numbers in the first channel.
+// Returns numbers with special values in the first channel.
 ChannelTensor Operand(const ChannelBlocks& blocks, unsigned seed) {
   ChannelTensor x = Random(blocks, seed, 0.5, 4);
   const double special[] = {0, 6, NAN, kInf, -kInf, -0.0, 100, -100};
@@ -236,7 +238,8 @@ TEST(PointwiseTest, GradientPassesWhereResultIsNan) {
       RunActivateGradient(blocks, {activation},
                           {dy.data(), y.data(), dx.data()}, InOrder);
       EXPECT_EQ(dx.bytes(), dy.bytes());
-      // And nothing passes, not even Inf or NaN, where it is zero.
+      // Where the derivative is zero, the gradient is zero even for Inf and
+      // NaN.
       for (int64_t c = 0; c < 16; ++c) {
         y.Set(0, c, 0, 0);
         dy.Set(0, c, 0, c % 2 == 0 ? kInf : NAN);

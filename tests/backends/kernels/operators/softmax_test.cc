@@ -33,7 +33,7 @@ TEST(Exponentiate, IsTheExponentialFromTheLargestOn) {
       double sum = 0;
       for (size_t i = 0; i < row.size(); ++i) {
         const double expected = i < count ? std::exp(logits[i] - largest) : 0;
-        // What the header promises.
+        // The bound in the header.
         EXPECT_NEAR(row[i], expected, expected * 0x1p-51 + 1e-307);
         sum += expected;
       }

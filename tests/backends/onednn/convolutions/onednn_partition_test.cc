@@ -1,4 +1,5 @@
-// Operations cut into pieces: every way of cutting gives the same results.
+// Tests that operations cut into pieces give the same results for every
+// partition.
 #include <map>
 #include <memory>
 #include <random>
@@ -37,7 +38,7 @@ class CuttingBackend final : public ConvBackend {
   BackendCapabilities capabilities() const override { return {}; }
   absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
       const ConvOperation& operation, const PlanOptions&) const override {
-    // f16 shows what happens by way of f32.
+    // Tensors of f16 test the computation in f32.
     const ComputeOptions options = {threads_, /*native_bf16=*/true};
     return MakePartitionedPlan(
         operation, partition_, options, [&](const ConvOperation& piece) {
@@ -141,7 +142,7 @@ TEST(OnednnPartition, PiecesWithOneWeightShareItsForm) {
   const int64_t weight = 64 * 32 * 9 * int64_t{sizeof(float)};
   EXPECT_EQ(bytes_of(text, {CutAxis::kBatch, 1}), weight);
   EXPECT_EQ(bytes_of(text, {CutAxis::kBatch, 4}), weight);
-  // Pieces of three items and of two have plans of their own.
+  // Pieces of three items and of two items have different plans.
   EXPECT_EQ(bytes_of("conv2d_n5_c64_o32_i6_k3_p1", {CutAxis::kBatch, 1}),
             2 * weight);
 }

@@ -42,7 +42,7 @@ TEST(PlaceBuffers, ABufferThatIsWrittenAgainTakesNoMemoryInBetween) {
   again.is_again = true;
   schedule.Add(std::move(again));
   EXPECT_EQ(Place(schedule).scratch_bytes, 1024);
-  // What is used until then lies elsewhere.
+  // Buffers that are used until this step have other places.
   schedule.Add(MakeStep({twice, between}, {}));
   EXPECT_EQ(Place(schedule).scratch_bytes, 2048);
 }

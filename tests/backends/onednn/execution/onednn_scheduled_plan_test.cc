@@ -77,7 +77,7 @@ TEST(ScheduledPlan, RunsAtOnceShareNothing) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&plan, i] {
-      // So many that runs meet also where there are few cores.
+      // Enough runs that some overlap even on few cores.
       for (int run = 0; run < 5000; ++run) {
         const auto operand = static_cast<float>(i + run);
         float result = -1;

@@ -8,7 +8,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// In order and out of it, with gaps, and the same element again and again.
+// Reads in order and out of order, with gaps, and the same element repeatedly.
 TEST(BlockReader, ReadsEveryDtypeFromAnywhereAtAnyStride) {
   constexpr int64_t kCount = 5000;
   for (DataType dtype : kAllDataTypes) {

@@ -1,5 +1,5 @@
-// Every dtype against plain loops. None of it depends on what instructions the
-// CPU has.
+// Compares every dtype with plain loops. The code doesn't depend on the CPU's
+// instructions.
 #include "backends/onednn/library/onednn_elementwise.h"
 
 #include <cstring>
@@ -11,7 +11,8 @@
 namespace convgrad::onednn {
 namespace {
 
-// Runs within a block, over several, and long enough for several threads.
+// Shapes whose runs are within a block, over several blocks, and long enough
+// for several threads.
 const Dims kShapes[] = {
     {2, 5, 3, 7}, {1, 3, 2500}, {3, 1, 2, 2, 3}, {2, 33}, {1, 1, 20001}};
 
@@ -53,7 +54,7 @@ TEST(MaskGradient, KeepsTheBitsWhereTheOutputIsPositive) {
   for (const Dims& dims : kShapes) ForEachPair(dims, check);
 }
 
-// Bit by bit, NaN payloads included.
+// Compares bits, including NaN payloads.
 TEST(MaskGradient, KnowsThePositiveNumbersOfEvery16BitPattern) {
   for (DataType dtype : {DataType::kBF16, DataType::kF16}) {
     const TensorDescriptor descriptor{dtype, Layout::kNCX, {1, 1, 65536}};
@@ -90,7 +91,7 @@ TEST(ReluInPlace, ClearsNegativeNumbersAndKeepsNan) {
   }
 }
 
-// What ApplyEpilogue is given besides its Epilogue.
+// The arguments of ApplyEpilogue besides its Epilogue.
 struct EpilogueCase {
   Epilogue epilogue;
   TensorDescriptor result;

@@ -1,5 +1,5 @@
-// Every dtype against plain sums in double. None of it depends on what
-// instructions the CPU has.
+// Compares every dtype with plain sums in double. The code doesn't depend on
+// the CPU's instructions.
 #include "backends/onednn/library/onednn_reduction.h"
 
 #include <algorithm>
@@ -18,8 +18,8 @@ struct BiasCase {
   bool nonfinite = false;
 };
 
-// One sum per element of the bias: exact, since the addends are integers times
-// a unit.
+// Returns one sum per element of the bias. Sums are exact, because the addends
+// are integers times a unit.
 std::vector<double> PlainSums(const Sample& grad, const Dims& bias) {
   int64_t count = 1;
   for (int64_t extent : bias) count *= extent;
@@ -107,8 +107,8 @@ TEST(BiasReduction, SumsManyChannels) {
   });
 }
 
-// Sums that rounding makes depend on their order come out the same for all
-// dtypes that hold the addends.
+// The sums depend on the order of rounding, and still are the same for all
+// dtypes that can hold the addends.
 TEST(BiasReduction, AddsInTheSameOrderInEveryDtype) {
   const Dims dims = {2, 3, 4099}, bias = {1, 3, 1};
   TensorDescriptor narrow{DataType::kBF16, Layout::kNCX, dims};

@@ -1,4 +1,4 @@
-// What plans of networks hold.
+// Tests the memory that plans of networks hold.
 #include "backends/onednn/networks/network_plan.h"
 
 #include "absl/strings/str_cat.h"
@@ -21,8 +21,8 @@ std::shared_ptr<const ProgramOperation> OperationOf(const std::string& step,
   return *ProgramOperation::Make(std::move(request));
 }
 
-// `taps`: pairs of an output and an input, an axis after the other.
-// `positions`: outputs and inputs of all axes.
+// `taps` is the number of pairs of an output and an input, summed over the
+// axes. `positions` is the number of outputs and inputs of all axes.
 void ExpectCounted(const char* step, const Dims& x, int64_t taps,
                    int64_t positions) {
   for (const bool trains : {false, true}) {
@@ -33,8 +33,8 @@ void ExpectCounted(const char* step, const Dims& x, int64_t taps,
     ASSERT_TRUE(plan.ok()) << plan.status();
     const auto steps = static_cast<int64_t>((*plan)->steps().size());
     const int64_t tables = (*plan)->resident_bytes() - steps * (64 << 10);
-    // The backward has its own. An entry takes 8 bytes, where each position's
-    // begin 8 more.
+    // The backward has its own lists. An entry takes 8 bytes, and the begin of
+    // each position's list 8 more.
     const int64_t entries = taps * (trains ? 2 : 1);
     EXPECT_GE(tables, 8 * entries);
     EXPECT_LE(tables, 8 * (entries + positions) + 4096);

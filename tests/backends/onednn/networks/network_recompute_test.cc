@@ -19,8 +19,9 @@ Step MakeStep(std::vector<BufferId> reads, std::vector<BufferId> writes) {
           .function = [](const RunContext&) {}};
 }
 
-// A forward whose every step makes a value of the one before, the first one of
-// an operand; and a backward that reads the values from the last to the first.
+// A forward whose steps each compute a value from the value before, the first
+// one from an operand; and a backward that reads the values from the last to
+// the first.
 struct Chain {
   explicit Chain(int layers) {
     operand = schedule.AddBuffer({kBytes, Area::kOperand, 0});
@@ -56,7 +57,7 @@ struct Chain {
   std::vector<BufferId> values;
 };
 
-// Expects that every buffer of the plan is whole when a step reads it.
+// Expects that every buffer of the plan is complete when a step reads it.
 void ExpectWholeWhenRead(const Chain& chain) {
   const MemoryMap memory = chain.Place();
   const auto& buffers = chain.schedule.buffers();
@@ -93,8 +94,8 @@ TEST(RepeatSegments, TheBackwardNeedsLessMemoryAndFindsAllThatItReads) {
   ExpectWholeWhenRead(chain);
   RepeatSegments(chain.Find(), chain.parts.backward_begin, &chain.schedule);
   ExpectWholeWhenRead(chain);
-  // 16 values and a gradient, against some four that are kept, as many that
-  // are computed again, and gradients.
+  // 16 values and a gradient. With recomputation: about four kept values, four
+  // recomputed ones, and gradients.
   EXPECT_EQ(kept, 17 * kBytes);
   EXPECT_LE(chain.Place().scratch_bytes, 10 * kBytes);
 }

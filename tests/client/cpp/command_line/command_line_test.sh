@@ -1,12 +1,12 @@
 #!/bin/sh
-# Asserts how the tool answers bad command lines: one line on stderr that says
-# what is wrong, and a failing exit. Usage: command_line_test.sh TOOL
+# Asserts that the tool answers a bad command line with one line on stderr that names the
+# mistake, and fails. Usage: command_line_test.sh TOOL
 tool=$1
 failures=0
 answer=$(mktemp)
 trap 'rm -f "$answer"' EXIT
 
-# expect EXIT TEXT ARGUMENT...
+# expect STATUS TEXT ARGUMENT...: runs the tool; checks its exit status and its output's text.
 expect() {
   wanted_exit=$1
   wanted_text=$2

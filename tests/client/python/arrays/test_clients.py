@@ -1,4 +1,4 @@
-"""Both clients: overlap, pools, copies; asyncio gives what threads give."""
+"""Tests both clients: overlapping calls, pools, copies, and asyncio against threads."""
 
 import asyncio
 import copy
@@ -32,7 +32,7 @@ def test_a_futures_error_is_the_calls(server):
 
 
 def test_calls_of_one_connection_run_beside_each_other():
-    """Each waits for the other at the server: one at a time would never end."""
+    """Each call waits for the other one at the server, so sequential calls would never end."""
     import threading
     barrier = threading.Barrier(2, timeout=60)
 

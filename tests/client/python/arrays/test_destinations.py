@@ -1,4 +1,4 @@
-"""Results that are received into arrays of the caller's: out=."""
+"""Tests results that are received into the caller's arrays (out=)."""
 
 import asyncio
 

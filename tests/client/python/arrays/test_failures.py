@@ -1,4 +1,4 @@
-"""What goes wrong gives one clear exception; nothing hangs, nothing leaks."""
+"""Tests that each failure gives one clear exception, without a hang or a leak."""
 
 import collections
 import concurrent.futures
@@ -21,19 +21,19 @@ from convgrad.v1 import service_pb2, tensor_pb2
 from convgrad.wire import join_message
 
 X, W = np.ones((1, 1, 6, 6), np.float32), np.ones((1, 1, 3, 3), np.float32)
-# The right head, and a payload that isn't what it says.
+# The right head with a payload of another size.
 WRONG_SIZE = join_message(service_pb2.ConvForwardResponse(results=[
     service_pb2.NamedTensor(which=tensor_pb2.RESULT_OUTPUT, tensor=tensor_pb2.Tensor(
         dtype=tensor_pb2.DATA_TYPE_F32, layout=tensor_pb2.LAYOUT_NCX, dims=[1, 1, 4, 4],
         inline=tensor_pb2.Tensor.Inline(payload_index=0)))]).SerializeToString(),
     [memoryview(bytes(60))])
-# A call with a deadline of a second or two that takes so long hangs; less may be a
-# machine that stands still.
+# A call with a deadline of a second or two that takes this long hangs. A shorter time may be
+# caused by a slow machine.
 HANGS_SECONDS = 300
 
 
 def failure_of(target, timeout=1.0, **settings):
-    """Returns the exception of a call, which must come."""
+    """Returns the exception of a call, which must fail."""
     client = convgrad.Client(target, timeout=timeout, **settings)
     executor = concurrent.futures.ThreadPoolExecutor(1)
     error = executor.submit(client.conv_forward, X, W).exception(HANGS_SECONDS)
@@ -98,7 +98,7 @@ def test_a_traceback_has_the_frames_of_the_user(server):
     def ours():
         return Conv()(X)
 
-    # short_traceback() leaves its own frame, and none below it.
+    # short_traceback() keeps its own frame, and none below it.
     with convgrad.Client(server.address) as client:
         with pytest.raises(convgrad.InvalidArgument) as caught:
             ours()
@@ -217,14 +217,14 @@ def resident_bytes():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-# gRPC's pools start threads when work waits and keep them, up to two a core
-# (grpc_core::Executor): when, depends on what else the machine does.
+# gRPC's pools start threads when work waits, and keep up to two per core
+# (grpc_core::Executor). The time depends on the machine's load.
 GRPC_POOLS = {"default-executo", "resolver-execut", "event_engine", "grpc_global_tim",
               "timer_manager"}
 
 
 def threads():
-    """Returns how many threads have each name."""
+    """Returns the number of threads with each name."""
     counts = collections.Counter()
     for task in os.listdir("/proc/self/task"):
         with contextlib.suppress(FileNotFoundError):  # it has ended
@@ -234,7 +234,7 @@ def threads():
 
 
 def test_a_thousand_failures_leave_nothing(server):
-    """1 MiB each: what is kept of them would show."""
+    """Each call has 1 MiB, so that a leak would show."""
     x, w = np.ones((1, 1, 512, 512), np.float32), np.ones((1, 1, 3, 3), np.float32)
     once = convgrad.RetryPolicy(max_attempts=1)
     with (convgrad.Client("127.0.0.1:1", retry=once) as nobody,

@@ -1,4 +1,4 @@
-"""Layouts, strides, and what is copied."""
+"""Tests layouts and strides, and which arrays are copied."""
 
 import ml_dtypes
 import numpy as np

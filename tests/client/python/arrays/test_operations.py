@@ -1,4 +1,4 @@
-"""Every operation against plain sums in float64, on integers: exact."""
+"""Compares every operation with plain sums in float64; exact on integers."""
 
 import itertools
 
@@ -16,7 +16,7 @@ def integers(rng, shape, dtype=np.float32):
 
 
 def convolve(x, w, stride, pad, dilation, groups):
-    """Returns the convolution, one loop over kernel positions; per-axis settings."""
+    """Returns the convolution, by one loop over kernel positions. Settings are per axis."""
     x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *pad])
     kernel = w.shape[2:]
     out = [(size - d * (k - 1) - 1) // s + 1

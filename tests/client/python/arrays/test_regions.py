@@ -1,4 +1,4 @@
-"""Memory shared with a server: nothing of it is sent, and the results are the same."""
+"""Tests memory shared with a server: its tensors aren't sent, and the results are the same."""
 
 import asyncio
 import gc

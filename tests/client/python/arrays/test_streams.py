@@ -1,4 +1,4 @@
-"""Streams give what messages give: exact on integers, whatever the slices."""
+"""Tests that streams give the results of messages: exact on integers, for all slices."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ def test_slices(client, rng, dtype, slice_items):
 
 
 def test_frames_and_an_empty_batch(client, rng):
-    """An item of 9 MB: some frames for each."""
+    """An item has 9 MB, so it takes several frames."""
     x, w = integers(rng, (3, 4, 768, 768)), integers(rng, (1, 4, 1, 1))
     assert_equal(client.conv_forward(x, w, slice_items=2), client.conv_forward(x, w))
     assert client.conv_forward(x[:0], w, slice_items=0).output.shape == (0, 1, 768, 768)
@@ -74,7 +74,7 @@ def test_what_a_servers_message_cant_hold_is_streamed(rng):
 
 
 def test_what_no_message_can_hold_is_streamed():
-    # Never touched, so never there.
+    # Never touched, so it takes no memory.
     x = np.empty((2, 1024, 550, 1000), ml_dtypes.bfloat16)
     w = np.zeros((1, 1024, 1, 1), ml_dtypes.bfloat16)
     assert operations.conv_forward(x, w).message is None
@@ -88,7 +88,7 @@ def peak_bytes():
 
 @pytest.mark.skipif(not os.environ.get("CONVGRAD_FULL"), reason="only in tests/run full")
 def test_what_no_message_can_hold_comes_back_right():
-    """2.2 GiB there, as much back, in little more than these two."""
+    """Sends and receives 2.2 GiB, in little more memory than these tensors."""
     server = ServerProcess("--memory_budget_bytes=1073741824")
     x = np.empty((36, 16, 1024, 1024), np.float32)
     for item in range(len(x)):

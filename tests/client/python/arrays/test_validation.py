@@ -1,5 +1,5 @@
-"""What is wrong with a call is refused: by the client where a message can't say it, and
-otherwise by the server."""
+"""Tests that wrong calls are refused: by the client if a message can't express them, otherwise
+by the server."""
 
 import random
 
@@ -16,13 +16,13 @@ PADDINGS = ["same", "same_lower", "valid", 0, 1, (1, 2), [(1, 0), (0, 2)]]
 
 
 def array(rng, dims):
-    """Returns an array that is about as large, perhaps in another layout."""
+    """Returns an array of about this size, perhaps in another layout."""
     dims = [dim + (rng.random() < 0.04) for dim in dims[:len(dims) - (rng.random() < 0.02)]]
     return np.ones(dims, rng.choice([np.float32] * 20 + [np.float16]))
 
 
 def random_call(rng):
-    """Returns a method's name, operands and keywords, which often fit each other."""
+    """Returns a method's name, operands and keywords, which often form a valid call."""
     rank, groups = rng.randrange(4), rng.choice([1, 1, 2])
     method = rng.choice(["conv", "conv_transpose"] if rank else ["linear"])
     window = {} if method == "linear" else {"groups": groups}
@@ -54,7 +54,7 @@ def outcome(method, *operands, **keywords):
 
 
 def test_whatever_is_wrong_is_refused_and_the_rest_has_the_servers_shapes(client):
-    """A result whose shape the client didn't expect would be Internal."""
+    """A result with an unexpected shape would be an Internal error."""
     rng = random.Random(20)
     right, refused = 0, set()
     for _ in range(1500):
@@ -122,7 +122,7 @@ def test_refusals_by_the_server(client, keywords, message):
      "convgrad-priority: found 'urgent', expected batch or interactive"),
 ])
 def test_what_no_message_can_say(keywords, message):
-    # Nobody listens there: a call that got so far would be Unavailable.
+    # No server listens there, so a call that was sent would be Unavailable.
     client = convgrad.Client("127.0.0.1:1", timeout=1)
     arguments = dict(grad_output=DY, input=X, weight=W) | keywords
     with pytest.raises(convgrad.InvalidArgument) as caught:

@@ -1,9 +1,9 @@
-"""A process that was forked off: told at once, and its parent never notices."""
+"""Tests forked processes: they get an error at once, without an effect on the parent."""
 
 import pytest
 from shared_steps import python
 
-# What each child does is printed; one that hangs is killed by its alarm.
+# Each child prints its actions. An alarm kills a child that hangs.
 HEAD = """
 import asyncio, os, signal, sys, traceback
 import numpy as np
@@ -135,7 +135,7 @@ forward(client)()
 
 
 def test_a_clients_own_child_finds_grpcs_threads_missing(server):
-    """The native module's channels share threads and an epoll set, the parent's included."""
+    """All channels of the native module share threads and an epoll set, also the parent's."""
     assert run("""
 client = convgrad.Client(address, timeout=15)
 forward(client)()

@@ -1,4 +1,4 @@
-"""A server that is away, was started again, or is full: one warning, and a clear error."""
+"""Tests a server that is unreachable, restarted or full: one warning and a clear error."""
 
 import logging
 import re
@@ -19,7 +19,7 @@ from convgrad.outages import Outages
 from convgrad.torch import optim, remote
 
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
-# Goes on for some 5 s, long enough for a warning.
+# Retries for about 5 s, long enough for a warning.
 SHORT = convgrad.RetryPolicy(max_attempts=8)
 
 
@@ -32,14 +32,14 @@ def own_server():
 
 @pytest.fixture
 def warnings(caplog):
-    """Returns the texts of all warnings so far."""
+    """Returns a function that returns the texts of all warnings so far."""
     caplog.set_level(logging.WARNING, "convgrad")
     return lambda: [record.getMessage() for record in caplog.records]
 
 
 @pytest.fixture
 def restarts(own_server, caplog):
-    """Kills the server, and starts it again when the client has warned of that."""
+    """Kills the server, and starts it again when the client has logged a warning."""
     threads = []
 
     class OnWarning(logging.Handler):
@@ -57,7 +57,7 @@ def restarts(own_server, caplog):
 
 
 def frames_of(error):
-    """Returns how many frames a traceback has besides the test's own."""
+    """Returns the number of frames in a traceback besides the test's own."""
     return len(traceback.extract_tb(error.__traceback__)) - 1
 
 
@@ -119,7 +119,7 @@ def test_a_server_that_never_comes_back(own_server, warnings, capfd):
         f"server: found none that answers at {own_server.address} (Connection refused), "
         "expected the convgrad-server that was there")
     assert caught.value.attempts == 8
-    # That the session can't be closed is no news.
+    # There is no second warning because the session can't be closed.
     assert len(warnings()) == 1 and capfd.readouterr().err == ""
 
 
@@ -164,7 +164,7 @@ def test_an_answer_ends_an_outage(warnings, is_full):
         outages.note("there", error, attempts=1, delay=0, left=9, has_answered=True)
         time.sleep(0.2)
         outages.end("there")
-    # With the waits before it, this one would be longer than two seconds.
+    # Together with earlier waits, this one would be longer than two seconds.
     outages.note("there", error, attempts=1, delay=1.9, left=9, has_answered=True)
     assert warnings() == []
 
@@ -234,7 +234,7 @@ def test_a_server_that_sessions_fill(warnings):
         (warning,) = warnings()
         assert warning.startswith(f"the server at {server.address} is full: kept bytes: found")
         assert "trying again for about" in warning
-        # The session goes on, and has room once another one is closed.
+        # The session continues, and has room after another one is closed.
         client.close_session(handles["run 0"])
         session.put("w", array)
         assert session.number == 1

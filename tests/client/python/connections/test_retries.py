@@ -1,4 +1,4 @@
-"""Which calls are sent again, as a scripted server sees them."""
+"""Tests which calls are repeated, with a scripted server."""
 
 import logging
 
@@ -19,7 +19,7 @@ QUICK = convgrad.RetryPolicy(initial_seconds=0.001, max_seconds=0.002)
 
 
 class Script:
-    """Fails with each of `failures`, then hands on to a real server."""
+    """Fails with each of `failures`, then forwards calls to a real server."""
 
     def __init__(self, failures, server):
         self.failures = list(failures)
@@ -104,7 +104,7 @@ def test_one_deadline_for_all_attempts(server):
     policy = convgrad.RetryPolicy(max_attempts=1000, initial_seconds=0.05, max_seconds=0.05)
     with grpc_server(script) as address:
         with convgrad.Client(address, retry=policy) as client:
-            # The second: a machine that wakes it late.
+            # DeadlineExceeded occurs if the machine wakes the client late.
             with pytest.raises((convgrad.Unavailable, convgrad.DeadlineExceeded)):
                 client.conv_forward(X, W, timeout=1)
     assert 1 < len(script.requests) < 1000
@@ -119,7 +119,7 @@ def test_delays():
         least = min(0.05 * 2**n, 2.0)
         assert least <= delay <= 1.25 * least
     assert policy.delay(unavailable, 20) is None
-    # As a server that stops ends calls.
+    # A stopping server ends calls in this way.
     assert policy.delay(from_rpc(grpc.StatusCode.CANCELLED, "CANCELLED", []), 1) >= 0.05
     full = from_rpc(grpc.StatusCode.RESOURCE_EXHAUSTED, "",
                     [("grpc-retry-pushback-ms", "700")])

@@ -1,4 +1,4 @@
-"""TLS, mutual TLS, tokens and UNIX sockets, with certificates made here."""
+"""Tests TLS, mutual TLS, tokens and UNIX sockets, with certificates made here."""
 
 import asyncio
 import io
@@ -42,7 +42,7 @@ def pki(tmp_path_factory):
 
 @pytest.fixture
 def tls_server(pki, server):
-    """Serves with TLS and asks for a client's certificate, then hands on."""
+    """Serves with TLS, optionally requires a client's certificate, and forwards calls."""
     seen = []
     channel = grpc.insecure_channel(server.address)
 
@@ -150,12 +150,12 @@ def test_asyncio_names_certificates_too(mutual_server):
 
 
 def test_a_client_that_worked_waits_for_its_server(mutual_server, pki):
-    """A certificate that was taken before is no reason to give up."""
+    """The client doesn't give up if its certificate was accepted before."""
     tls = convgrad.Tls(pki / "ca.pem", pki / "client.pem", pki / "client.key", "trainer.test")
     with convgrad.Client(mutual_server.address, tls=tls, timeout=60) as client:
         client.conv_forward(X, W)
         mutual_server.kill()
-        mutual_server.flags = ()  # it comes back without TLS
+        mutual_server.flags = ()  # it restarts without TLS
         mutual_server.restart()
         with pytest.raises(convgrad.Unavailable) as caught:
             client.conv_forward(X, W, timeout=1)

@@ -1,7 +1,7 @@
-"""Half an hour of silence behind a firewall that forgets a connection after four minutes.
+"""Tests half an hour of silence behind a firewall that forgets connections after four minutes.
 
-As root alone: it makes a network namespace whose firewall drops packets of connections that it
-doesn't know, and trains there.
+Runs only as root: it makes a network namespace whose firewall drops packets of unknown
+connections, and trains there.
 """
 
 import os
@@ -53,7 +53,7 @@ def run(*command, **keywords):
 
 @pytest.fixture
 def inside():
-    """Runs commands in the namespace."""
+    """Returns a function that runs commands in the namespace."""
     enter = ("ip", "netns", "exec", NAMESPACE)
     run("ip", "netns", "add", NAMESPACE)
     try:
@@ -81,5 +81,5 @@ def test_a_session_survives_a_firewall_that_forgets(inside):
     finally:
         server.kill()
     assert time.monotonic() - start > SECONDS
-    # A connection that the firewall has forgotten takes 20 s to be given up.
+    # The client would take 20 s to give up a connection that the firewall has forgotten.
     assert float(said) < 10

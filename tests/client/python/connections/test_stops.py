@@ -1,5 +1,5 @@
-"""A server that is stopped under load and started again, and calls that end CANCELLED:
-whoever didn't ask for that has them repeated."""
+"""Tests a server that is stopped under load and started again, and calls that end CANCELLED:
+the client repeats them unless the caller cancelled them."""
 
 import asyncio
 import functools
@@ -30,7 +30,7 @@ def each_transport(request, monkeypatch):
 
 
 class Load:
-    """Calls from several threads, until the block ends."""
+    """Makes calls from several threads until the block ends."""
 
     def __init__(self, client):
         self.client = client
@@ -79,8 +79,8 @@ def test_no_call_is_lost_when_a_server_stops_under_load():
 
 
 class Cancelling(grpc.GenericRpcHandler):
-    """Hands each call on to a real server, and answers the first attempts CANCELLED in
-    place of what that says."""
+    """Forwards each call to a real server, but answers the first attempts with CANCELLED
+    instead of the server's answer."""
 
     def __init__(self, server, attempts):
         self.channel = grpc.insecure_channel(server.address)

@@ -1,4 +1,4 @@
-"""The native module: what it is told of arrays, signals and ends that grpcio isn't."""
+"""Tests the native module: arrays, signals and ends that it handles in its own way."""
 
 import gc
 import os
@@ -53,7 +53,7 @@ def test_what_a_session_is_given_may_change_at_once(client):
 
 
 def test_a_large_message_waits_no_longer_than_its_deadline():
-    """Nobody reads: a connection's buffers hold part of the message, and go on to."""
+    """The server doesn't read, so the connection's buffers keep a part of the message."""
     x = np.ones((1, 1, 4096, 4096), np.float32)
     with tcp_server(None) as address, convgrad.Client(address) as client:
         for _ in range(3):
@@ -62,7 +62,7 @@ def test_a_large_message_waits_no_longer_than_its_deadline():
 
 
 def test_a_refused_message_may_be_large():
-    """The server answers before it has read the message, and doesn't read the rest."""
+    """The server answers before it has read the whole message, and doesn't read the rest."""
     x = np.ones((1, 1, 4096, 4096), np.float32)
     with grpc_server() as address, convgrad.Client(address) as client:
         with pytest.raises(convgrad.Unimplemented):
@@ -71,7 +71,7 @@ def test_a_refused_message_may_be_large():
 
 @pytest.fixture
 def interrupts():
-    """A shell has what it starts in the background ignore interrupts."""
+    """Enables interrupts, because shells disable them for background processes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -152,7 +152,7 @@ def test_futures_end_in_any_order():
 
 
 def test_a_call_that_is_over_is_kept_by_nobody(server):
-    """The threads that told of its end wait for the next call."""
+    """The threads that reported its end now wait for the next call."""
     with convgrad.Client(server.address, timeout=60) as client, client.session() as session:
         future = session.submit(session.put, "x", X)
         future.result()

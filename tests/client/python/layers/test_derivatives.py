@@ -1,7 +1,7 @@
-"""Derivatives of any order against central differences and torch's own.
+"""Compares derivatives of any order with central differences and with torch's derivatives.
 
-Each operator is linear in each of its tensors: on small integers differences of a whole
-number are exact, and float32 is no less than float64.
+Each operator is linear in each of its tensors. So differences of small integers are exact,
+and float32 is as good as float64.
 """
 
 import copy
@@ -14,7 +14,7 @@ from torch.autograd import gradcheck, gradgradcheck
 
 import convgrad.torch
 
-# PyTorch 1.13 has it there.
+# In PyTorch 1.13 it is in another module.
 functional_call = getattr(torch, "func", torch.nn.utils.stateless).functional_call
 KINDS = [
     (lambda: nn.Conv1d(2, 4, 3, stride=2, padding=1, groups=2), (2, 2, 5)),
@@ -27,7 +27,7 @@ KINDS = [
     (lambda: nn.ConvTranspose3d(1, 2, 2), (1, 1, 2, 2, 2)),
     (lambda: nn.Linear(3, 2), (2, 3)),
 ]
-# PyTorch 1.13 itself has no third derivatives of it.
+# PyTorch 1.13 itself lacks its third derivatives.
 PADDED = (lambda: nn.ConvTranspose1d(1, 2, 3, stride=2, padding=1, output_padding=1), (1, 1, 3))
 
 
@@ -54,7 +54,7 @@ def offloaded(make, client, forward="remote"):
     return module, twin
 
 
-# What float32's differences would need a tolerance for is exact here.
+# No tolerance, because differences of integers are exact in float32.
 EXACT = dict(eps=1.0, atol=0.0, rtol=0.0)
 
 
@@ -77,7 +77,7 @@ def test_central_differences(client, make, shape, forward):
 
 
 def derivatives(module, x, order):
-    """Returns the derivatives of a sum of cubes of outputs, penalty upon penalty."""
+    """Returns the derivatives of a sum of cubes of outputs, with nested gradient penalties."""
     x = x.clone().requires_grad_()
     operands = [x, *module.parameters()]
     sums = module(x).pow(3).sum()

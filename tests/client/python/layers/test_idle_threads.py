@@ -1,4 +1,4 @@
-"""PyTorch's threads, where a server computes on the same cores."""
+"""Tests PyTorch's threads while a server computes on the same cores."""
 
 import os
 import subprocess

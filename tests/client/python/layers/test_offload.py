@@ -1,4 +1,4 @@
-"""What offload takes, what it leaves and why, and how restore undoes it."""
+"""Tests which layers offload takes, which it leaves and why, and that restore undoes it."""
 
 import copy
 import logging
@@ -112,7 +112,7 @@ def test_a_client_that_is_none_is_refused_at_once(wrong, found):
     model = nn.Sequential(nn.Conv2d(1, 1, 1))
     x, w = torch.ones(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
     attempts = [lambda: convgrad.torch.conv2d(x, w, client=wrong)]
-    if wrong is not None:  # to offload() a server of its own, and to a layer one set later
+    if wrong is not None:  # None is valid: offload() starts a server; a layer gets one later
         attempts += [lambda: offload(model, wrong), lambda: offload(nn.Flatten(), wrong),
                      lambda: convgrad.torch.Conv2d(1, 1, 1, client=wrong)]
     for attempt in attempts:

@@ -1,4 +1,4 @@
-"""Layers whose tensors go by shared memory, though they lie elsewhere."""
+"""Tests layers whose tensors are copied through shared memory."""
 
 import copy
 
@@ -20,7 +20,7 @@ SHAPE = (8, 16, 64, 64)
 
 @pytest.fixture
 def sent(near, monkeypatch):
-    """Lists how many bytes each of the client's messages had, and of which method."""
+    """Lists the bytes and the method of each of the client's messages."""
     sizes = []
     send = near._pool.method
 
@@ -56,7 +56,7 @@ def step(model, x):
 
 
 def assert_same(found, expected):
-    """To the bit, and in the same order in memory."""
+    """Asserts equal bits and equal orders in memory."""
     torch.testing.assert_close(found, expected, rtol=0, atol=0, check_stride=True)
 
 
@@ -71,7 +71,7 @@ def test_nothing_is_sent_and_no_bit_changes(client, near, sent, dtype, form):
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
         assert_same(step(near_by, x), step(far, x))
     computed = [size for name, size in sent if name in ("ConvForward", "ConvBackward")]
-    assert len(computed) == 4 + 1  # and what asks whether memory is shared
+    assert len(computed) == 4 + 1  # one call checks whether memory is shared
     assert max(computed) < 1000
 
 
@@ -109,7 +109,7 @@ def test_memory_of_the_callers_own_is_used_as_it_is(near, monkeypatch):
 
 @pytest.mark.parametrize("moment", ["_copied", "_fresh"])
 def test_a_call_whose_region_ends_is_sent(near, monkeypatch, moment):
-    """Before it is sent, or while its results are copied."""
+    """The region ends before the call is sent, or while its results are copied."""
     layer = nn.Conv2d(16, 16, 3, padding=1)
     offload(layer, near)
     with torch.no_grad():

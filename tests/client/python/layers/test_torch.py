@@ -1,5 +1,5 @@
-"""convgrad.torch against torch's own autograd: on small integers, where float32, and
-float64 beside it, are exact, to the bit."""
+"""Compares convgrad.torch with torch's own autograd, bit for bit on small integers, for which
+float32 and float64 are exact."""
 
 import copy
 import gc
@@ -128,7 +128,7 @@ def test_sixteen_bits(client, dtype):
 
 
 def test_autocast_keeps_float32_gradients(client):
-    """bf16 has 8 bits: 257 shows whether a gradient was rounded to it on the way."""
+    """bf16 has 8 bits, so 257 shows whether a gradient was rounded to bf16."""
     wide = nn.Conv1d(1, 257, 1)
     nn.init.ones_(wide.weight)
     convgrad.torch.offload(wide, client)
@@ -207,14 +207,14 @@ def checkpointed(use_reentrant):
 
 
 def nested(model, x):
-    """A backward within a backward, as checkpoints have it, with grad mode on around."""
+    """Runs a backward within a backward, as checkpoints do, with grad mode on."""
     with torch.enable_grad():
         checkpoint(lambda v: checkpoint(model, v, use_reentrant=True), x,
                    use_reentrant=True).sum().backward()
 
 
 def hooked(model, x):
-    """As DistributedDataParallel hears of gradients: from their accumulators."""
+    """Gets gradients from their accumulators, as DistributedDataParallel does."""
     heard = []
     accumulators = [p.expand_as(p).grad_fn.next_functions[0][0] for p in model.parameters()]
     for accumulator in accumulators:

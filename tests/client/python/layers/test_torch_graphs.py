@@ -1,5 +1,5 @@
-"""What follows a model instead of running it: torch.compile, torch.export, torch.func and
-tensors without data."""
+"""Tests tools that trace a model: torch.compile, torch.export, torch.func and tensors without
+data."""
 
 import copy
 
@@ -41,7 +41,7 @@ X = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(1))
 
 
 class Block(nn.Module):
-    """A ResNet's."""
+    """A block of a ResNet."""
 
     def __init__(self, before, channels, stride):
         super().__init__()
@@ -209,7 +209,7 @@ def operands_of(name, x, w, window, copies=None):
 @pytest.mark.parametrize("mapped", [
     (0, None, None), (None, 0, None), (0, 0, 0), (None, None, 0), (1, 2, 0)])
 def test_vmap(client, name, x, w, window, mapped):
-    """Outputs and gradients, mapped over any of the operands."""
+    """Tests outputs and gradients, mapped over any of the operands."""
     operands = [tensor if dim is not None else tensor[0]
                 for tensor, dim in zip(operands_of(name, x, w, window, 3), mapped)]
     operands = [t.movedim(0, dim) if dim else t for t, dim in zip(operands, mapped)]

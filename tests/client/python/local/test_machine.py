@@ -1,4 +1,4 @@
-"""What a cgroup leaves of the host's memory."""
+"""Tests the memory that a cgroup leaves of the host's."""
 
 import pytest
 
@@ -9,7 +9,7 @@ GIB = 2**30
 
 @pytest.fixture
 def host(tmp_path):
-    """Writes files below a root of the test's own, with 8 GiB available."""
+    """Returns a function that writes files below a root for the test, with 8 GiB available."""
 
     def write(path, text):
         file = tmp_path / path

@@ -1,4 +1,4 @@
-"""Networks that predict with the weights that another process trains."""
+"""Tests networks that predict with weights that another process trains."""
 
 import itertools
 import multiprocessing
@@ -19,7 +19,7 @@ LABELS = torch.randint(2, (2, 16, 16), generator=torch.Generator().manual_seed(1
 
 
 class Normed(nn.Module):
-    """Statistics, dropout and a branch by mode: eval mode differs from train mode."""
+    """Has statistics, dropout and a branch on the mode: eval mode differs from train mode."""
 
     def __init__(self):
         super().__init__()
@@ -51,7 +51,8 @@ def attached(server, trainer):
 
 
 def own_prediction(net):
-    """Returns what the trainer's process predicts, without a tape as attached ones do."""
+    """Returns the prediction of the trainer's process, without a tape, as attached networks do.
+    """
     with torch.no_grad():
         return net.eval()(IMAGES)
 
@@ -74,7 +75,7 @@ def test_predictions_are_the_trainers(client, make_remote, kind):
         assert not found.requires_grad and not any(torch.equal(found, one) for one in seen)
         seen.append(found)
         net.train()
-    assert step(net, optimizer)  # its modes are as they were
+    assert step(net, optimizer)  # the modes haven't changed
 
 
 def test_no_weights_travel(make_remote):
@@ -199,7 +200,7 @@ def test_a_state_is_all_of_one_change(trainer, attached):
 
 
 def predict(address, session_id, pipe):
-    """In another process: answers each message with the newest prediction."""
+    """Runs in another process: answers each message with the newest prediction."""
     with convgrad.Client(address, timeout=60) as client:
         net = remote(model_of(UNet, seed=9), client.attach(session_id))
         while pipe.recv():
@@ -214,7 +215,7 @@ def test_another_process_predicts_while_this_one_trains(server, make_remote):
     other = multiprocessing.get_context("spawn").Process(
         target=predict, args=(server.address, net.session.id, theirs))
     other.start()
-    theirs.close()  # the end of the other process is that of the pipe
+    theirs.close()  # so that the pipe ends with the other process
     for _ in range(5):
         step(net, optimizer)
         ours.send(True)

@@ -1,4 +1,4 @@
-"""What explain() says of a model: all that is refused, or what its program costs."""
+"""Tests explain(): it lists all refusals of a model, or the costs of its program."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ TOOLS = BINARY.parents[1] / "client" / "cpp"
 
 @pytest.fixture
 def tool(monkeypatch):
-    """Has the tool `convgrad` be found."""
+    """Makes the tool `convgrad` available."""
     monkeypatch.setenv("PATH", str(TOOLS))
 
 

@@ -1,4 +1,4 @@
-"""Small networks of many families on the server, against PyTorch: "Whole network" in
+"""Compares small networks of many families on the server with PyTorch: "Whole network" in
 proto/correctness.md, "Networks", and some steps of AdamW."""
 
 import copy
@@ -15,7 +15,7 @@ from convgrad.torch import optim
 pytestmark = pytest.mark.remote
 PAGE = pathlib.Path(__file__).parents[4] / "client/python/networks.md"
 MOST, MOST_ON_AVERAGE = 4.0, 1.25
-# Of a tensor's norm: what PyTorch's error counts at least, as when a tensor is exact by chance.
+# Minimum of PyTorch's error relative to a tensor's norm: a tensor may be exact by chance.
 LEAST_ERROR = 2**-21
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 LR, STEPS = 1e-4, 5
@@ -67,7 +67,7 @@ def test_a_family(make_remote, family):
     largest = max(float(t.norm()) for t in exact.values())
     ratios = {}
     for name, t in exact.items():
-        if float(t.norm()) < 1e-10 * largest:  # zero in theory, as a bias before a batch_norm
+        if float(t.norm()) < 1e-10 * largest:  # zero in theory, e.g. a bias before a batch_norm
             assert float(found[name].norm()) < 1e-4 * largest
             continue
         of_theirs = max(error(other[name], t) for other in in_torch)
@@ -81,7 +81,7 @@ def test_a_family(make_remote, family):
 
 
 def follow_adamw(net, model, x):
-    """Trains the network and PyTorch's models, and holds their errors against each other."""
+    """Trains the network and PyTorch's models, and compares their errors."""
     keywords = dict(lr=LR, weight_decay=0.05, eps=1e-3)
     for name, tensor in net.state_dict().items():
         model.state_dict()[name].copy_(tensor)
@@ -100,7 +100,7 @@ def follow_adamw(net, model, x):
 
 
 def trained(model, optimizer, x):
-    """Returns losses, parameters and statistics, and what the model then evaluates to."""
+    """Returns losses, parameters, statistics, and the trained model's outputs in eval mode."""
     found = {}
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -115,7 +115,7 @@ def trained(model, optimizer, x):
 
 
 def difference(found, exact, kind):
-    """Returns the norm of what tensors of a kind differ by."""
+    """Returns the norm of the differences of one kind of tensors."""
     return math.sqrt(sum(error(tensor, exact[name]) ** 2 for name, tensor in found.items()
                          if name.startswith(kind)))
 

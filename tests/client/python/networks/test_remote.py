@@ -1,4 +1,5 @@
-"""Networks on the server beside the same ones in torch: values, gradients, states."""
+"""Compares networks on the server with the same networks in torch: values, gradients, states.
+"""
 
 import copy
 
@@ -21,12 +22,12 @@ def run_locally(model, x, dtype):
 
 
 def weights_of(y):
-    """Returns what makes a loss of which no gradient is zero in theory."""
+    """Returns weights of a loss none of whose gradients is zero in theory."""
     return torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)
 
 
 def assert_near(name, found, in_torch, exact):
-    """Asserts an error within 4 times that of torch's float32, or of a few roundings."""
+    """Asserts that the error is at most 4 times torch's float32 error, or a few roundings."""
     error = (found.double() - exact).abs().max()
     allowed = 4 * (in_torch.double() - exact).abs().max() + 1e-6 * exact.abs().max()
     assert error <= allowed, f"{name}: {error} of {exact.abs().max()}, allowed {allowed}"
@@ -46,7 +47,7 @@ def test_gradients_agree_with_torch(make_remote, kind):
     gradients = net.gradients()
     assert list(gradients) == [name for name, _ in model.named_parameters()]
     for name, gradient in gradients.items():
-        # A bias before a batch_norm has a gradient that is zero but for rounding.
+        # Skips biases before a batch_norm, whose gradients are zero except for rounding.
         if exact[2][name].abs().max() > 1e-9:
             assert_near(name, gradient, in_torch[2][name], exact[2][name])
     state = net.state_dict()

@@ -1,4 +1,4 @@
-"""A remote network whose model is changed after the first call: followed, or refused."""
+"""Tests changes of a remote network's model after the first call: supported or refused."""
 
 import types
 
@@ -14,7 +14,7 @@ X = integers(6, 2, 4, 4)
 
 
 class Plain(nn.Module):
-    """With everything that a trainer changes."""
+    """Has everything that a trainer may change."""
 
     def __init__(self):
         super().__init__()
@@ -98,13 +98,13 @@ def test_changes_after_a_call(make_remote, change):
 def test_dropout_that_is_changed(make_remote):
     net, _ = both(make_remote)
     net.model.drop.p = 1.0
-    assert torch.equal(net(X), net(X * 2))  # the head's bias alone
+    assert torch.equal(net(X), net(X * 2))  # only the head's bias remains
     net.model.drop.p = 0.0
     assert not torch.equal(net(X), net(X * 2))
 
 
 def test_a_new_head_is_trained(make_remote):
-    """As transfer learning does it: freeze, another head, an optimizer for it."""
+    """Does transfer learning: freezes, replaces the head, and makes an optimizer for it."""
     net, model = both(make_remote)
     old = [(net, optim.SGD(net.parameters(), lr=0.1, momentum=0.9)),
            (model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))]

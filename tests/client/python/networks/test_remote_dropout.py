@@ -1,4 +1,4 @@
-"""Masks of dropout follow from torch's default generator, as they do in torch."""
+"""Tests that torch's default generator determines dropout masks, as in torch."""
 
 import pytest
 import torch

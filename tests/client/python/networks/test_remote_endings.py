@@ -1,5 +1,5 @@
-"""What becomes of a remote network's session when nobody has the network any more, and what
-can't be saved of it."""
+"""Tests the end of a remote network's session after the network is collected, and the parts of
+a network that can't be saved."""
 
 import contextlib
 import gc
@@ -22,7 +22,7 @@ X = integers(3, 2, 6, 6, most=2)
 
 @pytest.fixture(scope="module")
 def server():
-    """One whose sessions are those of these tests."""
+    """A server whose sessions are only those of these tests."""
     process = ServerProcess()
     yield process
     process.kill()
@@ -37,7 +37,7 @@ def client(server):
 
 @contextlib.contextmanager
 def without_collector():
-    """What ends in it was freed by its last reference."""
+    """Disables the collector, so that only the end of references frees objects."""
     gc.collect()
     gc.disable()
     try:
@@ -99,7 +99,7 @@ def test_changes_under_way_come_to_their_end(client):
 
 def test_a_session_of_the_users_stays(client):
     with without_collector(), client.session() as session:
-        before = set(threading.enumerate())  # other tests' among them
+        before = set(threading.enumerate())  # including threads of other tests
         train(remote(OfIntegers(), session))
         assert sessions_of(client)[0].tensors and not session.is_lost
         wait_until(lambda: "convgrad-network" not in {
@@ -121,7 +121,7 @@ def test_close_ends_what_keep_open_kept(client):
 @pytest.mark.parametrize("kept", ["net", "", "net, net.itself"])
 @pytest.mark.parametrize("transport", ["native", "python"])
 def test_at_the_interpreters_end(server, client, transport, kept):
-    """Of a network that is still there, one that has just gone, one in a cycle."""
+    """Tests a network that still exists, one that was just freed, and one in a cycle."""
     found = python(f"""
 import sys, convgrad, torch
 from convgrad.torch import remote
@@ -168,7 +168,7 @@ os.kill({server.process.pid}, signal.SIGKILL)
 
 
 def test_a_network_whose_call_has_failed_is_kept_by_nobody():
-    """Neither by its error, nor by an answer that came when the session had ended."""
+    """Neither the error nor an answer after the session's end keeps the network alive."""
     server = ServerProcess()
     policy = convgrad.RetryPolicy(max_attempts=3)
     with convgrad.Client(server.address, retry=policy) as client:

@@ -1,5 +1,5 @@
-"""What remote() takes of a model by torch.export: batch_norm's corners against PyTorch, any
-batch by one program, and one list of what programs don't have."""
+"""Tests the import of models by torch.export: corner cases of batch_norm against PyTorch, one
+program for all batch sizes, and one list of all unsupported parts."""
 
 import copy
 
@@ -22,7 +22,7 @@ def normed(norm, conv=None):
 
 
 class Twice(nn.Module):
-    """One norm for two of its steps."""
+    """Uses one norm in two steps."""
 
     def __init__(self):
         super().__init__()
@@ -35,7 +35,7 @@ class Twice(nn.Module):
 
 
 class OwnForward(nn.BatchNorm2d):
-    """As timm's norms: counts batches itself, then calls the function."""
+    """Counts batches itself and then calls the function, as timm's norms do."""
 
     def forward(self, x):
         if self.training:
@@ -90,7 +90,7 @@ def test_corners_of_batch_norm(make_remote, corner):
 
 
 def test_a_batch_of_one_image_of_one_pixel(make_remote):
-    """Both refuse to train on it, and evaluate it."""
+    """Both refuse to train on it, but evaluate it."""
     model, x = normed(nn.BatchNorm2d(4), nn.Conv2d(3, 4, 1)), images(2, 3, 1, 1)
     net = make_remote(model)
     train_both(net, model, x)
@@ -114,7 +114,7 @@ def test_one_program_for_every_batch(make_remote):
         for batch in (1, 2, 3, 5, 7, 64):
             x = images(batch, 3, 6, 6)
             torch.testing.assert_close(net(x), model(x), rtol=1e-4, atol=1e-5)
-    assert net.session.number == number  # a program that is loaded is a change
+    assert net.session.number == number  # no new program, because loading one is a change
 
 
 def test_another_image_size_is_another_variant(make_remote):
@@ -195,7 +195,7 @@ def test_all_that_is_refused_is_one_list():
 
 
 class ByClosure(nn.Module):
-    """Statistics that are no buffers."""
+    """Has statistics that aren't buffers."""
 
     def __init__(self):
         super().__init__()
@@ -302,7 +302,7 @@ def test_a_model_is_as_it_was():
 
 
 def test_hooks_and_modes_around_a_call(make_remote):
-    """What is active where a network is first called isn't the forward's."""
+    """Modes around the first call of a network don't belong to its forward."""
     model, x = normed(nn.BatchNorm2d(4)), IMAGES + 1
     net = make_remote(model)
     with torch.device("meta"), torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():

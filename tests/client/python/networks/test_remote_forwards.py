@@ -1,4 +1,4 @@
-"""What a forward may do in Python and in place, and which of it is refused by name."""
+"""Tests which Python and in-place code a forward may contain, and which is refused by name."""
 
 import copy
 import inspect
@@ -52,7 +52,7 @@ def test_calls_in_place(make_remote, forward):
     with torch.no_grad():
         torch.testing.assert_close(net(x), model(x), rtol=1e-5, atol=1e-5)
     if forward is not chain:
-        return  # Torch has no gradients of what was changed in place after a relu.
+        return  # torch computes no gradients if a relu's result was changed in place
     for one in (net, model):
         one(x).square().sum().backward()
     torch.testing.assert_close(net.gradients()["conv.weight"], model.conv.weight.grad,
@@ -175,7 +175,7 @@ def test_what_a_program_would_not_do(model, words):
 
 
 def test_what_stays_outside_of_the_forward(make_remote):
-    """Gradient modes, autocast and Functions around a network are torch's."""
+    """Gradient modes, autocast and Functions around a network work as in torch."""
     model, x = OfIntegers(), integers(3, 2, 6, 6, most=2)
     for mode in (torch.no_grad, torch.inference_mode):
         with mode():
@@ -196,7 +196,7 @@ def test_what_stays_outside_of_the_forward(make_remote):
 
 
 def test_modules_of_other_threads_while_a_forward_is_followed():
-    """torch.fx has all modules ask its tracer then."""
+    """During the export, torch.fx makes all modules call its tracer."""
     other, x, results = OfIntegers(), integers(3, 2, 6, 6, most=2), []
 
     def forward(self, x):
@@ -211,8 +211,8 @@ def test_modules_of_other_threads_while_a_forward_is_followed():
 
 
 def test_modules_of_other_threads_before_a_forward_begins(monkeypatch):
-    """torch.export's tracer is there by then; for a module that is used twice it would replace
-    what other threads' modules give for their submodules."""
+    """torch.export's tracer is active before the forward. For a module that is used twice, it
+    would replace the submodules of other threads' modules."""
     plain, other, results = inspect.signature, make("Vgg"), []
 
     def look():

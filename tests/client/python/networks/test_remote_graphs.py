@@ -1,5 +1,5 @@
-"""A remote network in torch's graph: what backwards add, leave alone, keep and free; and
-what can't be had of it."""
+"""Tests a remote network in torch's graph: which gradients backwards add, leave, keep and free,
+and what is refused."""
 
 import pytest
 import torch
@@ -156,7 +156,7 @@ def test_tapes_go_with_torchs_graph():
     server = ServerProcess()
     with convgrad.Client(server.address) as client, remote(make("Vgg"), client) as net:
         x = images().requires_grad_()
-        with torch.no_grad():  # Programs are kept as well: this loads both.
+        with torch.no_grad():  # loads both programs, which count as kept bytes
             net(x)
             net.requires_grad_(False)
             net(x)
@@ -195,7 +195,7 @@ def test_what_failed_unseen_is_raised_later(make_remote):
     x = integers(3, 2, 6, 6)
     loss = net(x).sum()
     net.session.drop("one.weight")
-    loss.backward()  # isn't waited for
+    loss.backward()  # doesn't wait
     with pytest.raises(convgrad.NotFound, match="one.weight"):
         net(x)
     net.load_state_dict(OfIntegers().state_dict())

@@ -1,4 +1,4 @@
-"""What is written for tensors, and meets a remote network's handles, is refused by name."""
+"""Tests that functions for tensors refuse a remote network's handles by name."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,14 @@ def net(make_remote):
 
 @pytest.fixture
 def scaler(monkeypatch):
-    """A scaler that works without a GPU, as newer PyTorch has one."""
+    """Returns a GradScaler that works without a GPU, as in newer PyTorch."""
     if hasattr(torch.amp, "GradScaler"):
         scaler = torch.amp.GradScaler("cpu")
         scaler.scale(torch.ones(()))
         return scaler
     module = torch.cuda.amp.grad_scaler
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    # It insists on tensors of a GPU.
+    # The scaler requires tensors of a GPU.
     monkeypatch.setattr(module, "_MultiDeviceReplicator", lambda tensor: tensor)
     scaler = module.GradScaler()
     scaler._lazy_init_scale_growth_tracker(torch.device("cpu"))

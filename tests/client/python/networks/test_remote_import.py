@@ -1,4 +1,4 @@
-"""From a PyTorch model to a program: what the steps are, and what is refused."""
+"""Tests the conversion of PyTorch models to programs: their steps, and refusals."""
 
 import collections
 from typing import NamedTuple
@@ -43,7 +43,7 @@ def attributes_of(step):
 
 
 class Module(nn.Module):
-    """Of a function of the module and its inputs, and of submodules by name."""
+    """Makes a module from a function of the module and its inputs, and submodules by name."""
 
     def __init__(self, function, **modules):
         super().__init__()
@@ -106,7 +106,7 @@ def test_modes_of_modules():
     steps = import_(model, ("input",)).program.message.steps
     assert [step.operator for step in steps] == ["batch_norm"] * 3
     assert attributes_of(steps[0])["training"] is False and not steps[0].operands[-1]
-    # Without running statistics those of the batch are used in evaluation, too.
+    # Without running statistics, eval mode also uses the batch's statistics.
     assert attributes_of(import_(model.eval(), ("input",)).program.message.steps[2])["training"]
 
 
@@ -259,7 +259,7 @@ class Depends(nn.Module):
 
 
 class OfSums(nn.Conv2d):
-    """Derived, and followed into its own forward."""
+    """A derived class, whose own forward is imported."""
 
     def forward(self, x):
         return F.conv2d(x.cumsum(1), self.weight, self.bias)

@@ -1,4 +1,4 @@
-"""A remote network as an nn.Module: by itself, and as a part of others."""
+"""Tests a remote network as an nn.Module: alone, and as a part of other modules."""
 
 import pytest
 import torch
@@ -112,7 +112,7 @@ def test_what_changes_nothing_and_what_would(make_remote, client):
     assert offload(whole, client).taken == ()
     with pytest.raises(convgrad.InvalidArgument, match="model: found a network"):
         offload(net, client)
-    # What a function writes into tensors without values isn't lost in silence.
+    # A function that writes to tensors without values raises an error.
     with pytest.raises(convgrad.Unimplemented, match=r"inc\.weight|inc"):
         net.apply(lambda m: nn.init.ones_(m.weight) if isinstance(m, nn.Conv2d) else None)
         net(X)

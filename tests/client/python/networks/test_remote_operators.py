@@ -1,4 +1,5 @@
-"""Every row of the table of torch's operators: what leads to it, and what is said of it."""
+"""Tests every row of the table of torch's operators: the calls that lead to it, and its
+documentation."""
 
 import copy
 import inspect
@@ -19,7 +20,7 @@ PAGE = pathlib.Path(__file__).parents[4] / "client/python/networks.md"
 
 
 class Row(NamedTuple):
-    """What leads to one operator."""
+    """The modules and functions that lead to one operator."""
 
     modules: tuple
     functions: tuple = ()
@@ -57,7 +58,7 @@ def call(function, y):
 
 
 def batches():
-    """Yields numbers of ordinary size, large and tiny ones."""
+    """Yields ordinary, large and tiny numbers."""
     generator = torch.Generator().manual_seed(3)
     for scale in (1.0, 30.0, 1e-20):
         yield scale * torch.randn(6, 5, generator=generator)
@@ -95,7 +96,7 @@ def test_calls_that_lead_to_an_activation(row):
             lambda self, x, function=function: call(function, self.f(x)),
             f=nn.Linear(2, 2)), shape=(2, 2))))
     assert len({tuple(step[1] for step in found) for found in steps}) == 1
-    # What changes its operand changes it for all that see it.
+    # An in-place call changes its operand for all later users.
     for function in calls:
         def forward(self, x, function=function):
             y = self.f(x)
@@ -108,7 +109,7 @@ def test_calls_that_lead_to_an_activation(row):
 
 
 def test_the_page_has_the_operators():
-    """Each row of the page's table is a dictionary of the rows."""
+    """Each row of the page's table has the names of one dictionary of rows."""
     kinds = {"layers": table._LAYERS, "elements": table._ELEMENTS, "sums": table._SUMS,
              "moves": table._VIEWS, "tokens": table._TOKENS}
     found = {title: set(re.findall(r"`(\w+)`", names)) for title, names in re.findall(

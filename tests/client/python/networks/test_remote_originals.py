@@ -1,4 +1,4 @@
-"""The model that a network was made of may change: the network warns, and doesn't follow."""
+"""Tests changes of the model from which a network was made: the network warns about them."""
 
 import gc
 import logging
@@ -78,7 +78,7 @@ def test_what_is_no_mistake(make_remote, model, warnings):
     write(model)
     net.load_state_dict(model.state_dict())
     net.train()(X)
-    # Trained values are copied back, and looked at here.
+    # Copies trained values back, and uses them here.
     for _ in range(2):
         model.load_state_dict(net.state_dict())
         model.eval()(X)

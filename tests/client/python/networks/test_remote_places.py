@@ -1,4 +1,4 @@
-"""An error of a run names the module, and the line of the forward, that it comes from."""
+"""Tests that an error of a run names its module, and its line of the forward."""
 
 import inspect
 import pathlib
@@ -22,7 +22,7 @@ class Block(nn.Module):
         return torch.cat([self.one(x), self.other(x)], 1)
 
 
-# The one line of Block.forward.
+# The single line of Block.forward.
 LINE = f"{__file__}:{inspect.getsourcelines(Block.forward)[1] + 1}"
 
 
@@ -61,7 +61,7 @@ def test_steps_of_training(net):
     for call in (net.forward_backward,
                  lambda *args: net.submit_train_step(*args, optimizer=sgd).result()):
         assert message_of(call, x, y).endswith(f"; see {LINE}")
-    # A shape that fits, after all that was refused.
+    # A valid shape works after these refusals.
     small = torch.ones(2, 3, 3, 3)
     assert net.train_step(small, y, optimizer=sgd) > 0
 

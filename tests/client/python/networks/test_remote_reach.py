@@ -1,4 +1,4 @@
-"""What a remote network's backward reaches, and what it leaves without a gradient, as torch."""
+"""Tests which parameters a remote network's backward reaches, as in torch."""
 
 import pytest
 import torch
@@ -60,7 +60,7 @@ def test_gradients_of_before_stay_where_a_loss_leaves_parameters(make_remote):
         one(x, z)[0].sum().backward()
     expected = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     assert_states(net.gradients(), expected, 1e-4, 1e-5)
-    optimizer.step()  # Whether it drops gradients isn't known here.
+    optimizer.step()  # the client doesn't know whether the server skips it
     net.zero_grad()
     net(x, z)[0].sum().backward()
     assert set(net.gradients()) == {"stem.weight", "stem.bias", "one.weight", "one.bias"}

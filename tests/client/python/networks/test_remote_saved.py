@@ -1,4 +1,5 @@
-"""Hooks on what autograd saves of a remote network, torch.utils.checkpoint's for one."""
+"""Tests hooks on tensors that autograd saves for a remote network, e.g. by
+torch.utils.checkpoint."""
 
 import copy
 
@@ -50,13 +51,13 @@ def test_checkpoint_of_several_calls_and_of_statistics(make_remote):
 def test_a_checkpoints_tapes_go():
     server = ServerProcess()
     with convgrad.Client(server.address) as client, remote(OfIntegers(), client) as net:
-        x = X.repeat(20, 1, 1, 1)  # whose tape is larger than a reply that is kept
+        x = X.repeat(20, 1, 1, 1)  # so that its tape is larger than a kept reply
         y = net(x)
         with_tape = kept_bytes(client)
         del y
         wait_until(lambda: kept_bytes(client) < with_tape)
         y = checkpoint(net, x, use_reentrant=False)
-        wait_until(lambda: kept_bytes(client) < with_tape)  # it is computed again
+        wait_until(lambda: kept_bytes(client) < with_tape)  # the forward will run again
         y.sum().backward()
         net.zero_grad()
         wait_until(lambda: kept_bytes(client) < with_tape)

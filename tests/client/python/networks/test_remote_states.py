@@ -1,4 +1,4 @@
-"""What the server keeps for an optimizer: whose it is, when it begins anew, what is refused."""
+"""Tests optimizer states on the server: their owner, when they start again, and refusals."""
 
 import copy
 
@@ -70,7 +70,7 @@ def test_a_resumed_training_goes_on_with_the_states(client, kind, settings):
 
 
 def test_a_state_that_is_loaded_is_all_there_is(make_remote):
-    """As learning rate finders do it: states before the first step come back."""
+    """Loads states from before the first step, as learning rate finders do."""
     ours, theirs = pairs(make_remote)
     for net, library in (ours, theirs):
         optimizer = library.Adam([{"params": [p]} for p in net.parameters()], lr=0.05)
@@ -93,7 +93,7 @@ def test_a_state_that_is_loaded_is_all_there_is(make_remote):
 
 @pytest.mark.parametrize("beta", [0.0, 0.25])
 def test_a_mean_far_larger_than_the_next_gradient(make_remote, beta):
-    """What is left of a gradient isn't what a difference of large numbers leaves of it."""
+    """A small gradient isn't lost in a difference of large numbers."""
     found = []
     for net, library in pairs(make_remote):
         optimizer = library.Adam(net.parameters(), lr=0.05, betas=(beta, 0.9))

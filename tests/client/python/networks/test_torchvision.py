@@ -1,4 +1,4 @@
-"""torchvision's networks on the server, held against PyTorch's own errors: "Whole network" in
+"""Compares torchvision's networks on the server with PyTorch's own errors: "Whole network" in
 proto/correctness.md, "Networks"."""
 
 import copy
@@ -43,7 +43,7 @@ def losses_of(outputs, labels):
 
 
 def tensors_of(outputs, x, gradients):
-    """Returns everything that is compared, by name."""
+    """Returns all compared tensors, by name."""
     many = isinstance(outputs, tuple)
     named = {f"output {i}": y.detach() for i, y in enumerate(outputs if many else [outputs])}
     return named | {"input": x.grad} | gradients
@@ -82,12 +82,12 @@ def test_gradients_are_as_exact_as_pytorchs(make_remote, name):
     losses_of(outputs, labels).backward()
     found = tensors_of(outputs, x, net.gradients())
     assert found.keys() == exact.keys()
-    # Biases before a batch_norm have gradients that are zero in theory.
+    # Excludes gradients that are zero in theory, e.g. of biases before a batch_norm.
     is_zero = {n for n, t in exact.items() if t.abs().max() <= 1e-12}
     assert all(n.endswith(".bias") for n in is_zero)
     ratios = {n: error(found[n], t) / max(error(other[n], t) for other in in_torch)
               for n, t in exact.items() if n not in is_zero}
-    # One that happens to be exact mustn't outweigh the others.
+    # Limits the ratio of a tensor that is exact by chance.
     geomean = float(torch.tensor(list(ratios.values())).double().clamp(0.01).log().mean().exp())
     worst = max(ratios, key=lambda n: ratios[n])
     print(f"{name}: {len(ratios)} tensors, geomean {geomean:.2f}, worst {ratios[worst]:.2f} "

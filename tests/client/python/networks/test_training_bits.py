@@ -1,4 +1,4 @@
-"""A training's final state is the same to the bit, whatever happens beside it."""
+"""Tests that a training's final state has the same bits whatever else happens."""
 
 import contextlib
 import threading
@@ -17,7 +17,7 @@ TRAINED = tuple(name for name in SHAPES if name not in STATISTICS)
 
 
 def network():
-    """Returns a program with a batch_norm and a dropout that are training, and its loss."""
+    """Returns a program with a batch_norm and a dropout in training, and its loss."""
     program = convgrad.Program()
     x, target = program.input("x"), program.input("target", is_index=True)
     p = {name: program.parameter(name, dims, fixed=name in STATISTICS)
@@ -43,7 +43,7 @@ def initial():
 
 
 def trained(client, fetched=lambda step: ["loss"], steps=STEPS, **options):
-    """Returns all that the session keeps in the end, and the losses."""
+    """Returns all tensors that the session keeps at the end, and the losses."""
     sgd = convgrad.Update("sgd", [convgrad.ParameterGroup(TRAINED, 0.05, momentum=0.9)])
     rng = np.random.default_rng(2)
     with client.session() as session:
@@ -91,7 +91,7 @@ def test_replies_that_are_lost_and_repeated(server, expected):
 
 @contextlib.contextmanager
 def busy_client(address):
-    """Trains networks of another client's until the block ends."""
+    """Trains networks of another client until the block ends."""
     done, rounds = threading.Event(), []
 
     def work():

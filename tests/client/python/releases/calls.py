@@ -1,8 +1,8 @@
-"""The basic calls of a client, made by whichever release of it is imported.
+"""Makes the basic calls of a client, with the release that is imported.
 
-    calls.py ADDRESS FILE.npz   leaves what they give in the file
+    calls.py ADDRESS FILE.npz   writes their results to the file
 
-Takes nothing that the oldest wheel beside it lacks.
+Uses only features of the oldest wheel beside it.
 """
 
 import pathlib
@@ -111,7 +111,7 @@ def network_calls(client):
 
 
 def errors(client):
-    """Yields what errors say by their fields, which programs go by; not the texts."""
+    """Yields the fields of errors, on which programs rely, without the texts."""
     def said(call, *args, **keywords):
         try:
             call(*args, **keywords)
@@ -136,7 +136,7 @@ def errors(client):
 
 
 def calls(address):
-    """Returns what all calls give, by name."""
+    """Returns the results of all calls, by name."""
     with convgrad.Client(address, timeout=60) as client:
         return {name: bits(np.asarray(array))
                 for group in (single_calls, session_calls, program_calls, network_calls, errors)

@@ -1,4 +1,4 @@
-"""Sessions of convgrad.aio against a real server."""
+"""Tests sessions of convgrad.aio with a real server."""
 
 import asyncio
 
@@ -48,7 +48,7 @@ def test_ends_and_errors(server):
         with pytest.raises(convgrad.InvalidArgument):
             await session.put("no/good", X)
         await session.put("x", X)
-        # A change may happen though its task is over; what follows goes on.
+        # A change may take effect after its task was cancelled. Later changes still work.
         task = asyncio.ensure_future(session.put("y", X))
         await asyncio.sleep(0)
         task.cancel()
@@ -71,7 +71,7 @@ def test_ends_and_errors(server):
 
 
 def test_many_at_once_wait_for_no_other_task(server):
-    """The loop goes on while a session's window is full."""
+    """The event loop continues while a session's window is full."""
 
     async def work():
         turns = 0

@@ -1,4 +1,4 @@
-"""Sessions that are attached to be read: what they see, what they refuse, when they end."""
+"""Tests sessions that are attached for reading: their tensors, refusals and ends."""
 
 import socket
 import threading
@@ -100,7 +100,7 @@ def test_a_program_that_trains_is_the_servers_to_refuse(session, attached):
 
 
 def test_each_run_sees_one_change_as_a_whole(session, attached):
-    """The trainer keeps u + v at 0; a run that saw two changes wouldn't."""
+    """Each change keeps u + v at 0. A run that reads u and v from two changes would differ."""
     session.put({"u": np.zeros((1, 4), np.float32), "v": np.zeros((1, 4), np.float32)},
                 layouts={"u": "OIX", "v": "OIX"})
     session.load_program("sum", sum_program())
@@ -117,7 +117,7 @@ def test_each_run_sees_one_change_as_a_whole(session, attached):
     trainer.start()
     seen = set()
     try:
-        while len(seen) < 50:  # the newest, not that of the beginning
+        while len(seen) < 50:  # shows that runs read new values, not only the first ones
             ones = np.ones((1, 4), np.float32)
             assert not attached.run("sum", {"x": ones}).values["add"].any()
             found = attached.get(["u", "v"])
@@ -155,7 +155,7 @@ def test_the_trainers_end_is_the_readers(server, client):
         attached = client.attach(session.id)
         np.testing.assert_array_equal(attached.get("b"), B)
         resumed = client.session(resume=session.id)
-        np.testing.assert_array_equal(attached.get("b"), B)  # whoever trains
+        np.testing.assert_array_equal(attached.get("b"), B)  # also with another trainer
         resumed.close()
     for use in (lambda: attached.get("b"), attached.tensors,
                 lambda: attached.conv_forward(X, W), lambda: client.attach(session.id)):
@@ -167,7 +167,7 @@ def test_a_reader_does_not_keep_a_session_whose_trainer_is_gone(client):
     session = client.session(lease=1)
     session.put("b", B)
     attached = client.attach(session.id)
-    session._stop()  # as a process that is killed: renews no more, closes nothing
+    session._stop()  # as if its process were killed: no more renewals, and no close
     began = time.monotonic()
     with pytest.raises(convgrad.SessionExpired):
         while time.monotonic() - began < 30:
@@ -198,7 +198,7 @@ def test_the_server_that_has_the_session_is_asked(server, session):
 
 def test_a_server_that_is_away_hides_no_session(server, session):
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and never listens
+        taken.bind(("127.0.0.1", 0))  # a port on which nobody listens
         dead = f"127.0.0.1:{taken.getsockname()[1]}"
         policy = convgrad.RetryPolicy(max_attempts=2)
         with convgrad.Client([dead, server.address], retry=policy) as client:
@@ -225,7 +225,7 @@ def test_with_tokens_the_owner_and_its_readers_attach(tmp_path):
             reader.get("w")
         with eve.session("train", readers=["ada"]) as other:
             other.put("w", W, layout="OIX")
-            # It isn't said to have ended.
+            # The error isn't SessionExpired, because the session exists.
             with pytest.raises(convgrad.PermissionDenied, match="readers list tensors"):
                 ada.attach(other.id).get("w")
         with pytest.raises(convgrad.SessionExpired):

@@ -1,4 +1,4 @@
-"""Programs in sessions, with NumPy alone."""
+"""Tests programs in sessions, with NumPy only."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_values_within_a_group_and_recomputation(client):
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("compute_dtype", ["f32", "bf16"])
 def test_images_as_they_are(client, dtype, compute_dtype):
-    """Sent by value and kept, as rows of channels, too."""
+    """Images are sent by value or kept, also channels last."""
     most = np.iinfo(dtype).max
     program = convgrad.Program()
     x = program.input("x")

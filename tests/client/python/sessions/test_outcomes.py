@@ -1,4 +1,4 @@
-"""The answer to an attempt decides the state of its change."""
+"""Tests that the answer to an attempt decides the state of its change."""
 
 import grpc
 import pytest
@@ -12,7 +12,7 @@ CODES = grpc.StatusCode
 
 
 class Answer:
-    """A call of gRPC's that has failed: only what outcome_of() asks of it."""
+    """A failed gRPC call, with only the methods that outcome_of() calls."""
 
     def __init__(self, code, reason="", number=None, field=""):
         self._code = code

@@ -1,4 +1,4 @@
-"""Sessions against a real server: kept tensors, order, exactly once."""
+"""Tests sessions with a real server: kept tensors, order, exactly once."""
 
 import concurrent.futures
 import threading
@@ -98,7 +98,7 @@ def test_results_stay_and_are_operands(client, session):
 
 
 def test_streams_read_what_is_kept(client, session):
-    """What was submitted before them, too."""
+    """A stream reads tensors that were submitted before it."""
     session.submit(session.put, {"w": W, "b": B}, layouts={"w": "OIX"})
     found = session.conv_forward(X, "w", "b", padding=1, slice_items=1)
     np.testing.assert_array_equal(found.output,
@@ -114,7 +114,7 @@ def test_a_stream_behind_a_change_that_fails_ends_with_it():
     server = ServerProcess()
     with convgrad.Client(server.address) as client, client.session() as session:
         session.put("w", W, layout="OIX")
-        # Both are on their way before the first is answered.
+        # Both calls are in flight before the server answers the first one.
         with server.standing_still():
             failing = session.submit(session.put, "no/good", X)
             read = session.submit(session.conv_forward, X, "w", padding=1, slice_items=1)
@@ -133,7 +133,7 @@ def test_gradients_add_up(client, session):
 
 
 def test_changes_are_pipelined_in_order():
-    """As many as the window holds before the first is answered."""
+    """The client sends as many changes as the window holds before the first answer."""
     server = ServerProcess()
     futures = []
     with convgrad.Client(server.address) as client, client.session() as session:
@@ -158,7 +158,7 @@ def test_what_came_behind_a_failure_fails_with_it():
     server = ServerProcess()
     with convgrad.Client(server.address) as client, client.session() as session:
         session.put("before", X)
-        # All are on their way before one is answered.
+        # All changes are in flight before the server answers one.
         with server.standing_still():
             futures = [session.submit(session.put, name, X)
                        for name in ("one", "no/good", "two")]
@@ -228,7 +228,7 @@ def test_bytes_that_the_server_has_arent_sent(monkeypatch):
         second.put({"x": X, "w": W, "b": B}, layouts={"w": "OIX"}, dedupe=True)
         assert server.received_bytes("put") == before + B.nbytes
         np.testing.assert_array_equal(second.get("w"), W)
-        # The server has it when asked, and no more when it is put.
+        # As if the server had lost the tensors between the client's question and its put.
         monkeypatch.setattr(second._uploads, "known", frozenset)
         later = [second.submit(second.put, "gone", X + 1, dedupe=True),
                  second.submit(second.put, "later", B)]
@@ -238,7 +238,7 @@ def test_bytes_that_the_server_has_arent_sent(monkeypatch):
 
 
 def test_a_change_whose_deadline_is_over():
-    """The server stands still; what is given up then never happens, what follows does."""
+    """A change that is given up while the server stands still never happens; later ones do."""
     server = ServerProcess()
     with convgrad.Client(server.address) as client, client.session() as session:
         session.put("x", X)
@@ -266,7 +266,7 @@ def test_what_a_lost_session_never_answered_is_not_acknowledged():
 
 
 def test_what_is_submitted_is_read_at_once():
-    """In one message, or as the stream of what no message holds."""
+    """The client copies a submitted array at once, for one message or for a stream."""
     server = ServerProcess("--max_message_bytes=4MiB")
     with convgrad.Client(server.address) as client, client.session() as session:
         for size in (1000, 64 << 20):

@@ -1,4 +1,4 @@
-"""What one message can't hold is put and got by stream."""
+"""Tests that streams put and get tensors that are larger than one message."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_known_bytes_arent_sent(small_messages, session, monkeypatch):
     session.put({"y": LARGE, "z": LARGE + 1}, dedupe=True)
     assert small_messages.received_bytes("put") == before + LARGE.nbytes
     np.testing.assert_array_equal(session.get("y"), LARGE)
-    # The server has it when asked, and no more when it is put.
+    # As if the server had lost the tensor between the client's question and its put.
     monkeypatch.setattr(session._uploads, "known", frozenset)
     session.put("w", LARGE + 2, dedupe=True)
     np.testing.assert_array_equal(session.get("w"), LARGE + 2)

@@ -1,4 +1,4 @@
-// max_pool, avg_pool and their adaptive forms.
+// Defines max_pool, avg_pool and their adaptive forms.
 #include "backends/core/program/operators/windows/pooling.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ absl::StatusOr<PoolAxis> MakeAxis(PoolAxis axis, bool ceil_mode) {
                         absl::StrCat(axis.dilation),
                         "at most the input's extent where it is padded");
   }
-  // With ceil_mode the first window may reach beyond the padded input, too, by
+  // With ceil_mode, a single window may also reach beyond the padded input, by
   // less than a stride.
   const int64_t largest = ceil_mode ? *padded + axis.stride - 1 : *padded;
   if (span > largest) {
@@ -102,7 +102,7 @@ int64_t Taps(const StepDims& step, size_t axis) {
   return SaturatingMul(window.out, std::min(window.kernel, window.in));
 }
 
-// Neighbours share one element at most.
+// Returns an upper bound: neighbouring windows share at most one element.
 int64_t AdaptiveTaps(const StepDims& step, size_t axis) {
   const int64_t in = step.At(0)[axis + 2], out = step.result()[axis + 2];
   return in % out == 0 ? in : SaturatingAdd(in, out);

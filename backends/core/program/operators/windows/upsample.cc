@@ -1,4 +1,4 @@
-// upsample.
+// Defines upsample.
 #include "backends/core/program/operators/windows/upsample.h"
 
 #include <algorithm>
@@ -12,9 +12,10 @@
 namespace convgrad {
 namespace {
 
-// PyTorch's kernels for images look at the extents first: they copy an axis
-// that stays as long as it is, and repeat each element of one that doubles
-// (nearest), whatever the factor is.
+// Returns whether PyTorch's kernels ignore the factor. For images they look at
+// the extents first: they copy an axis whose extent doesn't change, and
+// (nearest) repeat each element of an axis whose extent doubles, whatever the
+// factor is.
 bool IgnoresFactor(const StepDims& dims, const UpsampleAxis& axis) {
   const std::string mode = WordAttribute(dims.step(), "mode");
   if (dims.axes() != 2 || mode == "bicubic") return false;
@@ -27,7 +28,7 @@ absl::StatusOr<UpsampleAxis> MakeAxis(const StepDims& dims, UpsampleAxis axis,
   const auto in = static_cast<double>(axis.in);
   if (factor > 0) {
     const double size = std::floor(in * factor);
-    // Beyond 2^53 not every integer is a double.
+    // Above 2^53 not every integer is a double.
     if (size < 1 || size > 0x1p53) {
       return InvalidField(Reason::kOutOfRange, ".scale_factor",
                           absl::StrCat(factor),

@@ -29,7 +29,7 @@ struct LinearSource {
 // Returns the inputs of output `index`.
 LinearSource LinearSourceOf(const UpsampleAxis& axis, int64_t index);
 
-// The four inputs of a cubic output, of which several may be the same one.
+// The four inputs of a cubic output. Some of them may be equal.
 struct CubicSource {
   struct Tap {
     int64_t index;

@@ -1,4 +1,4 @@
-// concat.
+// Implements concat.
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,8 +16,8 @@ struct AxisSlice {
   int64_t byte_offset = 0;
 };
 
-// Returns `extent` indices of the axis from `first` on. Up to the last channel
-// of an image they have its padding, too.
+// Returns `extent` indices of the axis from `first` on. If they reach the last
+// channel of an image, they include its padding.
 AxisSlice SliceOf(const NetworkTensor& tensor, size_t index, int64_t first,
                   int64_t extent) {
   AxisSlice slice = {PhysicalLayoutOf(tensor), 0};

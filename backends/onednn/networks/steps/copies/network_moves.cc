@@ -1,4 +1,4 @@
-// pad and index_select.
+// Implements pad and index_select.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -19,7 +19,7 @@ namespace {
 constexpr absl::string_view kPadKind = "pad";
 constexpr absl::string_view kSelectKind = "index_select";
 
-// The tables of a pad. The gather refers to them.
+// The tables of a pad, to which the gather refers.
 struct PadTables {
   AxisGather gather;
   std::vector<std::vector<int64_t>> numbers;
@@ -90,7 +90,7 @@ class Pad final : public NetworkGroup {
   }
 
  private:
-  // An image's channels, which aren't padded, lie in blocks behind all other
+  // An image's channels aren't padded. They are in blocks, inside all other
   // axes.
   void MakeTables(const NetworkTensor& x, const ProgramShapes& shapes) {
     const auto tables = std::make_shared<PadTables>();
@@ -124,7 +124,7 @@ int64_t PadTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
   return SaturatingMul(numbers, sizeof(int64_t));
 }
 
-// Each run checks the index and works on a copy of it.
+// Each run checks the index and uses a copy of it.
 class IndexSelect final : public NetworkGroup {
  public:
   IndexSelect(const ProgramStep& step, size_t axis)
@@ -176,7 +176,7 @@ class IndexSelect final : public NetworkGroup {
     return builder->schedule().AddBuffer(count * int64_t{sizeof(int64_t)});
   }
 
-  // Returns the copy, in which each number is an index.
+  // Returns the copy, in which each number is a valid index.
   static const int64_t* CopyIndex(const GatherAxis& selected,
                                   const int64_t* index, int64_t* copy) {
     for (int64_t i = 0; i < selected.out; ++i) {
@@ -202,7 +202,7 @@ class IndexSelect final : public NetworkGroup {
     return {.kind = kSelectKind,
             .reads = std::move(reads),
             .writes = std::move(writes),
-            // A copy, for a plan may outlive its program.
+            // Captures a copy, because a plan may outlive its program.
             .check = [=, step = step_, selected = selected_](
                          const RunContext& context) -> absl::Status {
               for (int64_t i = 0; i < selected.out; ++i) {

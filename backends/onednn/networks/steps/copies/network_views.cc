@@ -1,5 +1,5 @@
-// Steps whose result has elements of the operand in another order or number.
-// They work on rows.
+// Implements steps that copy elements of the operand in another order or
+// number. They work on rows.
 #include <cstring>
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr absl::string_view kKind = "view";
 
-// flatten and reshape: the same rows under other dims.
+// flatten and reshape: the same rows with other dims.
 class Whole final : public NetworkGroup {
  public:
   explicit Whole(const ProgramStep& step) : step_(step) {}
@@ -77,7 +77,7 @@ class Read final : public NetworkGroup {
   const ProgramStep& step_;
 };
 
-// permute: an image that is turned has its own bytes.
+// permute: a turned image has the bytes of the image.
 class Permute final : public NetworkGroup {
  public:
   explicit Permute(const ProgramStep& step)
@@ -167,7 +167,7 @@ class Moved final : public NetworkGroup {
   }
 
  private:
-  // Returns the layout of the elements that the result has within the operand.
+  // Returns the layout of the result's elements within the operand.
   PhysicalLayout Viewed(const Dims& dims) const {
     PhysicalLayout layout;
     for (size_t i = 0; i < dims.size(); ++i) {
@@ -195,7 +195,7 @@ class Moved final : public NetworkGroup {
          }});
   }
 
-  // Appends what writes dy where the forward read, and 0 where it didn't.
+  // Appends a step that writes dy where the forward read, and 0 elsewhere.
   void AddSpread(const NetworkTensor& dy, const NetworkTensor& dx,
                  NetworkBuilder* builder) const {
     const DataType dtype = builder->dtype();

@@ -1,4 +1,4 @@
-// Steps that compute a function of each element.
+// Appends steps that compute a function of each element.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace convgrad::onednn {
 // Appends y = act(x).
 void AddActivation(const ChannelBlocks& blocks, Pointwise op, BufferId x,
                    BufferId y, Schedule* schedule);
-// Appends dx = dy * act'(saved); `saved` counts for nothing where IsLinear.
+// Appends dx = dy * act'(saved). Ignores `saved` if IsLinear.
 void AddActivateGradient(const ChannelBlocks& blocks, Pointwise op, BufferId dy,
                          BufferId saved, BufferId dx, Schedule* schedule);
 

@@ -1,4 +1,5 @@
-// dropout: its mask is a byte per element, in the activation's layout.
+// Implements dropout. Its mask has a byte per element, in the activation's
+// layout.
 #include <algorithm>
 #include <string>
 
@@ -17,8 +18,8 @@ struct DropoutShape {
   double p;
   bool by_row;
 
-  // Logical elements that have a random word each, and how many words of them
-  // make a part.
+  // Return the number of logical elements with a random word each, and the
+  // number of words in a part.
   int64_t elements() const {
     return by_row ? items : blocks.batch * blocks.channels * blocks.spatial;
   }
@@ -26,7 +27,8 @@ struct DropoutShape {
 
 constexpr int64_t kGroupsPerPart = 4096;
 
-// Writes the mask of a logical element, of a whole item where it is by row.
+// Writes the mask of a logical element or, if the mask is by row, of a whole
+// item.
 void WriteMask(const DropoutShape& shape, int64_t element, uint8_t kept,
                uint8_t* mask) {
   const ChannelBlocks& blocks = shape.blocks;
@@ -103,7 +105,7 @@ class Dropout final : public NetworkGroup {
          .writes = {mask_},
          .function = [=, shape = shape_,
                       mask = mask_](const RunContext& context) {
-           // Padding's bytes count for nothing, but are never left undefined.
+           // Writes padding as well, so that no byte is undefined.
            std::fill_n(context.Write<uint8_t>(mask), shape.blocks.size(), 0);
            MakeMask(shape, context.Read<int64_t>(randomness),
                     context.Write<uint8_t>(mask), context);

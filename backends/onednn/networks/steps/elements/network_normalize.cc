@@ -1,4 +1,4 @@
-// normalize: (x - mean) / std per channel, of images of any dtype.
+// Implements normalize: (x - mean) / std per channel, of images of any dtype.
 #include <memory>
 #include <vector>
 
@@ -56,7 +56,7 @@ class Normalize final : public NetworkGroup {
         {.kind = "normalize",
          .reads = {x},
          .writes = {y},
-         // Each channel's center, scale and zero.
+         // Center, scale and zero of each channel.
          .table_bytes = 3 * blocks_.padded_channels() * int64_t{sizeof(float)},
          .function = [=, blocks = blocks_, scale = scale_,
                       zeros = zeros_](const RunContext& context) {

@@ -1,4 +1,4 @@
-// An operand that is repeated along any axes.
+// `AddRepeated` repeats an operand along any axes.
 #pragma once
 
 #include <string>
@@ -7,13 +7,13 @@
 
 namespace convgrad::onednn {
 
-// Appends what repeats the value to the dims and the form of `like`, and
-// returns the result.
+// Appends a step that repeats the value to the dims and the form of `like`.
+// Returns the result.
 BufferId AddRepeated(const std::string& value, const NetworkTensor& like,
                      NetworkBuilder* builder);
 
-// Appends what sums the gradient of the repeated value to the gradient of the
-// value.
+// Appends a step that sums the gradient of the repeated value to the value's
+// gradient.
 void AddSumsOfRepeated(const NetworkTensor& gradient, const std::string& value,
                        NetworkBuilder* builder);
 

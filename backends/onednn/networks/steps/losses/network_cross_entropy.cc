@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kChunk = kCrossEntropyChunk;
 
-// One run.
+// Computes one run.
 class CrossEntropy {
  public:
   CrossEntropy(const CrossEntropyShape& shape,
@@ -42,7 +42,7 @@ class CrossEntropy {
   }
 
   // Returns the unscaled loss of a position, and writes its gradient times
-  // `scale`. `row` is for its own use.
+  // `scale`. Overwrites `row`.
   double Compute(int64_t position, double scale, absl::Span<double> row) const {
     LoadLogits(position, row);
     const bool is_ignored = IsIgnored(position);
@@ -81,7 +81,7 @@ class CrossEntropy {
               -std::numeric_limits<double>::infinity());
   }
 
-  // Of the softmax exponentials / sum.
+  // Writes the gradient from the softmax, i.e. the exponentials / `sum`.
   void WriteGradient(int64_t position, double scale, double sum,
                      absl::Span<const double> exponentials) const {
     const ChannelBlocks& logits = shape_.logits;
@@ -114,7 +114,7 @@ class CrossEntropy {
   const int64_t* const target_;
   const float* const weight_;
   float* const gradient_;
-  // Of each channel, what label smoothing gives it; zeros without.
+  // The share of each channel by label smoothing; zeros without smoothing.
   double* const smooth_weights_;
   double smooth_weight_sum_ = 0;
 };

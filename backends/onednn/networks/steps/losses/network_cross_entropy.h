@@ -1,5 +1,5 @@
-// The arithmetic of cross_entropy. The forward computes the gradient, too,
-// while the softmax is at hand.
+// `RunCrossEntropy` computes cross_entropy. The forward also computes the
+// gradient, because it has the softmax.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace convgrad::onednn {
 
-// Positions whose losses are added up by one part.
+// Number of positions whose losses one part adds up.
 inline constexpr int64_t kCrossEntropyChunk = 256;
 
 struct CrossEntropyShape {
@@ -20,14 +20,15 @@ struct CrossEntropyShape {
   double label_smoothing;
   int64_t ignore_index;
   bool is_mean;
-  // What the mean divides by; 0: the weights of the targets.
+  // Divisor of the mean; 0: the sum of the targets' weights.
   double denominator;
 
   int64_t positions() const { return logits.batch * logits.spatial; }
   int64_t chunks() const {
     return (positions() + kCrossEntropyChunk - 1) / kCrossEntropyChunk;
   }
-  // Where a position's first channel is, and from there that of block `b`.
+  // Return the offset of a position's first channel, and from there the offset
+  // of block `b`.
   int64_t Offset(int64_t position) const {
     const int64_t n = position / logits.spatial;
     const int64_t s = position % logits.spatial;
@@ -36,7 +37,7 @@ struct CrossEntropyShape {
   int64_t BlockOffset(int64_t b) const {
     return b * logits.spatial * logits.block;
   }
-  // Elements of a row of channels for Exponentiate.
+  // Returns the length of a row of channels for Exponentiate.
   int64_t row_size() const {
     constexpr int64_t kLanes = kSoftmaxLanes;
     return (logits.padded_channels() + kLanes - 1) / kLanes * kLanes;
@@ -52,13 +53,14 @@ struct CrossEntropyBuffers {
   BufferId gradient = kNoBuffer;  // like the logits, in f32
 };
 
-// Writes the loss, and the gradient if its buffer is there.
+// Writes the loss, and the gradient if it has a buffer.
 void RunCrossEntropy(const CrossEntropyShape& shape,
                      const CrossEntropyBuffers& buffers,
                      const RunContext& context);
 
-// Checks what the run reads again: RunBuffers has it that indices don't change.
-// Errors: kInvalidArgument naming the first target that is no class.
+// Checks the targets before the run reads them again. This is safe because
+// indices don't change during a run (RunBuffers).
+// Errors: kInvalidArgument naming the first target that isn't a class.
 absl::Status CheckTargets(const ProgramStep& step,
                           const CrossEntropyShape& shape,
                           const int64_t* targets);

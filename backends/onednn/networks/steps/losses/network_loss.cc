@@ -1,5 +1,5 @@
-// cross_entropy. The backward multiplies the gradient that the forward has
-// computed by the loss's own gradient.
+// Implements cross_entropy. The backward multiplies the gradient that the
+// forward has computed by the loss's own gradient.
 #include <algorithm>
 
 #include "backends/kernels/copies/element_convert.h"
@@ -47,7 +47,7 @@ class CrossEntropyGroup final : public NetworkGroup {
     step.function = [=, shape = shape_](const RunContext& context) {
       RunCrossEntropy(shape, buffers, context);
     };
-    // A copy, for a plan may outlive its program.
+    // Captures copies, because a plan may outlive its program.
     step.check = [=, shape = shape_,
                   program_step = step_](const RunContext& context) {
       return CheckTargets(program_step, shape,

@@ -1,6 +1,5 @@
-// group_norm: a batch_norm of one image whose channels are those of all images,
-// one image's after the other's. The channels of a group share their
-// statistics.
+// Implements group_norm as a batch_norm of one image with all images' channels.
+// The channels of a group share their statistics.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -20,7 +19,7 @@ namespace {
 constexpr absl::string_view kForwardKind = "group_norm forward";
 constexpr absl::string_view kBackwardKind = "group_norm backward";
 
-// How the channels of all images are grouped.
+// The groups of the channels of all images.
 struct Groups {
   int64_t images, channels, padded, size;
 
@@ -46,8 +45,8 @@ struct Groups {
   }
 };
 
-// Makes means and variances of channels those of their groups. Padding has a
-// variance of 1, so that nothing is divided by 0.
+// Replaces means and variances of channels by those of their groups. Sets the
+// variance of padding to 1, to prevent a division by 0.
 void Share(const Groups& groups, double* means, double* variances) {
   groups.ForGroups([&](int64_t first) {
     const double mean = groups.MeanOf(means, first);
@@ -65,7 +64,8 @@ void Share(const Groups& groups, double* means, double* variances) {
   }
 }
 
-// Multiplies sums of channels by gamma, and makes them the mean of their group.
+// Multiplies sums of channels by gamma, and replaces them by their group's
+// mean.
 void WeighAndShare(const Groups& groups, const float* gamma, double* sums) {
   groups.ForGroups([&](int64_t first) {
     for (int64_t c = first; c < first + groups.size; ++c) sums[c] *= gamma[c];
@@ -73,11 +73,11 @@ void WeighAndShare(const Groups& groups, const float* gamma, double* sums) {
   });
 }
 
-// Elements of a group of which so little may be left of a gradient, after its
-// mean and its share along the normals are subtracted, that f32 would lose it.
+// Up to this many elements per group, gradients are computed in double, because
+// subtractions may leave less than the rounding error of f32.
 constexpr int64_t kFewElements = 64;
 
-// Writes the gradient of one group of few elements in double, rounded once.
+// Writes the gradient of one small group, computed in double and rounded once.
 // `first` is the group's first channel.
 void WriteSmallGradient(const BatchNorm& norm, int64_t size, int64_t first,
                         const BatchNormBackward& tensors) {
@@ -189,7 +189,7 @@ class GroupNorm final : public NetworkGroup {
                                          int64_t{sizeof(double)});
   }
 
-  // Appends what repeats a parameter for each image; 0 in padding.
+  // Appends a step that repeats a parameter for each image, with 0 in padding.
   BufferId AddNumbers(size_t operand, float otherwise,
                       NetworkBuilder* builder) const {
     const BufferId parameter = builder->Parameter(OperandAt(step_, operand));
@@ -209,7 +209,7 @@ class GroupNorm final : public NetworkGroup {
     return numbers;
   }
 
-  // Returns what makes the batch_norm of a run.
+  // Returns a function that makes the batch_norm of a run.
   std::function<BatchNorm(const RunContext&)> Reader(BufferId scratch) const {
     return [=, blocks = blocks_, means = means_, variances = variances_,
             gamma = gamma_, beta = beta_,
@@ -285,7 +285,7 @@ class GroupNorm final : public NetworkGroup {
 
   const ProgramStep& step_;
   Groups groups_ = {};
-  ChannelBlocks blocks_;  // of one image with all channels
+  ChannelBlocks blocks_;  // one image with all channels
   BufferId x_ = kNoBuffer;
   BufferId means_ = kNoBuffer, variances_ = kNoBuffer;
   BufferId gamma_ = kNoBuffer, beta_ = kNoBuffer;

@@ -1,5 +1,6 @@
-// batch_norm, with the add and the activation that follow it: two passes over
-// memory forward (statistics, then all the rest), and two backward.
+// Implements batch_norm, fused with the add and the activation after it: two
+// passes over memory forward (statistics, then everything else), and two
+// backward.
 #include <string>
 #include <tuple>
 
@@ -21,7 +22,7 @@ struct NormBuffers {
   Activation activation = Activation::kNone;
 };
 
-// What is constant in all runs.
+// The properties that all runs share.
 struct NormShape {
   ChannelBlocks blocks;
   double epsilon;
@@ -94,13 +95,14 @@ class Norm final : public NetworkGroup {
   struct Sums {
     BufferId dy_xhat, dy;
   };
-  // Of the result: one or two buffers to be added; and where what the ReLU let
-  // through of it goes, if it has to be written.
+  // The gradient of the result: one buffer, or two to add up; and the
+  // destination of the gradient after the ReLU's mask, if it must be written.
   struct OutputGradient {
     BufferId dy = kNoBuffer, more = kNoBuffer, masked = kNoBuffer;
   };
 
-  // With an addend, x doesn't tell what the ReLU let through.
+  // Returns whether the ReLU's mask comes from the result: with an addend, x
+  // doesn't determine it.
   bool MasksByResult() const {
     return !addend_.empty() && buffers_.activation != Activation::kNone;
   }
@@ -113,7 +115,7 @@ class Norm final : public NetworkGroup {
                                          int64_t{sizeof(double)});
   }
 
-  // What every call of a kernel reads.
+  // Returns the buffers that every kernel call reads.
   std::vector<BufferId> Reads(std::initializer_list<BufferId> more) const {
     std::vector<BufferId> reads = {buffers_.statistics.mean,
                                    buffers_.statistics.variance};

@@ -1,4 +1,4 @@
-// layer_norm and rms_norm.
+// Implements layer_norm and rms_norm.
 #include <string>
 #include <vector>
 
@@ -78,7 +78,8 @@ class RowNormGroup final : public NetworkGroup {
   static constexpr absl::string_view kKind = "row norm forward";
   static constexpr absl::string_view kBackwardKind = "row norm backward";
 
-  // Returns the form to read the operand in: a turned image as it is.
+  // Returns the form in which to read the operand. A turned image isn't
+  // converted.
   Form FormOf(const std::string& name, const NetworkBuilder& builder) const {
     const bool is_turned = builder.Like(name).form == Form::kTurnedImage;
     return is_turned && IntAttribute(step_, "axes") == 1 ? Form::kTurnedImage

@@ -7,8 +7,8 @@
 namespace convgrad::onednn {
 namespace {
 
-// Elements per channel. Random programs showed it at up to 60; of more, a
-// gradient rarely loses so much.
+// Maximum number of elements per channel. Random programs showed the loss of
+// precision at up to 60 elements; with more it is rare.
 constexpr int64_t kFewElements = 64;
 
 // One channel's elements.
@@ -58,7 +58,7 @@ class SmallChannel {
                  static_cast<std::byte*>(tensor), Offset(i));
   }
 
-  // Of dy counts what the activation let through.
+  // Returns dy after the activation's mask.
   double Gradient(int64_t i) const {
     if (y_ != nullptr) {
       const double y = Load(y_, i);

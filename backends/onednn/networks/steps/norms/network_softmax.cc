@@ -1,4 +1,4 @@
-// softmax and log_softmax.
+// Implements softmax and log_softmax.
 #include <string>
 #include <vector>
 

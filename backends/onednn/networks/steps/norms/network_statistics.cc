@@ -9,19 +9,19 @@ namespace {
 
 constexpr absl::string_view kKind = "batch_norm statistics";
 
-// Before and after a run; kNoBuffer where there are none.
+// The running statistics before and after a run; kNoBuffer if there are none.
 struct RunningStatistics {
   BufferId mean, variance, count;
   BufferId new_mean = kNoBuffer;
   BufferId new_variance = kNoBuffer;
   BufferId new_count = kNoBuffer;
   double momentum;
-  // Instead of the momentum: all runs count alike.
+  // True if all runs have the same weight, instead of a momentum.
   bool is_cumulative;
 };
 
-// Writes the new running statistics: of the unbiased variance; the cumulative
-// average counts this run.
+// Writes the new running statistics, with the unbiased variance. The cumulative
+// average includes this run.
 void UpdateStatistics(const RunContext& context, const ChannelBlocks& blocks,
                       const NormStatistics& batch,
                       const RunningStatistics& running) {
@@ -92,7 +92,7 @@ void AddBatchStatistics(const NetworkTensor& x, const NormStatistics& batch,
        }});
 }
 
-// The kernels take doubles of all padded channels.
+// Converts to doubles of all padded channels, as the kernels require.
 void AddRunningStatistics(const ProgramStep& step, const ChannelBlocks& blocks,
                           const NormStatistics& widened,
                           NetworkBuilder* builder) {

@@ -1,4 +1,4 @@
-// The statistics that a batch_norm normalizes with.
+// `AddStatistics` provides the statistics with which a batch_norm normalizes.
 #pragma once
 
 #include "backends/core/program/program.h"
@@ -11,9 +11,9 @@ struct NormStatistics {
   BufferId mean, variance;
 };
 
-// Appends the steps that find the statistics: in training those of the batch,
-// which also update the running ones by PyTorch's formulas; else the running
-// ones.
+// Appends the steps that compute the statistics. In training these are the
+// batch's, and the steps also update the running ones by PyTorch's formulas.
+// Otherwise they are the running ones.
 NormStatistics AddStatistics(const ProgramStep& step, const NetworkTensor& x,
                              NetworkBuilder* builder);
 

@@ -1,4 +1,4 @@
-// attention, in f32 whatever the activations' dtype.
+// Implements attention, in f32 whatever the activations' dtype.
 #include <functional>
 #include <string>
 #include <utility>
@@ -101,8 +101,8 @@ class Attention final : public NetworkGroup {
     };
   }
 
-  // Returns a step that reads the operands and writes scratch memory. It counts
-  // for `forwards` times a forward's work.
+  // Returns a step that reads the operands and writes scratch memory. Its work
+  // is `forwards` times a forward's.
   Step NewStep(absl::string_view kind, double forwards,
                NetworkBuilder* builder) const {
     Step step = {.kind = kind};
@@ -130,7 +130,7 @@ class Attention final : public NetworkGroup {
     return step;
   }
 
-  // The scores' gradients are made for it, whole: most masks need none.
+  // Computes the gradients of all scores, which only the mask's gradient needs.
   void AddMaskGradient(BufferId dy, NetworkBuilder* builder) const {
     const NetworkTensor result = NewGradient(kMask, builder);
     const NetworkTensor computed =
@@ -165,7 +165,7 @@ class Attention final : public NetworkGroup {
   const ProgramStep& step_;
   const AttentionProblem problem_;
   Dims scores_;  // (batch..., L, S)
-  // In f32, by position.
+  // Operands in f32, by position.
   Buffers operands_ = Buffers(4, kNoBuffer);
 };
 

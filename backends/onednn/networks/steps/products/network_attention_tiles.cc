@@ -24,8 +24,9 @@ struct Matrix {
   bool is_transposed = false;
 };
 
-// Has the library work on the calling thread alone while it lives: a team is
-// at work already, and how the library cuts a product must not depend on it.
+// Makes the library use only the calling thread during its lifetime. The team
+// is already busy, and the library's partition of a product must not depend on
+// the team.
 class OneThread {
  public:
   explicit OneThread(int threads) : threads_(threads) { UseThreads(1); }
@@ -37,7 +38,7 @@ class OneThread {
   const int threads_;
 };
 
-// c (rows x columns, with `pitch`) = scale * a * b, or is added to.
+// Computes c (rows x columns, with `pitch`) = scale * a * b, or adds to c.
 struct Product {
   int64_t rows, columns, depth;
   float scale = 1;
@@ -46,7 +47,7 @@ struct Product {
 
 }  // namespace
 
-// A thread of a run.
+// The memory of one thread of a run.
 struct AttentionTiles::Worker {
   // Rows of problem_.keys, for the queries of a tile.
   float* weights;
@@ -84,8 +85,8 @@ int64_t AttentionTiles::TileScores() const {
   return std::min(kQueries, problem_.queries) * problem_.keys;
 }
 
-// The library's errors are kept until all threads have ended, for nothing may
-// be thrown through the team.
+// Stores the library's errors until all threads have ended, because no
+// exception may leave a thread of the team.
 void AttentionTiles::ForEach(
     int64_t count, float* scratch,
     absl::FunctionRef<void(int64_t, Worker*)> body) const {
@@ -112,8 +113,8 @@ AttentionTiles::Tile AttentionTiles::TileAt(int64_t matrix,
   return tile;
 }
 
-// A product of a tile also multiplies what a causal query doesn't see, by 0.
-// NaN and Inf would go through that.
+// A tile's product also multiplies keys that a causal query doesn't see, by 0.
+// NaN and Inf would propagate through this product.
 bool AttentionTiles::IsFinite(const AttentionTensors& tensors, const float* dy,
                               const Tile& tile) const {
   const int64_t first_key = tile.matrix * problem_.keys;
@@ -200,7 +201,7 @@ void AttentionTiles::Forward(const AttentionTensors& tensors, float* y,
   });
 }
 
-// From the weights' gradients dy * value' to those of the scores.
+// Computes the gradients of the scores from those of the weights, dy * value'.
 void AttentionTiles::Slope(const AttentionTensors& tensors, const float* dy,
                            const Tile& tile, Worker* worker) const {
   const int64_t keys = problem_.keys, columns = problem_.out_features;

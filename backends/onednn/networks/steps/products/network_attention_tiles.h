@@ -1,5 +1,5 @@
-// Attention in tiles of queries: no matrix of all queries and keys is ever in
-// memory.
+// `AttentionTiles` computes attention in tiles of queries, so that no matrix of
+// all queries and keys is in memory.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace convgrad::onednn {
 
-// Where the mask of each matrix and query is. Units: elements.
+// The place of the mask of each matrix and query. Units: elements.
 struct MaskLayout {
   Dims leading;  // of the scores: all axes but the last two
   Dims strides;  // by axis of the scores (batch..., L, S)
 };
 
-// Tensors of f32, row-major; `mask` is null where there is none.
+// Row-major f32 tensors; `mask` is null if there is none.
 struct AttentionTensors {
   const float* query;
   const float* key;
@@ -31,19 +31,19 @@ struct AttentionGradients {
   float* value;
 };
 
-// One attention. Immutable; thread-safe. The functions run on the calling
-// thread's team and throw dnnl::error.
+// Computes one attention. Immutable; thread-safe. The functions run on the
+// calling thread's team and throw dnnl::error.
 class AttentionTiles {
  public:
   AttentionTiles(const AttentionProblem& problem, MaskLayout mask, int threads);
 
-  // Floats that a run of any function works with.
+  // Returns the floats of scratch that each function needs.
   int64_t scratch() const { return threads_ * 2 * TileScores(); }
 
   void Forward(const AttentionTensors& tensors, float* y, float* scratch) const;
   void Backward(const AttentionTensors& tensors, const float* dy,
                 const AttentionGradients& gradients, float* scratch) const;
-  // Writes the gradient of scale * query * key' + mask, whole.
+  // Writes the whole gradient of scale * query * key' + mask.
   void ScoreGradients(const AttentionTensors& tensors, const float* dy,
                       float* scores, float* scratch) const;
 
@@ -52,7 +52,7 @@ class AttentionTiles {
   // Some queries of one matrix.
   struct Tile {
     int64_t matrix, first, count;
-    int64_t keys;  // that one of the queries sees
+    int64_t keys;  // number of keys that any of the queries sees
   };
 
   // Scores of the largest tile.
@@ -68,12 +68,12 @@ class AttentionTiles {
                absl::FunctionRef<void(int64_t, Worker*)> body) const;
   // Returns how many keys the tile's `query` sees.
   int64_t Seen(const Tile& tile, int64_t query) const;
-  // Returns whether all that the tile's products read is finite. `dy` may be
-  // null.
+  // Returns whether all elements that the tile's products read are finite. `dy`
+  // may be null.
   bool IsFinite(const AttentionTensors& tensors, const float* dy,
                 const Tile& tile) const;
-  // Calls body with the tile, or with tiles of its queries one by one if the
-  // whole tile would give the wrong NaN.
+  // Calls body with the tile, or with a tile for each query if the whole tile
+  // would give wrong NaN.
   void ForTiles(const AttentionTensors& tensors, const float* dy,
                 const Tile& tile,
                 absl::FunctionRef<void(const Tile&)> body) const;

@@ -36,7 +36,7 @@ void AddBiasGradient(const NetworkTensor& dy, BufferId gradient,
                      Schedule* schedule) {
   const ChannelBlocks blocks = dy.blocks;
   const int64_t padded = blocks.padded_channels();
-  // Sums, sums of squares that nobody asked for, and the kernel's scratch.
+  // Sums, unused sums of squares, and the kernel's scratch.
   const BufferId sums = schedule->AddBuffer(
       (2 * padded + BatchNormScratch(blocks)) * int64_t{sizeof(double)});
   schedule->Add(

@@ -6,9 +6,9 @@
 
 namespace convgrad::onednn {
 
-// Append what adds a bias, f32, to `result`, as a transposed convolution needs
-// it; and what sums its gradient over the channels of `dy`, in double, where
-// the library's sums are in f32.
+// Append a step that adds an f32 bias to `result`, for transposed convolutions;
+// and a step that sums the bias's gradient over the channels of `dy` in double,
+// because the library sums in f32.
 void AddBias(BufferId bias, const NetworkTensor& result, Schedule* schedule);
 void AddBiasGradient(const NetworkTensor& dy, BufferId gradient,
                      Schedule* schedule);

@@ -1,4 +1,5 @@
-// The library's primitives of the convolutions of networks.
+// `MakePassDesc` makes the library's primitives for the convolutions of
+// networks.
 #pragma once
 
 #include <optional>
@@ -11,29 +12,29 @@
 
 namespace convgrad::onednn {
 
-// Returns the primitive of a pass, empty if the library has none that is right.
+// Returns the primitive for a pass; empty if the library has no correct one.
 // Only a forward has a bias. Throws dnnl::error. Requires: not transposed.
 dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                                        const ConvDescs& descs);
 
-// Whether it is the library's plain loops, which are never fast.
+// Returns whether the primitive is the library's plain loops, which are slow.
 bool IsPlainLoop(const dnnl::primitive_desc_base& pass);
 
-// Returns the desc of a tensor that may lie as the library likes best.
+// Returns the desc of a tensor whose layout the library chooses.
 dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc);
 
-// Returns how the caller has a weight: f32, row-major.
+// Returns the desc of a weight of the caller: f32, row-major.
 dnnl::memory::desc PlainWeightDesc(const ConvProblem& problem);
 
-// Returns the input `name` as the caller has it, nullopt if it is none, or not
-// in `dtype`, or has channels enough for blocks.
+// Returns the caller's tensor of the input `name`; nullopt if it isn't an input
+// of `dtype`, or has enough channels for blocks.
 std::optional<LibraryTensor> CallersInput(const std::string& name,
                                           DataType dtype,
                                           NetworkBuilder* builder);
 
-// A transposed convolution is its mirror, an ordinary convolution whose data
-// side is the step's result: its forward is the mirror's backward-data, and so
-// on. Returns it, without a bias.
+// Returns the mirror of a transposed convolution, without a bias: an ordinary
+// convolution whose data is the step's result. The transposed forward is the
+// mirror's backward-data, and so on.
 ConvProblem MirrorOf(ConvProblem problem);
 
 }  // namespace convgrad::onednn

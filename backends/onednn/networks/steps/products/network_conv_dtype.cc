@@ -9,7 +9,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// Whether some taps only ever see padding.
+// Returns whether some taps read only padding.
 bool HasDeadTaps(const ConvProblem& problem) {
   const Lowering lowering(problem);
   return std::any_of(lowering.dead_taps().begin(), lowering.dead_taps().end(),
@@ -22,7 +22,8 @@ bool IsDense(const ConvProblem& problem) {
       [](const SpatialAxis& axis) { return axis.dilation == 1; });
 }
 
-// Also of exactly one block, which DescOf calls what its neighbours are.
+// Returns whether channels are in blocks, also a single block, for which DescOf
+// uses the layout of its neighbours.
 bool IsBlocked(const ChannelBlocks& blocks) {
   return blocks.block == 8 || blocks.block == 16;
 }

@@ -1,4 +1,5 @@
-// In which dtype a network's convolutions are computed.
+// `ConvolutionDtype` chooses the dtype in which a network's convolution is
+// computed.
 #pragma once
 
 #include <string>
@@ -12,18 +13,18 @@
 
 namespace convgrad::onednn {
 
-// Returns bf16 where that is wanted and all of `passes` are of a kind that the
-// library is known to be right in (see backends/gotchas.md for those where it
-// isn't), else f32. `problem` is that of the step, or its mirror, on
-// activations that lie like `x` and `y`. Throws dnnl::error.
+// Returns bf16 if it is requested and the library is known to compute all of
+// `passes` correctly in it (backends/gotchas.md lists exceptions); otherwise
+// f32. `problem` is the step's, or its mirror, on activations with the layouts
+// of `x` and `y`. Throws dnnl::error.
 DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
                           absl::Span<const Pass> passes, const NetworkTensor& x,
                           const NetworkTensor& y,
                           const NetworkBuilder& builder);
 
-// Returns a weight for passes that compute in `dtype`: f32, row-major, rounded
-// to the activations' dtype, unless the library does that while it brings it to
-// its own layout.
+// Returns a weight for passes that compute in `dtype`: f32, row-major, and
+// rounded to the activations' dtype, unless the library rounds it while it
+// converts it to its own layout.
 LibraryTensor ConvolutionWeight(const std::string& name,
                                 const ConvProblem& problem, DataType dtype,
                                 NetworkBuilder* builder);

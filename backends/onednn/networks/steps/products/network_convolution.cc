@@ -1,6 +1,7 @@
-// A convolution by the library's primitives: forward, backward-data and
-// backward-weight, each in the network's layout where the library has a good
-// way, else in the layout that it asks for, with reorders around it.
+// Implements convolutions by the library's primitives: forward, backward-data
+// and backward-weight. Each uses the network's layout if the library has a fast
+// implementation for it; otherwise it uses the library's layout, with reorders
+// before and after it.
 #include <optional>
 #include <string>
 
@@ -85,10 +86,10 @@ class Convolution final : public NetworkGroup {
   struct PassToAdd {
     Pass pass;
     absl::string_view kind;
-    // Of a forward, unless it is mirrored.
+    // Only for a forward that isn't mirrored.
     BufferId bias;
   };
-  // The step's, or their gradients.
+  // The step's tensors, or their gradients.
   struct StepTensors {
     LibraryTensor input, weight, result;
   };
@@ -97,8 +98,8 @@ class Convolution final : public NetworkGroup {
     return ConvolutionWeight(weight_, problem_, computes_in_, builder);
   }
 
-  // Finds the input: where it is the caller's with too few channels for blocks,
-  // as it lies there.
+  // Finds the input. Uses the caller's tensor directly if it has too few
+  // channels for blocks.
   void ReadInput(NetworkBuilder* builder) {
     const DataType dtype = builder->dtype();
     const std::optional<LibraryTensor> callers =
@@ -109,7 +110,7 @@ class Convolution final : public NetworkGroup {
       input_ = builder->Value(x_);
     }
   }
-  // Returns it for a pass.
+  // Returns the input for a pass.
   LibraryTensor Input(NetworkBuilder* builder) const {
     if (callers_input_.location.buffer != kNoBuffer) return callers_input_;
     return TensorOf(Converted(input_, computes_in_, &builder->schedule()));
@@ -125,9 +126,9 @@ class Convolution final : public NetworkGroup {
     return {weight_desc_.get_dims(), TypeOf(dtype), memory::format_tag::any};
   }
 
-  // Returns how the library computes a pass on activations that lie like these,
-  // or, if it has nothing good for them, as it asks for.
-  // Errors: kUnimplemented if it has no way.
+  // Returns the library's primitive for a pass on activations with these
+  // layouts or, if it isn't fast, with the library's own layouts. Errors:
+  // kUnimplemented if the library has none.
   absl::StatusOr<dnnl::primitive_desc_base> ChoosePass(Pass pass,
                                                        ConvDescs descs) const {
     const dnnl::primitive_desc_base as_they_lie =
@@ -142,8 +143,8 @@ class Convolution final : public NetworkGroup {
                       "a convolution that oneDNN has"});
   }
 
-  // Appends a pass of `problem_`, with what brings its operands to the
-  // primitive's layouts and its result back.
+  // Appends a pass of `problem_`, with the reorders of its operands and its
+  // result.
   absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
                        NetworkBuilder* builder) const {
     Schedule& schedule = builder->schedule();
@@ -182,10 +183,10 @@ class Convolution final : public NetworkGroup {
   const ProgramStep& step_;
   const std::string x_, weight_, bias_;
   bool is_mirrored_ = false;
-  // Ordinary: of the step, or the mirror.
+  // An ordinary problem: the step's, or its mirror.
   ConvProblem problem_;
   DataType computes_in_ = DataType::kF32;
-  // One of them.
+  // One of these holds the input.
   NetworkTensor input_;
   LibraryTensor callers_input_;
   memory::desc weight_desc_;

@@ -1,4 +1,5 @@
-// A batch_norm of running statistics behind a convolution: a scale and a shift.
+// `AddFoldedNorm` reduces a batch_norm of running statistics after a
+// convolution to a scale and a shift.
 #pragma once
 
 #include <string>
@@ -8,14 +9,15 @@
 
 namespace convgrad::onednn {
 
-// f32, one for each channel.
+// One f32 number for each channel.
 struct FoldedNorm {
   BufferId scale = kNoBuffer;
   BufferId shift = kNoBuffer;
 };
 
-// Appends what finds the scale, and the shift that has the convolution's bias
-// in it ("": none). The run is done again where they aren't safe to use.
+// Appends steps that compute the scale and the shift, which includes the
+// convolution's bias ("": none). The plan repeats the run without fusion if
+// they aren't safe to use.
 FoldedNorm AddFoldedNorm(const ProgramStep& norm, const std::string& bias_name,
                          NetworkBuilder* builder);
 

@@ -1,8 +1,9 @@
-// A convolution with the batch_norm of running statistics, the add and the
-// activation that follow it, at inference. The library does all of that before
-// it writes, but for the batch_norm of a convolution in f32: its scale is part
-// of the weights and its shift is the bias, which costs nothing. In bf16 such
-// weights would be rounded to other numbers than those of the step.
+// Implements a convolution at inference, fused with the batch_norm of running
+// statistics, the add and the activation after it. The library computes all of
+// them before it writes the result. The batch_norm of an f32 convolution is an
+// exception: its scale is multiplied into the weights and its shift is the
+// bias, which costs nothing. In bf16, rounding the scaled weights would change
+// the results.
 #include <optional>
 #include <string>
 #include <utility>
@@ -65,15 +66,15 @@ class FusedConvolution final : public NetworkGroup {
   }
 
  private:
-  // What the library does to the result before it writes it, and the operands
-  // of that: positions of post-ops.
+  // The library's operations on the result before it writes it (post-ops), and
+  // the positions of those that have operands.
   struct Epilogue {
     dnnl::post_ops post_ops;
     int scale = -1, shift = -1;
     int addend = -1;
     int slope = -1;
   };
-  // How the library computes it in one dtype.
+  // The library's implementation in one dtype.
   struct Way {
     DataType dtype;
     // The result, without memory.
@@ -81,14 +82,15 @@ class FusedConvolution final : public NetworkGroup {
     // Whether the weight is scaled and the shift is the bias.
     bool scales_weight = false;
     bool has_bias = false;
-    // The input as the caller has it, nullopt where it is a value's.
+    // The caller's input; nullopt if the input is a value of the program.
     std::optional<LibraryTensor> callers = std::nullopt;
     Epilogue epilogue = {};
     ConvDescs descs = {};
     dnnl::primitive_desc_base pass = {};
   };
 
-  // The operand of an add that isn't the convolution's, or its batch_norm's.
+  // Returns the operand of an add that isn't the result of the convolution or
+  // of its batch_norm.
   std::string AddendOf(const ProgramStep& add) const {
     const std::string& own =
         norm_ != nullptr ? norm_->result : convolution_.result;
@@ -99,14 +101,14 @@ class FusedConvolution final : public NetworkGroup {
     return activation_ != nullptr && activation_->op == Operator::kRelu6;
   }
   const std::string& x() const { return convolution_.operands[0]; }
-  // "": none.
+  // Returns "" if there is none.
   std::string bias() const { return OperandAt(convolution_, 2); }
   const std::string& result() const {
     return program_.steps[steps_.last()].result;
   }
 
-  // Appends it, computed in `dtype`, if the library has a good way. Returns
-  // whether it did.
+  // Appends the fused step, computed in `dtype`, if the library has a fast
+  // implementation. Returns whether it has one.
   bool AddFused(DataType dtype, NetworkBuilder* builder) const {
     const std::optional<Way> way = WayIn(dtype, builder);
     if (!way) return false;
@@ -118,7 +120,7 @@ class FusedConvolution final : public NetworkGroup {
     return true;
   }
 
-  // Returns nullopt where the library has plain loops alone.
+  // Returns nullopt if the library has only plain loops.
   std::optional<Way> WayIn(DataType dtype, NetworkBuilder* builder) const {
     Way way = {.dtype = dtype,
                .like = LikeIn(dtype, result(), *builder),
@@ -192,7 +194,7 @@ class FusedConvolution final : public NetworkGroup {
     like.blocks.dtype = dtype;
     return like;
   }
-  // Of what there is one number of for each channel of the result.
+  // Returns the desc of a tensor with one number per channel of the result.
   memory::desc PerChannel() const {
     memory::dims dims(problem_.axes.size() + 2, 1);
     dims[1] = problem_.out_channels;
@@ -218,7 +220,7 @@ class FusedConvolution final : public NetworkGroup {
     if (is_capped()) {
       post_ops.append_eltwise(dnnl::algorithm::eltwise_clip, 0, 6);
     } else {
-      // In place of a ReLU, which would hide NaN; and + 0, which makes 0 of -0.
+      // Replaces a ReLU, which would hide NaN. The + 0 turns -0 into 0.
       epilogue.slope = post_ops.len();
       post_ops.append_prelu(0);
       post_ops.append_eltwise(dnnl::algorithm::eltwise_linear, 1, 0);
@@ -254,7 +256,7 @@ class FusedConvolution final : public NetworkGroup {
          {zero, {ones, memory::data_type::f32, ones}});
   }
 
-  // Returns false if nothing can be known of how large `value` is.
+  // Returns false if `value` has no known bound.
   static bool AddRangeCheckOn(const std::string& value,
                               NetworkBuilder* builder) {
     const BufferId range = RangeOf(value, builder);
@@ -264,7 +266,7 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   const convgrad::Program& program_;
-  // The other steps, for where the library has no good way.
+  // The other steps, used if the library has no fast implementation.
   const std::unique_ptr<NetworkGroup> others_;
   const GroupSteps steps_;
   const ProgramStep& convolution_;

@@ -1,6 +1,6 @@
-// A linear layer by the library's inner product, on weights as the caller has
-// them: bringing them to blocks would take longer than the product does. It is
-// computed in f32, whatever the activations' dtype.
+// Implements a linear layer by the library's inner product, on the caller's
+// weights: a reorder to blocks would take longer than the product. Computes in
+// f32, whatever the activations' dtype.
 #include <string>
 #include <utility>
 
@@ -70,7 +70,7 @@ class Linear final : public NetworkGroup {
                            &builder->schedule()),
             weight_desc_};
   }
-  // Has the step write the result, and appends it.
+  // Makes the step write the result, and appends it.
   static void Write(int arg, const NetworkTensor& result, LibraryStep* step,
                     NetworkBuilder* builder) {
     NetworkTensor computed = InF32(result);

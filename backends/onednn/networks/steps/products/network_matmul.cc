@@ -1,4 +1,4 @@
-// matmul by the library, in f32 whatever the activations' dtype.
+// Implements matmul by the library, in f32 whatever the activations' dtype.
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +14,7 @@ namespace {
 
 using dnnl::memory;
 
-// A stack of matrices in f32, row-major.
+// A stack of row-major f32 matrices.
 struct Matrices {
   Dims dims;
   BufferId buffer = kNoBuffer;
@@ -86,8 +86,8 @@ class Matmul final : public NetworkGroup {
     step.Finish();
   }
 
-  // Appends the product that is the gradient of the operand at `position`, and
-  // sums it over the axes along which the operand was repeated.
+  // Appends the product that computes the gradient of the operand at
+  // `position`, summed over the axes along which the operand was repeated.
   void AddGradient(size_t position, const Matrices& a, const Matrices& b,
                    NetworkBuilder* builder) const {
     const std::string& name = step_.operands[position];

@@ -19,8 +19,8 @@
 namespace convgrad::onednn {
 namespace {
 
-// The inputs that each output of an avg_pool averages along an axis. A divisor
-// that the step gives is the first axis's.
+// Returns the inputs that each output of an avg_pool averages along an axis.
+// The step's divisor, if any, belongs to the first axis.
 PositionLists AveragesOf(const ProgramStep& step, const PoolAxis& axis,
                          bool is_first) {
   const bool counts_pads = BoolAttribute(step, "count_include_pad");
@@ -47,7 +47,7 @@ PositionLists AveragesOf(const ProgramStep& step, const PoolAxis& axis,
   return lists;
 }
 
-// As AdaptiveLists, with weights of 1.
+// Returns AdaptiveLists with weights of 1.
 PositionLists SumLists(int64_t in, int64_t out) {
   PositionLists lists(in, out, in);
   for (int64_t o = 0; o < out; ++o) {
@@ -69,8 +69,8 @@ PositionLists CubicLists(const UpsampleAxis& axis) {
   return lists;
 }
 
-// Returns the dims of the windows: the result's, with the axes that a reduction
-// drops.
+// Returns the dims of the windows: the result's, including the axes that a
+// reduction drops.
 Dims WindowDimsOf(const ProgramStep& step, const ProgramShapes& shapes) {
   return IsReduction(step) ? ReducedAxesOf(step, shapes).kept
                            : shapes.dims.at(step.result);
@@ -108,7 +108,7 @@ PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
   return PoolLists::Of(std::move(axes));
 }
 
-// Returns what a plane's pooling adds up, for all planes.
+// Returns the multiply-adds of all planes.
 double MacsOf(const ChannelBlocks& blocks, const PoolLists& lists) {
   return static_cast<double>(blocks.batch * blocks.padded_channels()) *
          lists.taps();
@@ -220,7 +220,7 @@ std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step) {
   return std::make_unique<Pooling>(step);
 }
 
-// Positions are numbers of 32 bits.
+// Checks that positions fit in 32 bits.
 absl::Status CheckPositions(const ProgramStep& step,
                             const ProgramShapes& shapes,
                             const std::string& path) {

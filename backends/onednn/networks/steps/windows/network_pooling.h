@@ -1,4 +1,4 @@
-// Poolings and upsampling of images.
+// `MakePooling` makes the groups of poolings and upsampling of images.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace convgrad::onednn {
 // axes.
 std::unique_ptr<NetworkGroup> MakePooling(const ProgramStep& step);
 
-// The functions of a pooling's row.
+// These functions belong to a pooling's row (NetworkOperator).
 absl::Status CheckPositions(const ProgramStep& step,
                             const ProgramShapes& shapes,
                             const std::string& path);

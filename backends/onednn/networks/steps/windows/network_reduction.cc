@@ -1,4 +1,4 @@
-// sum, mean, amax, norm and var: by windows of an image, or on rows.
+// Implements sum, mean, amax, norm and var, by windows of an image or on rows.
 #include <memory>
 #include <vector>
 

@@ -1,1 +1,1 @@
-"""Whole networks, which a server keeps and trains."""
+"""Trains whole networks on a server, which keeps their tensors."""

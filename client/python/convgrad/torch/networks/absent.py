@@ -1,4 +1,7 @@
-"""Parameters and buffers whose values are on a server: shapes alone, which can't be saved."""
+"""Defines stand-ins for parameters and buffers whose values are on a server.
+
+A stand-in has a shape and a dtype but no values, so it can't be saved.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from convgrad.errors import unimplemented
 
 
 class _Absent:
-    """What both have in common: pickle refuses them, and so does torch.save."""
+    """Base class. Makes pickle and torch.save refuse the stand-in."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise unimplemented("net.model", "a tensor whose values are on the server",
@@ -19,7 +22,7 @@ class _Absent:
 
 
 class AbsentTensor(_Absent, torch.Tensor):
-    """A buffer, or what a state_dict() has of either."""
+    """Stands for a buffer, or for any tensor in the model's own state_dict()."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
@@ -31,7 +34,7 @@ class AbsentTensor(_Absent, torch.Tensor):
 
 
 class AbsentParameter(_Absent, nn.Parameter):
-    """A parameter."""
+    """Stands for a parameter."""
 
     def detach(self) -> AbsentTensor:
         return absent_tensor(self)

@@ -1,4 +1,4 @@
-"""A network whose weights another process trains, here to predict with them."""
+"""Defines a network that predicts with weights that another process trains."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ def _refused(name: str) -> Callable[..., Any]:
         refuse(name, "network")
 
     method.__name__ = name
-    method.__doc__ = "Raises FailedPrecondition: it is for the process that trains."
+    method.__doc__ = "Raises FailedPrecondition: only the process that trains may call it."
     return method
 
 
 class AttachedNetwork(RemoteModule):
     """Predicts with the newest committed weights of a session that another process trains.
 
-    Called as the model is, in eval mode. Each call uses one consistent set of weights and
-    buffers: all of one committed change. No weights are sent or fetched. `state_dict()` fetches
-    such a set. What would train is refused; `train()` leaves it in eval mode. Thread-safe, but
-    for changes of `model`.
+    Takes the arguments of the model's forward and computes in eval mode. Each call uses the
+    weights and buffers as one committed change has left them, and neither sends nor fetches
+    weights. `state_dict()` fetches such a set. Methods that would train raise
+    FailedPrecondition; `train()` has no effect.
 
-    The process that trains loads the program that calls run: RemoteNetwork.prepare().
+    Requires: the process that trains has called RemoteNetwork.prepare(), which loads the
+    program. Thread-safe, except for changes of `model`.
     """
 
     forward_backward = _refused("forward_backward")
@@ -57,7 +58,7 @@ class AttachedNetwork(RemoteModule):
     parameters = _refused("parameters")
 
     def __init__(self, model: nn.Module, attached: Attached, dtype: torch.dtype) -> None:
-        """remote() makes them."""
+        """Only remote() calls this."""
         super().__init__(without_values(model).eval().requires_grad_(False))
         self.session = attached
         self._dtype = dtype
@@ -93,12 +94,13 @@ class AttachedNetwork(RemoteModule):
 
     @property
     def _parameters(self) -> Any:
-        """A module around this one sees no parameters: it can train its own."""
+        """Hides the parameters from a module that contains this one, which may train its own.
+        """
         return {}
 
     @_parameters.setter
     def _parameters(self, _none: Any) -> None:
-        """nn.Module's constructor sets it."""
+        """Does nothing; nn.Module's constructor sets the attribute."""
 
     def requires_grad_(self, requires_grad: bool = True) -> AttachedNetwork:
         if requires_grad:
@@ -106,15 +108,17 @@ class AttachedNetwork(RemoteModule):
         return self
 
     def train(self, mode: bool = True) -> AttachedNetwork:
-        """Stays in eval mode whatever `mode` is, so that a module around it may train."""
+        """Stays in eval mode whatever `mode` is, so that a module that contains this one can
+        train."""
         self.model.eval()
         return self
 
     def _load_from_state_dict(self, *_arguments: Any) -> None:
-        """Loads nothing where a module around it is loaded: the weights are another's."""
+        """Loads nothing when a module that contains this one is loaded, because the weights
+        belong to another process."""
 
     def close(self) -> None:
-        """Ends the attachment, not the session."""
+        """Ends the attachment; the session stays open."""
         self.session.close()
 
     def __enter__(self) -> AttachedNetwork:
@@ -124,7 +128,7 @@ class AttachedNetwork(RemoteModule):
         self.close()
 
     def _variant(self, inputs: Mapping[str, Shape], constants: Mapping[str, Any]) -> Variant:
-        """Returns the program for what the model is set to now."""
+        """Returns the program for the model's current settings."""
         with self._lock:
             self._is_other |= self._settings.look()
             if self._is_other:
@@ -138,7 +142,7 @@ class AttachedNetwork(RemoteModule):
             return self._variants[key]
 
     def _fetched_state(self) -> OrderedDict[str, torch.Tensor]:
-        """Fetches parameters and buffers, all as one change has left them."""
+        """Fetches parameters and buffers, all as of one change."""
         own = names_of_state(self.model)
         found = self.session.get(dict.fromkeys(own.values()))
         return like_state(self.model, {name: to_tensor(found[kept], torch.empty(0))

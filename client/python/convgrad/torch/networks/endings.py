@@ -1,4 +1,4 @@
-"""Closes sessions whose owner, a network, is gone."""
+"""Closes the sessions of networks that were garbage collected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from convgrad.errors import ConvgradError
 from convgrad.sessions.events import EventThread
 from convgrad.sessions.session import Session
 
-# Where the interpreter ends it waits for so long, for all of them together.
+# At exit, the interpreter waits this long for all sessions together.
 _EXIT_SECONDS = 5.0
 
 _numbers = itertools.count()
@@ -23,15 +23,15 @@ _under_way: dict[threading.Event, Sequence[Session]] = {}
 
 
 def end_with(owner: object, sessions: Sequence[Session], thread: EventThread) -> None:
-    """Has the thread close the sessions and end, once `owner` is collected or the
-    interpreter ends.
+    """Makes `thread` close the sessions and end when `owner` is garbage collected or the
+    interpreter exits. Reads `sessions` only then.
 
-    The thread that collects the owner may hold any lock, so it only tells `thread`.
-    `sessions` is read then. Requires: neither argument refers to the owner.
+    The collecting thread may hold any lock, so it only notifies `thread`. Requires: neither
+    `sessions` nor `thread` refers to the owner.
     """
     number = next(_numbers)
     finalizer = weakref.finalize(owner, _begin, number, sessions, thread)
-    finalizer.atexit = False  # _end_all calls it, and then waits
+    finalizer.atexit = False  # _end_all calls it and waits
     _finalizers[number] = finalizer
 
 
@@ -61,12 +61,14 @@ def _end_all() -> None:
     until = time.monotonic() + _EXIT_SECONDS
     for over, sessions in _under_way.copy().items():
         if not over.wait(max(until - time.monotonic(), 0)):
-            # A thread that is inside the native module then would end the process.
+            # The interpreter must not exit while a thread is inside the native module, because
+            # that would crash the process. So cancel the calls.
             for session in sessions:
                 session.client.close()
             over.wait(_EXIT_SECONDS)
 
 
-# Handlers that were registered later come first. weakref's stops sessions.
+# Python runs exit handlers in reverse order of registration. weakref's own handler stops
+# sessions, so this makes weakref register it first.
 weakref.finalize(end_with, int).atexit = False
 atexit.register(_end_all)

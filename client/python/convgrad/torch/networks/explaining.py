@@ -1,4 +1,4 @@
-"""What a server would make of a model: explain()."""
+"""Provides explain(), which tells whether a server can compute a model, and at what cost."""
 
 from __future__ import annotations
 
@@ -21,40 +21,42 @@ from convgrad.torch.networks.refusals import Refusal, refusals_of
 from convgrad.torch.networks.tracing import bind, check_model
 
 _FLOAT_BYTES = 4
-# As CostOf in backends/onednn/networks/network_plan.cc.
+# The same ratio as in CostOf in backends/onednn/networks/network_plan.cc.
 _MACS_PER_BYTE = 2.5
 
 
 class Cost(NamedTuple):
-    """What the steps of one operator cost in a forward, each computed by itself, in f32."""
+    """The cost of all steps of one operator in a forward pass, in f32 and without fusion."""
 
     operator: str
     steps: int
     flops: int
-    """Twice the multiply-adds; an operator on elements counts as one for each."""
+    """Two per multiply-add; one per element for element-wise operators."""
     bytes: int
-    """Of all operands and results."""
+    """Bytes of all operands and results."""
     share: float
-    """Of the program's nominal time, 0 to 1: that of the arithmetic or of the memory, whichever
-    takes longer."""
+    """Share of the program's nominal time, 0 to 1. A step's nominal time is that of its
+    arithmetic or of its memory accesses, whichever is longer."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What becomes of a model on a server. Its str() is a text for people."""
+    """The result of explain(). str() formats it for people."""
 
     model: str
-    """The model's class."""
+    """Name of the model's class."""
     inputs: Mapping[str, tuple[int, ...]]
-    """The shapes of the example."""
+    """Shapes of the example inputs."""
     refusals: tuple[Refusal, ...] = ()
-    """What a server can't compute, most frequent first. Empty: the server takes the model."""
+    """Everything that a server can't compute, most frequent first. Empty if it takes the model.
+    """
     program: Program | None = None
     costs: tuple[Cost, ...] = ()
-    """By operator, dearest first. Empty where the tool `convgrad` isn't installed."""
+    """One entry per operator, most expensive first. Empty if the tool `convgrad` isn't
+    installed."""
     value_bytes: int = 0
-    """Of the inputs and all results in f32, which is the most that a training step keeps. 0
-    where the tool isn't installed."""
+    """Bytes of the inputs and all results in f32, the most that a training step keeps. 0 if the
+    tool isn't installed."""
 
     @property
     def is_taken(self) -> bool:
@@ -62,12 +64,12 @@ class Explanation:
 
     @property
     def flops(self) -> int:
-        """Of a forward; a training step has three times as many."""
+        """Operations of a forward pass; a training step has three times as many."""
         return sum(cost.flops for cost in self.costs)
 
     def parameters(self, *, fixed: bool = False) -> int:
-        """Returns the number of elements that a backward gives gradients of, or of the fixed
-        ones, such as running statistics."""
+        """Returns the number of elements of all trained parameters or, if `fixed`, of all that
+        aren't trained, such as running statistics."""
         entries = self.program.message.parameters if self.program else ()
         return sum(math.prod(entry.dims) for entry in entries if entry.fixed == fixed)
 
@@ -104,17 +106,17 @@ class Explanation:
 
 @short_traceback
 def explain(model: nn.Module, *args: Any, **kwargs: Any) -> Explanation:
-    """Says whether remote() takes a model, and what it would cost, without a server.
+    """Returns whether remote() accepts a model and what the model costs. Needs no server.
 
         print(convgrad.torch.explain(model, images))
 
-    Takes what the model's forward takes; values don't matter. The modes of its modules count.
-    Either the explanation lists all that a server can't compute, or it has the program's size,
-    and where the time of a forward will go. Costs are the tool's (`convgrad program`), so they
-    need `convgrad[server]`.
+    Takes the arguments of the model's forward; the tensors' values don't matter, the modules'
+    modes do. The explanation lists everything that a server can't compute. If there is nothing,
+    it contains the program's size and the costs by operator. The tool computes the costs
+    (`convgrad program`), so they need `convgrad[server]`.
 
-    Errors: TypeError as of a call; InvalidArgument for shapes that the model doesn't take, and
-    for dtypes; Unimplemented for a PyTorch before 2.6.
+    Errors: TypeError as for a call of the model; InvalidArgument for shapes or dtypes that the
+    model doesn't accept; Unimplemented for a PyTorch before 2.6.
     """
     check_version()
     name, shapes = type(model).__name__, dict[str, tuple[int, ...]]()
@@ -133,7 +135,7 @@ def explain(model: nn.Module, *args: Any, **kwargs: Any) -> Explanation:
 
 
 def _table_of(program: Program, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """Returns what the tool says of the program; None without the tool."""
+    """Returns the tool's table for the program; None without the tool."""
     try:
         tool = tool_program()
     except FailedPrecondition:
@@ -169,7 +171,7 @@ def _costs_of(program: Program, shapes: Mapping[str, Sequence[int]],
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Returns lines of columns, the last one as wide as it is."""
+    """Returns lines with aligned columns; the last column isn't padded."""
     widths = [max(map(len, column)) for column in zip(titles, *rows)]
     return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
             for row in (titles, *rows)]

@@ -1,4 +1,4 @@
-"""Keeps the server's tensors those of a model whose modules change."""
+"""Puts a model's new tensors on the server when its modules change."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from convgrad.torch.networks.tracing import check_model, without_value
 
 
 class Following:
-    """Knows which of a model's tensors the session has. Owned by one thread.
+    """Tracks which of a model's tensors the session has. Owned by one thread.
 
-    A module or tensor that the model is given later, as a new head, is put into the session,
-    and only its shape stays here.
+    If the model gets a new module or tensor, such as a new head, its tensors are put into the
+    session, and the model keeps only their shapes.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.settings = Settings(model)
         self.parameters = dict(model.named_parameters())
-        """As of the last look, by name."""
+        """Parameters by name, as of the last follow()."""
         self._model = model
         self._on_server = _tensors_of(model)
         self._is_behind = False
 
     def follow(self, put: Callable[[dict[str, torch.Tensor]], None]) -> None:
-        """Takes note of what the model is now; has tensors put that it has got since.
+        """Calls `put` with the tensors that the model has got since the last call.
 
-        Errors: Unimplemented naming the tensor or module that a server can't have.
+        Errors: Unimplemented naming a tensor or module that a server can't have.
         """
         self._is_behind |= self.settings.look()
         if not self._is_behind:
@@ -57,12 +57,12 @@ def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _drop_values(model: nn.Module) -> None:
-    """Leaves tensors' shapes in the model, tied ones tied."""
+    """Replaces the model's tensors by their shapes. Tied tensors stay tied."""
     shapes: dict[int, Any] = {}
     for module in model.modules():
         for own in (module._parameters, module._buffers):
             for name, tensor in own.items():
                 if tensor is not None and not tensor.is_meta:
-                    # The tensor, too, for its id to stay its own.
+                    # Keeps the tensor as well, so that no other tensor gets its id.
                     _, own[name] = shapes.setdefault(
                         id(tensor), (tensor, without_value(tensor)))

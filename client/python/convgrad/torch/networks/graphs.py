@@ -1,4 +1,4 @@
-"""Questions to the nodes of an exported graph."""
+"""Provides functions that read the nodes of an exported graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.refusals import named
 from convgrad.torch.networks.watching import INSIDE, LINE
 
-# Some of which PyTorch 1.13 lacks, by which types are checked.
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
 MODEL = "model"
 """The model's name in the exported module."""
@@ -23,14 +23,14 @@ _FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
 
 
 def module_path(node: torch.fx.Node) -> str:
-    """Returns the path of the module whose forward has made the call."""
+    """Returns the path of the module whose forward made the call."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]).partition("@")[0] if stack else ""
     return path[len(MODEL) + 1:] if path.startswith(f"{MODEL}.") else ""
 
 
 def line_of(node: torch.fx.Node) -> str:
-    """Returns file and line of the user's code that has made the call, "" if none has."""
+    """Returns file and line of the user's code that made the call; "" if there is none."""
     noted = (node.meta.get("custom") or {}).get(LINE)
     if noted is not None:
         return str(noted)
@@ -40,7 +40,7 @@ def line_of(node: torch.fx.Node) -> str:
 
 
 def place_of(model: nn.Module, node: torch.fx.Node) -> str:
-    """Returns module, file and line of the forward that has made the call."""
+    """Returns module, file and line of the forward that made the call."""
     path = module_path(node)
     module = f"model.{named(model.get_submodule(path), path)}" if path else named(model, "")
     line = line_of(node)
@@ -48,7 +48,7 @@ def place_of(model: nn.Module, node: torch.fx.Node) -> str:
 
 
 def needed(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
-    """Returns the nodes of tensors that the results depend on, or that change something."""
+    """Returns the nodes of tensors that the results depend on, and those with side effects."""
     found: set[torch.fx.Node] = set()
     for node in reversed(nodes):
         acts = node.op == "output" or table.acts(node.target)
@@ -59,7 +59,7 @@ def needed(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
 
 
 def _is_of_tensors(node: torch.fx.Node) -> bool:
-    """Returns whether it is no number that follows from shapes."""
+    """Returns whether the node is a tensor, or several, not a number computed from shapes."""
     return node.op == "get_attr" or isinstance(
         node.meta.get("val"), (torch.Tensor, tuple, list))
 
@@ -76,7 +76,7 @@ def holds(kind: type, arguments: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Returns a number, or for one that depends on the batch its expression."""
+    """Returns the number or, if it depends on the batch, its expression."""
     if not isinstance(value, (_TORCH.SymInt, _TORCH.SymFloat)):
         return value
     expression = value.node.expr

@@ -1,4 +1,4 @@
-"""Which parameters' gradients a network's session has, as far as that is known here."""
+"""Tracks which parameters have a gradient in a network's session."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from convgrad.torch.networks.pipeline import Pipeline
 
 
 class KeptGradients:
-    """Follows what is sent, and asks the session where that doesn't tell. One thread's."""
+    """Derives the set from the changes that were sent, and asks the server if that isn't
+    enough. Owned by one thread."""
 
     def __init__(self, pipeline: Pipeline, parameters: Callable[[], Iterable[str]]) -> None:
         self._pipeline = pipeline
         self._parameters = parameters
-        # As long as no change fails; None: that isn't known.
+        # Valid as long as no change fails; None: unknown.
         self._names: set[str] | None = None
         self._failures = pipeline.session.failures
         self.clip_norm = 0.0
-        """What the next update brings their norm down to; 0: nothing."""
+        """Norm to which the next update clips all gradients; 0: no clipping."""
 
     def reset(self) -> None:
-        """Takes note that there are none."""
+        """Records that no parameter has a gradient."""
         self._names = set()
 
     def names(self) -> set[str]:
-        """Returns the parameters that have a gradient behind what was sent."""
+        """Returns the parameters that have a gradient after all changes sent so far."""
         failures = self._pipeline.session.failures
         if self._names is None or failures != self._failures:
             kept = self._pipeline.call(self._pipeline.session.tensors)
@@ -35,10 +36,10 @@ class KeptGradients:
         return self._names
 
     def note(self, names: Iterable[str]) -> None:
-        """Follows a backward that is about to be sent.
+        """Records a backward that is about to be sent.
 
-        Errors: Unimplemented between clip_grad_norm_() and the step, where torch clips
-        what was there before alone.
+        Errors: Unimplemented between clip_grad_norm_() and the step, because torch would clip
+        only the earlier gradients.
         """
         added = set(names)
         if self.clip_norm and added:
@@ -48,7 +49,7 @@ class KeptGradients:
             self._names.update(added)
 
     def forget(self, update: Update) -> None:
-        """Follows an update; one that may be skipped drops them."""
+        """Records an update. The set is unknown after one that the server may skip."""
         self.clip_norm = 0.0
         if update.skip_nonfinite:
             self._names = None
@@ -56,12 +57,12 @@ class KeptGradients:
             self._names.difference_update(*(group.parameters for group in update.groups))
 
     def lose(self, names: Iterable[str]) -> None:
-        """Takes note that the parameters have none."""
+        """Records that the parameters have no gradient."""
         if self._names is not None:
             self._names.difference_update(names)
 
     def drop(self, wanted: Iterable[str]) -> None:
-        """Sends that those of the parameters which have a gradient have none."""
+        """Makes the server drop the gradients of the parameters, if they have any."""
         self.clip_norm = 0.0
         names = self.names()
         dropped = sorted(names & set(wanted))

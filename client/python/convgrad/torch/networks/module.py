@@ -1,4 +1,4 @@
-"""What a network on a server is to PyTorch: an nn.Module whose tensors are elsewhere."""
+"""Defines an nn.Module whose tensors are on a server."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Self = TypeVar("Self", bound="RemoteModule")
 
 
 class RemoteModule(nn.Module):
-    """Goes into other modules, with layers that are here before and behind it.
+    """Base class of networks on a server. Can be part of other modules, between local layers.
 
-    Its submodules, buffers and attributes are those of `model`, which has no values. Its
-    parameters, also as part of another module, are handles that convgrad.torch.optim takes.
-    What is part of another module is saved and loaded with it.
+    Its submodules, buffers and attributes are those of `model`, whose tensors have no values.
+    Its parameters are handles that convgrad.torch.optim takes. A module that contains this one
+    also sees the handles, and saves and loads this one's state with its own.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """`model` has shapes alone."""
+        """Requires: the tensors of `model` have no values."""
         vars(self)["_model"] = model
         is_training = model.training
         super().__init__()
@@ -44,17 +44,17 @@ class RemoteModule(nn.Module):
 
     @property
     def _parameters(self) -> Any:
-        """What a module around this one asks for."""
+        """Returns the handles to a module that contains this one."""
         return dict(self.named_parameters())
 
     @_parameters.setter
     def _parameters(self, _none: Any) -> None:
-        """nn.Module's constructor sets it."""
+        """Does nothing; nn.Module's constructor sets the attribute."""
 
     def named_modules(self, memo: set[nn.Module] | None = None, prefix: str = "",
                       remove_duplicate: bool = True) -> Iterator[tuple[str, nn.Module]]:
-        """Yields itself and the model's modules. A module around it sees itself alone: the
-        model's tensors have no values."""
+        """Yields this module and the model's modules. For a module that contains this one it
+        yields only this module, because the model's tensors have no values."""
         if memo is None:
             yield prefix, self
             for name, module in self.model.named_modules(
@@ -88,7 +88,7 @@ class RemoteModule(nn.Module):
         self.model.training = mode
 
     def _apply(self: Self, fn: Callable[[torch.Tensor], torch.Tensor], *_rest: Any) -> Self:
-        """Of to(), float(), cuda() and the like: refuses what would have to change values."""
+        """Refuses to(), float(), cuda() and similar calls if they would change values."""
         for dtype in (torch.float32, torch.int64):
             probe = torch.zeros(1, dtype=dtype)
             changed = fn(probe)
@@ -102,7 +102,7 @@ class RemoteModule(nn.Module):
 
     def state_dict(self, *, destination: Any = None, prefix: str = "",
                    keep_vars: bool = False) -> Any:
-        """Fetches parameters and buffers, as torch's state_dict of the model has them."""
+        """Fetches parameters and buffers, in the form of the model's state_dict."""
         own = self._fetched_state()
         if destination is None:
             return own
@@ -115,12 +115,12 @@ class RemoteModule(nn.Module):
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        """As torch's; also returns what is missing and what wasn't expected."""
+        """Does the same as torch's, and returns the missing and the unexpected names."""
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str,
                               local_metadata: Any, strict: bool, missing_keys: list[str],
                               unexpected_keys: list[str], error_msgs: list[str]) -> None:
-        """Of a module around it."""
+        """Loads this network's part when a module that contains it is loaded."""
         own = {name[len(prefix):]: tensor for name, tensor in state_dict.items()
                if name.startswith(prefix)}
         try:
@@ -141,7 +141,7 @@ class RemoteModule(nn.Module):
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        """Submodules and other attributes of the model's."""
+        """Returns a submodule or another attribute of the model."""
         return getattr(self.model, name)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A network on the server, and what trains it from here."""
+"""Provides remote() and RemoteNetwork, which trains a model on a server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from convgrad.torch.remote_optimizer import RemoteOptimizer
 _LOSSES = ("cross_entropy", "mse", "l1", "smooth_l1", "binary_cross_entropy_with_logits")
 
 _TORCH: Any = torch
-# From PyTorch 2.1 on.
+# Exists from PyTorch 2.1 on.
 _is_compiling = _TORCH.compiler.is_compiling if hasattr(
     getattr(torch, "compiler", None), "is_compiling") else bool
 
@@ -54,7 +54,7 @@ def remote(model: nn.Module, server: Client | Session | None = None, *,
 def remote(model: nn.Module, server: Client | Session | Attached | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True, recompute: bool = False,
            durable: bool = False) -> RemoteNetwork | AttachedNetwork:
-    """Puts a model on the server, and returns what stands for it here.
+    """Puts a model on the server, and returns a module that stands for it.
 
         net = convgrad.torch.remote(model, client)
         optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
@@ -63,28 +63,31 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
             F.cross_entropy(net(x), y).backward()
             optimizer.step()
 
-    `server` is a client, which opens a session for the network, or a session; without one it
-    is this process's own server on this machine, see convgrad.LocalServer. Parameters and
-    buffers are copied into it under their own names; `put=False` leaves those that it
-    has, as after resuming it; an optimizer with `resume=True` goes on likewise.
-    Later changes of `model` itself have no effect, and the network's next call warns of them;
-    `net.model` is the one that the network follows.
-    `dtype=torch.bfloat16` computes activations in bf16, as autocast does for single
-    calls; parameters and their gradients stay float32.
-    `durable=True` has a client open a durable session: the training survives a restart of the
-    server. One that is to survive its own process needs client.session(durable=True).
-    `recompute=True` has backwards compute activations again that the server would keep: less
-    memory there, more time, the same bits.
+    `server` is a client, for which remote() opens a session, or a session. The default is this
+    process's own server; see convgrad.LocalServer. remote() copies parameters and buffers into
+    the session under their own names. With `put=False` it uses those that the session has, e.g.
+    after resuming it; give the optimizer `resume=True` then.
 
-    With `client.attach(session_id)` for `server` the network predicts with the weights that
-    another process trains, see AttachedNetwork; nothing is put.
+    `durable=True` opens a durable session, for a client: the training survives a restart of the
+    server. For one that also survives its own process, give client.session(durable=True).
 
-    The first call with another image size, or in another mode, exports the model again, which
-    takes about a second of processor time for a ResNet-50. Another batch size doesn't.
+    Later changes of `model` have no effect, and the network's next call logs a warning about
+    them. Change `net.model` instead.
 
-    Errors: Unimplemented for a PyTorch before 2.6, and naming modules and operators for what a
-    server can't compute, some of it when the network is first called: explain() lists it
-    before. AlreadyExists if the session has such names.
+    `dtype=torch.bfloat16` computes activations in bf16, as under autocast; parameters and their
+    gradients stay float32. `recompute=True` recomputes activations in the backward instead of
+    keeping them: less memory, more time, the same bits.
+
+    If `server` is client.attach(session_id), the network predicts with weights that another
+    process trains; see AttachedNetwork. remote() puts nothing then.
+
+    The first call with another image size or mode exports the model again, which takes about a
+    second of processor time for a ResNet-50. Another batch size needs no export.
+
+    Errors: Unimplemented for a PyTorch before 2.6, or naming modules and operators that a
+    server can't compute. remote() finds some of these itself; the network's first call finds
+    the others. explain() lists all of them. AlreadyExists if the session has tensors with these
+    names.
     """
     check_version()
     check_model(model)
@@ -113,30 +116,32 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
 
 
 class RemoteNetwork(RemoteState):
-    """A model whose parameters, activations and optimizer are on a server. One thread's.
+    """A model whose parameters, activations and optimizer are on a server. Owned by one thread.
 
-    Called as the model is. `model` is the model without its values. What is changed there
-    holds for the next call: modes, requires_grad, attributes, modules. A new module's tensors
-    are put on the server then, and only their shapes stay in the module. A backward whose
-    inputs need no gradient, and an update, are sent and not waited for; what becomes of them is
-    raised by a later call.
+    Takes the arguments of the model's forward. The attribute `model` is the model without its
+    values. The next call uses what was changed there: modes, requires_grad, attributes,
+    modules. It puts a new module's tensors on the server, and the module keeps only their
+    shapes.
+
+    Updates, and backwards whose inputs need no gradient, don't wait for the server. If one
+    fails, a later call raises its error.
     """
 
     def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
                  owns_session: bool, recompute: bool) -> None:
-        """remote() makes them."""
+        """Only remote() calls this."""
         super().__init__(model, session, owns_session)
         self.recompute = recompute
         self._dtype = dtype
         self._owns_session = owns_session
         following = self._following
         self._variants = Variants(self.model, following.settings, self.pipeline)
-        # Handles refer to the network, and nothing refers back.
+        # Weak, because handles refer to the network.
         self._handles: WeakValueDictionary[str, RemoteParameter] = WeakValueDictionary()
 
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns what the model's forward would, as float32."""
+        """Returns the model's outputs, in their forward's structure, as float32."""
         if _is_compiling():
             raise unimplemented("torch.compile", "a remote network in what is compiled",
                                 "calls of it outside: the server compiles networks itself")
@@ -152,10 +157,10 @@ class RemoteNetwork(RemoteState):
         return filled(variant.imported.outputs, outputs)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
-        """Loads the program by which attached networks of the same model predict: that of its
-        eval mode, whatever the modes are now. Takes what forward takes; values don't matter.
+        """Loads the program with which attached networks of the same model predict.
 
-        The program stays in the session, also when another process resumes it.
+        Takes the arguments of forward; values don't matter. The program is that of eval mode,
+        whatever the modes are now. The session keeps it, also for a process that resumes it.
         """
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, args, kwargs)
@@ -175,16 +180,16 @@ class RemoteNetwork(RemoteState):
     @short_traceback
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Attribute) -> Future[float]:
-        """As forward_backward, and returns before it is done."""
+        """Does the same as forward_backward, and returns a future at once."""
         return self._submit_loss_run(args, loss, attributes)
 
     @short_traceback
     def train_step(self, *args: Any, optimizer: RemoteOptimizer, **keywords: Any) -> float:
         """Runs forward, backward and the optimizer's step in one call; returns the loss.
 
-        As forward_backward, optimizer.step() and zero_grad(), but either all of it takes
-        effect or nothing. Gradients that are there already count, too. `trainer_state` takes
-        effect with the step: see save().
+        Does the same as forward_backward(), optimizer.step() and zero_grad(), but atomically:
+        either all of it takes effect or nothing. Adds to gradients that exist already.
+        `trainer_state` takes effect with the step; see save().
         """
         return self.pipeline.result(
             self.submit_train_step(*args, optimizer=optimizer, **keywords))
@@ -194,7 +199,7 @@ class RemoteNetwork(RemoteState):
                           loss: str = "cross_entropy",
                           trainer_state: Mapping[str, Any] | None = None,
                           **attributes: Attribute) -> Future[float]:
-        """As train_step, and returns before it is done."""
+        """Does the same as train_step, and returns a future at once."""
         update = optimizer.update(keep_gradients=False)
         future = self._submit_loss_run(args, loss, attributes, update,
                                        self.trainer_states.encode(trainer_state))
@@ -214,7 +219,7 @@ class RemoteNetwork(RemoteState):
 
     @short_traceback
     def gradients(self) -> dict[str, Tensor]:
-        """Fetches the gradients that there are, by the parameter's name."""
+        """Fetches the existing gradients, by the parameter's name."""
         self._following.follow(self.replace)
         kept = self.pipeline.call(self.session.tensors)
         names = [name for name in self._following.parameters if gradient_name(name) in kept]
@@ -222,10 +227,11 @@ class RemoteNetwork(RemoteState):
         return {name: found[gradient_name(name)] for name in names}
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> None:
-        """Has the next step of an optimizer bring the norm of all gradients down to `max_norm`
-        first. It gives the norm: submit_step() of convgrad.torch.optim.
+        """Makes the next optimizer step scale all gradients down to the norm `max_norm` first.
 
-        Errors: Unimplemented for another norm; InvalidArgument.
+        submit_step() of convgrad.torch.optim returns the norm.
+
+        Errors: Unimplemented for another norm_type than 2; InvalidArgument.
         """
         if norm_type != 2.0:
             raise unimplemented("clip_grad_norm_.norm_type", norm_type, "2.0")
@@ -234,7 +240,7 @@ class RemoteNetwork(RemoteState):
         self._gradients.clip_norm = float(max_norm)
 
     def close(self) -> None:
-        """Ends the session if it is the network's own, once all changes are done."""
+        """Waits for all changes, then ends the session if remote() opened it."""
         try:
             self.wait()
         finally:

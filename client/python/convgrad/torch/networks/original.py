@@ -1,4 +1,4 @@
-"""Watches the model that remote() was given: changes of it change nothing on the server."""
+"""Warns about changes of the model that remote() got, because the server doesn't see them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 from torch import nn
 
 _LOG = logging.getLogger("convgrad")
-# By what has changed, the way to have it on the server.
+# For each kind of change, the call that makes it on the server.
 _REMEDIES = {
     "train() or eval()": "net.train(), net.eval(), or net.model's modules",
     "requires_grad": "net.requires_grad_(), or net.model's parameters",
     "a weight": "net.load_state_dict(model.state_dict())",
 }
 
-# Modes, requires_grad and versions.
+# Modes of the modules; requires_grad and versions of the parameters.
 _State = tuple[list[Any], list[Any], list[Any]]
 
 
 class Original:
-    """Warns once of each kind of change. Owned by one thread. Doesn't keep the model.
+    """Warns once about each kind of change. Owned by one thread. Holds only weak references.
 
-    Stops watching once the model's weights change after values were fetched from the server:
-    the model is then a copy in use here. look() takes some 0.1 us a module and parameter.
+    Stops watching if the weights change after values were fetched from the server, because the
+    model is then a local copy. look() takes about 0.1 us per module and parameter.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._modules = [weakref.ref(module) for module in model.modules()]
-        # Tensors of inference mode count no versions.
+        # Tensors that were made in inference mode have no version counter.
         self._parameters = [weakref.ref(parameter) for parameter in model.parameters()
                             if not parameter.is_inference()]
         self._seen = self._now()
@@ -54,13 +54,13 @@ class Original:
                     "the server doesn't follow; use %s", what, _REMEDIES[what])
 
     def expect_weights(self) -> None:
-        """Notes that values were fetched: the next change of weights is taken as a copy of
-        them."""
+        """Records that values were fetched. The next change of weights then counts as a copy of
+        these values."""
         self.look()
         self._is_fetched = True
 
     def forgive_weights(self) -> None:
-        """Takes the weights as they are: values were loaded into the network, perhaps these."""
+        """Ignores changes of weights until now, because values were loaded into the network."""
         now = self._now()
         if not self._stop_if_copied(now) and now is not None and self._seen is not None:
             self._seen = (*self._seen[:2], now[2])
@@ -74,12 +74,13 @@ class Original:
         return True
 
     def _now(self) -> _State | None:
-        """Returns modes, requires_grad and versions; None once a part of the model is gone."""
+        """Returns modes, requires_grad and versions; None if a part of the model was collected.
+        """
         modules: Any = [reference() for reference in self._modules]
         parameters: Any = [reference() for reference in self._parameters]
         try:
             return ([module.training for module in modules],
                     [parameter.requires_grad for parameter in parameters],
                     [parameter._version for parameter in parameters])
-        except AttributeError:  # of None
+        except AttributeError:  # a reference returned None
             return None

@@ -1,4 +1,4 @@
-"""What stands for a parameter that is on the server."""
+"""Defines the handle for a parameter that is on the server."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from convgrad.torch.networks.state import RemoteState
 
 
 class RemoteParameter:
-    """A parameter's name and settings; no tensor. convgrad.torch.optim takes them."""
+    """A parameter's name and settings, without its values. convgrad.torch.optim takes handles.
+    """
 
     def __init__(self, network: RemoteState, name: str, tensor: torch.Tensor) -> None:
-        """`tensor` has its shape, and requires_grad as the next run is to see it."""
+        """`tensor` has the parameter's shape and the requires_grad of the next run."""
         self.network = network
         self.name = name
         self._tensor = tensor
@@ -24,7 +25,7 @@ class RemoteParameter:
 
     @property
     def is_current(self) -> bool:
-        """Whether the network still has the parameter, and not another one in its place."""
+        """Whether the network still has this parameter, not another one with its name."""
         return self.network.parameter(self.name) is self._tensor
 
     @property
@@ -48,8 +49,7 @@ class RemoteParameter:
 
     @property
     def grad(self) -> Any:
-        """Raises Unimplemented, as it is reached by torch.nn.utils.clip_grad_norm_ and
-        GradScaler, too."""
+        """Raises Unimplemented. torch.nn.utils.clip_grad_norm_ and GradScaler also get here."""
         raise unimplemented(
             f"parameters.{self.name}.grad", "a parameter that is on the server",
             "net.gradients() for all gradients, net.clip_grad_norm_() to clip them")
@@ -63,7 +63,7 @@ class RemoteParameter:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (),
                            kwargs: Any = None) -> NoReturn:
-        """Refuses functions of torch's."""
+        """Refuses torch's functions."""
         handles: list[RemoteParameter] = []
 
         def look(value: Any) -> None:
@@ -78,7 +78,7 @@ class RemoteParameter:
 
     def __getattr__(self, name: str) -> Any:
         if name == "__qualname__":
-            # As torch.optim calls an object that it can't take.
+            # torch.optim uses this name in its error about an object that it can't take.
             return (f"RemoteParameter '{vars(self).get('name')}', which is on the server: use "
                     "convgrad.torch.optim")
         raise AttributeError(

@@ -1,4 +1,4 @@
-"""A network's changes that nobody waits for."""
+"""Sends a network's changes without waiting for the server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ S = TypeVar("S")
 
 
 class Pipeline:
-    """Sends changes in order; what one failed with, the next call raises. One thread's."""
+    """Sends changes in order. If one fails, the next call raises its error. Owned by one
+    thread."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -26,15 +27,16 @@ class Pipeline:
         return self.session.submit(method, *args, **kwargs)
 
     def send(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Submits, and has a later call find out what became of it."""
+        """Submits a change. If it fails, a later call raises its error."""
         self._sent.append(self.submit(method, *args, **kwargs))
 
     def call(self, method: Callable[..., R], *args: Any, **kwargs: Any) -> R:
-        """Submits and waits."""
+        """Submits a call, waits and returns its result."""
         return self.result(self.submit(method, *args, **kwargs))
 
     def result(self, future: Future[R]) -> R:
-        """Waits for it; where it came behind one that failed, raises what that failed with."""
+        """Waits for the result. If the call failed only because an earlier change failed,
+        raises the error of the earlier change."""
         try:
             return future.result()
         except ConvgradError as error:
@@ -44,7 +46,7 @@ class Pipeline:
             raise earlier from None
 
     def check(self) -> None:
-        """Raises what the first change failed with that has failed since the last check."""
+        """Raises the error of the first change that has failed since the last check."""
         failure = self._failure()
         if failure is not None:
             raise failure
@@ -53,7 +55,7 @@ class Pipeline:
         failure: BaseException | None = None
         while self._sent and self._sent[0].done():
             error = self._sent.popleft().exception()
-            # What came behind one that failed says no more than that.
+            # An EpochEnded only says that an earlier change failed; keep another error.
             if failure is None or isinstance(failure, EpochEnded):
                 failure = error or failure
         return failure
@@ -61,8 +63,8 @@ class Pipeline:
 
 def mapped(future: Future[R], function: Callable[[R], S],
            explain: Callable[[BaseException], None]) -> Future[S]:
-    """Returns the future of what `function` makes of its result, or of its error once
-    `explain` has added to it. Neither may wait."""
+    """Returns a future of `function` applied to the result. `explain` may add to an error.
+    Neither function may block."""
     found: Future[S] = Future()
     found.set_running_or_notify_cancel()
 

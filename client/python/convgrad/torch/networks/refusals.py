@@ -1,4 +1,4 @@
-"""Errors that name a module of a model."""
+"""Defines errors that name modules of a model that a server can't compute."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from convgrad.errors import ConvgradError, Unimplemented, message_of, unimplemen
 
 
 class Refusal(NamedTuple):
-    """One kind of what a server can't compute of a model."""
+    """One kind of thing in a model that a server can't compute."""
 
     times: int
-    """How often the model has it."""
+    """Number of occurrences in the model."""
     found: str
-    """The operator, or what else it is."""
+    """The operator, or another reason."""
     expected: str
     module: str
-    """The path and the class of the first module that has it."""
+    """Path and class of the first module that contains it."""
     line: str
-    """File and line of its forward, "" if no line is known."""
+    """File and line of the module's forward; "" if unknown."""
 
 
 class Refused(Unimplemented):
-    """Names all that a server can't compute of a model."""
+    """Lists everything in a model that a server can't compute."""
 
     refusals: tuple[Refusal, ...] = ()
 
 
 def refusals_of(error: ConvgradError) -> tuple[Refusal, ...]:
-    """Returns what the error says of a model."""
+    """Returns the refusals in an error about a model."""
     if isinstance(error, Refused):
         return error.refusals
     return (_refusal_of([error]),)
@@ -46,18 +46,19 @@ def _refusal_of(errors: Sequence[ConvgradError]) -> Refusal:
 
 
 class Refusals:
-    """Collects what a server can't compute of a model, for one error in the end."""
+    """Collects everything in a model that a server can't compute, for a single error."""
 
     def __init__(self) -> None:
         self._errors: dict[tuple[str, ...], list[Unimplemented]] = {}
 
     def add(self, error: Unimplemented) -> None:
-        # Without shapes and names of tensors.
+        # Cuts off shapes and names of tensors.
         kind = re.split(r" of \(|, ", error.found)[0]
         self._errors.setdefault((kind, error.expected), []).append(error)
 
     def check(self) -> None:
-        """Raises what was added, if anything: each kind once, with count and first place."""
+        """Raises an error if anything was added. It names each kind once, with count and first
+        place."""
         kinds = sorted(self._errors.values(), key=len, reverse=True)
         if not kinds:
             return
@@ -78,7 +79,7 @@ class Refusals:
 
 
 def named(module: nn.Module, path: str) -> str:
-    """Returns how errors call a module."""
+    """Returns the module's name for errors."""
     return f"{path or 'the model'} ({type(module).__name__})"
 
 

@@ -1,4 +1,5 @@
-"""One run of a remote network: torch's graph gets a node whose backward is the server's."""
+"""Runs a remote network, and adds a node to torch's graph whose backward the server computes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ Tensor = torch.Tensor
 
 @dataclass(frozen=True)
 class Forward:
-    """A forward, ready to be sent."""
+    """A forward that can be sent."""
 
     network: RemoteState
     variant: Variant
@@ -31,18 +32,19 @@ class Forward:
     compute_dtype: str
 
     def outputs(self) -> tuple[Tensor, ...]:
-        """Returns the program's outputs, differentiable where torch would have them so."""
+        """Runs the program and returns its outputs, which require gradients as in torch."""
         trains = bool(self.variant.imported.trainable)
         if not torch.is_grad_enabled() or all(self.are_constant()):
             return self.run("")
-        # The node of a view tells in a backward whether parameters' gradients are wanted.
+        # A view has a graph node, which tells the backward whether torch wants gradients of
+        # parameters.
         leaf = torch.empty(0, requires_grad=trains)
         outputs: tuple[Tensor, ...] = _Differentiable.apply(
             self, leaf.view_as(leaf), *self.inputs.values())
         return outputs
 
     def are_constant(self) -> list[bool]:
-        """Returns which outputs depend on nothing that takes a gradient."""
+        """Returns, for each output, whether it depends on nothing that requires a gradient."""
         wanted = {name for name, x in self.inputs.items() if x.requires_grad}
         wanted.update(self.variant.imported.trainable)
         return [not wanted & sources for sources in self.variant.imported.sources]
@@ -62,7 +64,7 @@ class Forward:
 
 
 class _Differentiable(torch.autograd.Function):
-    """Inputs: what to run; a token that stands for all parameters; input tensors."""
+    """Takes the run, a token that stands for all parameters, and the input tensors."""
 
     @staticmethod
     def forward(ctx: Any, call: Forward, token: Tensor,
@@ -73,7 +75,7 @@ class _Differentiable(torch.autograd.Function):
         outputs = call.run(tape)
         ctx.mark_non_differentiable(
             *(y for y, is_constant in zip(outputs, call.are_constant()) if is_constant))
-        # Freed by torch when it would free what a backward of its own needs.
+        # torch frees saved tensors when no backward can follow; that drops the tape.
         ctx.save_for_backward(call.network.tapes.token(tape, call.variant))
         ctx.set_materialize_grads(False)
         return outputs
@@ -84,7 +86,7 @@ class _Differentiable(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise unimplemented("create_graph", "derivatives of a remote network's gradients",
                                 "create_graph=False, or convgrad.torch.offload")
-        # Raises torch's error after a backward without retain_graph.
+        # If an earlier backward freed the graph, this raises torch's error.
         (token,) = ctx.saved_tensors
         network: RemoteState = ctx.network
         variant: Variant = ctx.variant
@@ -115,7 +117,8 @@ def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[
     frozen = [name for name in reached for parameter in [network.parameter(name)]
               if parameter is None or not parameter.requires_grad]
     trained = [name for name in reached if name not in frozen]
-    # The server adds all of them or none. What it makes anew is dropped again.
+    # The server adds the gradients of all parameters or of none. run_backward() drops those
+    # that nobody wants, unless they were added to existing ones.
     changed = [name for name in frozen if trained and network.has_gradient(name)]
     if changed:
         raise unimplemented(
@@ -126,7 +129,7 @@ def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[
 
 
 def compute_dtype_of(inputs: Mapping[str, Tensor], default: torch.dtype) -> str:
-    """Returns in which dtype activations are computed: autocast's, otherwise `default`."""
+    """Returns the dtype of activations: autocast's if it is on, otherwise `default`."""
     dtype = next((autocast_dtype(tensor) for tensor in inputs.values()), None)
     if dtype is not None and dtype not in DTYPES:
         raise invalid("DTYPE_MISMATCH", "autocast", dtype, "torch.bfloat16")

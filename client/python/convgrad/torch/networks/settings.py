@@ -1,7 +1,7 @@
-"""What a model's modules are set to, by value: attributes, submodules, tensors, hooks.
+"""Detects changes of a model's settings: its modules' attributes, submodules, tensors, hooks.
 
-A forward may ask its modules anything, so whatever changes there may change its program.
-Module-level variables and closures aren't seen.
+A forward may read any of them, so a change of any may change the program. Changes of
+module-level variables and closures aren't detected.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _OPAQUE = (nn.Module, type, types.ModuleType, types.FunctionType, types.BuiltinF
            types.MethodType, torch.Tensor)
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _STRUCTURE = ("_modules", "_parameters", "_buffers")
-# What holds more than that isn't a setting.
+# Values that are nested deeper aren't settings.
 _MAX_DEPTH = 4
 
 
 class Same:
-    """Equal for the same object alone, which it keeps."""
+    """Compares a value by identity. Keeps a reference to it."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -38,7 +38,7 @@ class Same:
 
 
 def frozen(value: Any, depth: int = 0) -> Any:
-    """Returns what is hashable, and equal for equal settings."""
+    """Returns a hashable value that is equal for equal settings."""
     if type(value) in _WORDS:
         return type(value), value
     if depth > _MAX_DEPTH:
@@ -56,7 +56,7 @@ def frozen(value: Any, depth: int = 0) -> Any:
 
 
 def copied(value: Any, depth: int = 0) -> Any:
-    """Returns the value, its containers copied: equal to it until one of them changes."""
+    """Returns a copy that shares everything except containers."""
     if type(value) in _WORDS or not isinstance(value, _CONTAINERS) or depth > _MAX_DEPTH:
         return value
     if isinstance(value, dict):
@@ -71,14 +71,14 @@ def copied(value: Any, depth: int = 0) -> Any:
 def differs(now: Any, before: Any) -> bool:
     try:
         return bool(now != before)
-    except Exception:  # of tensors and arrays, which are compared only if they are others
+    except Exception:  # raised by different tensors and arrays; the same ones aren't compared
         return True
 
 
 class Settings:
-    """Which settings a model has had, by numbers. Owned by one thread.
+    """Numbers the settings that a model has had. Owned by one thread.
 
-    look() is asked before each run: it compares dictionaries, some 0.5 us a module.
+    look() runs before each run and compares dictionaries, which takes about 0.5 us per module.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -88,7 +88,7 @@ class Settings:
         self.forgive()
 
     def look(self) -> bool:
-        """Takes note of the settings; returns whether modules or tensors are others.
+        """Records the current settings; returns whether modules or tensors were replaced.
 
         Errors: Unimplemented for a tensor that was changed in place.
         """
@@ -109,16 +109,16 @@ class Settings:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Differs for settings that differ, as of the last look()."""
+        """A key that differs for different settings, as of the last look()."""
         return (self._own, self._modes, tuple([p.requires_grad for p in self._parameters]),
                 any([p._backward_hooks for p in self._parameters]))
 
     def forgive(self) -> None:
-        """Takes tensors as they are: their values have been put on the server since."""
+        """Accepts the tensors' current versions, because the server has their values."""
         self._versions = [tensor._version for tensor in self._tensors]
 
     def _read_modes(self) -> None:
-        """Follows train() and eval(), which are frequent."""
+        """Reads only the modes, because train() and eval() are frequent."""
         self._modes = tuple([module.training for module in self._modules])
         for before, mode in zip(self._before, self._modes):
             before["training"] = mode

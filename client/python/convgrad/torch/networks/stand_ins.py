@@ -1,4 +1,4 @@
-"""What the importer keeps for tensors that no program has."""
+"""Defines the importer's stand-ins for tensors that a program can't contain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stale:
 
 @dataclass(frozen=True)
 class Constant:
-    """A tensor of the forward that is neither an input nor the model's."""
+    """A tensor in the forward that is neither an input nor one of the model's."""
 
     path: str
     tensor: torch.Tensor | None
@@ -30,12 +30,12 @@ class Constant:
 
 
 class Unknown:
-    """The result of a call that programs don't have."""
+    """The result of a call for which programs have no operator."""
 
 
 def check_operands(to: Importer, operator: str, operands: Sequence[Any],
                    parameters: Sequence[Any]) -> None:
-    """Raises Unimplemented unless a step can have the operands. None is one left out."""
+    """Raises Unimplemented unless a step can have the operands. None is an omitted operand."""
     for i, operand in enumerate((*operands, *parameters)):
         is_parameter = i >= len(operands)
         if operand is None:

@@ -1,4 +1,4 @@
-"""What the server has of a network: parameters, buffers, gradients, tapes."""
+"""Manages a network's state on the server: parameters, buffers, gradients, tapes."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Tensor = torch.Tensor
 
 
 def names_of_state(model: nn.Module) -> dict[str, str]:
-    """Returns the names in torch's state_dict, and those in the session: a tied parameter
-    has the first of its names there."""
+    """Returns the session's name for each name in torch's state_dict. The session has a tied
+    parameter only once, under the first of its names."""
     first = {id(tensor): name for name, tensor in (
         *model.named_parameters(), *model.named_buffers())}
     return {name: first[id(tensor)]
@@ -43,14 +43,14 @@ def names_of_state(model: nn.Module) -> dict[str, str]:
 
 
 def like_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> OrderedDict[str, Tensor]:
-    """Returns the tensors as the model's state_dict, with the versions of its modules."""
+    """Returns the tensors as a state_dict of the model, with its modules' format versions."""
     found: Any = OrderedDict(tensors)
     found._metadata = getattr(model.state_dict(), "_metadata", None)
     return found
 
 
 class RemoteState(RemoteModule):
-    """A model whose tensors are in a session. One thread's."""
+    """A model whose tensors are in a session. Owned by one thread."""
 
     recompute: bool
 
@@ -64,7 +64,7 @@ class RemoteState(RemoteModule):
         end_with(self, (session,) if owns_session else (), thread)
         self._following = following = Following(self.model)
         self._gradients = KeptGradients(self.pipeline, lambda: following.parameters)
-        # By parameter: which optimizer's state the session has.
+        # For each parameter, the optimizer whose state the session has.
         self.optimizers: dict[str, object] = {}
         self.trainer_states = TrainerStates()
         self.reads_averages = False
@@ -86,9 +86,9 @@ class RemoteState(RemoteModule):
 
     @short_traceback
     def zero_grad(self, set_to_none: bool = True, names: Iterable[str] | None = None) -> None:
-        """Drops gradients: all, or those of the parameters named.
+        """Drops the gradients of the named parameters, or all gradients.
 
-        `set_to_none=False` puts zeros in their place, by which optimizers step.
+        `set_to_none=False` sets them to zeros instead; optimizers step such parameters.
         """
         wanted = self._following.parameters if names is None else names
         if set_to_none:
@@ -159,15 +159,16 @@ class RemoteState(RemoteModule):
 
     @short_traceback
     def wait(self) -> None:
-        """Returns when the server has done all that was sent; raises what it failed with."""
+        """Blocks until the server has done all changes sent so far. Raises the first error."""
         self.pipeline.call(self.session.tensors)
 
     def run_backward(self, tape: str, gradients: dict[str, Any], inputs: list[str],
                      parameters: list[str], zero: list[str]) -> Run | None:
-        """Sends a backward, and waits for it if gradients of inputs are wanted.
+        """Sends a backward, and waits for it only if `inputs` names inputs.
 
-        Those of `parameters` are added to the session's, unless there are none. `zero` are
-        the program's other parameters: a gradient that the server makes of them is dropped.
+        The server adds the parameters' gradients to the session's, unless `parameters` is
+        empty. `zero` are the program's other trainable parameters, whose new gradients are
+        dropped.
         """
         made = sorted(set(zero) - self._gradients.names()) if parameters and zero else []
         self._gradients.note(parameters)
@@ -183,9 +184,9 @@ class RemoteState(RemoteModule):
         return found
 
     def draw_seed(self, variant: Variant) -> None:
-        """Has the next run take its dropout masks from torch's default generator.
+        """Seeds the next run's dropout masks from torch's default generator.
 
-        Draws nothing if the program has no dropout that is training.
+        Does nothing if no dropout of the program is in training mode.
         """
         if variant.imported.program.draws_masks:
             seed = torch.randint(2**63 - 1, (), device="cpu").item()
@@ -195,9 +196,10 @@ class RemoteState(RemoteModule):
         return parameter in self._gradients.names()
 
     def clip_norm_of(self, names: Iterable[str]) -> float:
-        """Returns what a step of the parameters named is to bring the norm down to; 0: nothing.
+        """Returns the norm to which a step of the named parameters clips gradients; 0: none.
 
-        Errors: Unimplemented if others have gradients, which count in the norm, too.
+        Errors: Unimplemented if other parameters have gradients, because the norm includes
+        them.
         """
         clip_norm = self._gradients.clip_norm
         left = self._gradients.names().difference(names) if clip_norm else set()
@@ -207,16 +209,16 @@ class RemoteState(RemoteModule):
         return clip_norm
 
     def parameter(self, name: str) -> Tensor | None:
-        """Returns the model's parameter, which has no values."""
+        """Returns the model's parameter, without values; None if it has none of this name."""
         return self._following.parameters.get(name)
 
     def drop_states(self, names: Iterable[str], but: Container[str] = ()) -> None:
-        """Drops what optimizers have the session keep for the parameters, but for the tensors
-        named."""
+        """Drops the optimizer state of the parameters, except the tensors named in `but`."""
         self._drop_beside(names, lambda key: key.endswith("#gradient") or key in but)
 
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
-        """Puts parameters and buffers in place of such that had the names, if any."""
+        """Puts parameters and buffers, and drops gradients and optimizer state of their names.
+        """
         if tensors:
             self.put(tensors)
             self._drop_beside(tensors, lambda key: False)
@@ -242,9 +244,9 @@ class RemoteState(RemoteModule):
         return self.pipeline.submit(self.session.update, update, trainer_state=encoded)
 
     def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Returns tensors that the session keeps."""
+        """Returns kept tensors by name."""
         return fetch(self.pipeline, list(names))
 
     def put(self, tensors: Mapping[str, Tensor]) -> None:
-        """Keeps tensors under the names, and waits for it."""
+        """Puts tensors under these names, and waits."""
         put(self.pipeline, tensors)

@@ -1,4 +1,7 @@
-"""Tapes of runs: what the server keeps for a backward, as long as torch's graph wants it."""
+"""Names tapes and drops them together with torch's graph.
+
+A tape contains the values of a run that the server keeps for its backward.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from convgrad.torch.networks.variants import Variant
 
 @dataclass(frozen=True)
 class Tape:
-    """What a run has kept on the server."""
+    """The tape of one run."""
 
     name: str
     variant: Variant
@@ -28,11 +31,11 @@ class Tape:
 
 
 class Tapes:
-    """Names tapes, and drops those whose graph is gone. Thread-safe.
+    """Names tapes, and drops a tape when torch frees its graph. Thread-safe.
 
-    Autograd saves a token for each tape. It has 63 random bits, by which the tape is found,
-    so that a token which is computed again (torch.utils.checkpoint) stands for the tape of
-    the run that has made it. The tape stays as long as the token's memory does.
+    Autograd saves a token for each tape, a tensor of 63 random bits that identify the tape. If
+    torch.utils.checkpoint computes the forward again, the new token names the new run's tape.
+    The server keeps the tape as long as the token's memory exists.
     """
 
     def __init__(self, session: Session, prefix: str, thread: EventThread) -> None:
@@ -47,8 +50,8 @@ class Tapes:
         return f"{self._prefix}{next(self._numbers)}"
 
     def token(self, name: str, variant: Variant) -> torch.Tensor:
-        """Returns a tensor for autograd to save. The tape is dropped when that frees it: after
-        a backward without retain_graph, or with the graph."""
+        """Returns a token for autograd to save. The tape is dropped when autograd frees the
+        token: after a backward without retain_graph, or with the graph."""
         memory = np.array([secrets.randbits(63)])
         key = int(memory[0])
         self._tapes[key] = Tape(name, variant)
@@ -56,10 +59,10 @@ class Tapes:
         return torch.from_numpy(memory)
 
     def find(self, token: torch.Tensor, variant: Variant) -> str:
-        """Returns the name of the tape of a token that autograd has saved.
+        """Returns the name of a token's tape.
 
-        Errors: Unimplemented for a copy of a token whose own memory is freed, and for one
-        of another program than `variant`.
+        Errors: Unimplemented for a copy of a token whose own memory is freed, or a token of
+        another program than `variant`.
         """
         tape = self._tapes.get(token.item() if token.numel() == 1 else None)  # type: ignore[arg-type]
         if tape is None:
@@ -73,7 +76,7 @@ class Tapes:
         return tape.name
 
     def _release(self, key: int) -> None:
-        """May be called with any lock held, by whichever thread frees a graph."""
+        """Runs on the thread that frees the graph, which may hold any lock; so never blocks."""
         self._dead.append(self._tapes.pop(key).name)
         self._thread.later(0, self.drop_dead)
 

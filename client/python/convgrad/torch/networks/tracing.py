@@ -1,4 +1,4 @@
-"""What remote() takes: which models, which arguments of their forwards."""
+"""Checks the models and the forward's arguments that remote() accepts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PARAMETER_DTYPES = (torch.float32, torch.int64)
 
 
 def check_model(model: nn.Module) -> None:
-    """Raises Unimplemented or InvalidArgument, naming the module, for what no server can
-    compute."""
+    """Raises Unimplemented or InvalidArgument, naming the module, if no server can compute the
+    model."""
     if not isinstance(model, nn.Module):
         raise invalid("INVALID_ENUM", "model", type(model).__name__, "a torch.nn.Module")
     refusals = Refusals()
@@ -45,7 +45,8 @@ def check_model(model: nn.Module) -> None:
 
 
 def _refused(module: nn.Module) -> tuple[str, str] | None:
-    """Returns what the module has that is refused, and what is expected; None: nothing."""
+    """Returns why the module is refused, and what is expected instead; None if it is accepted.
+    """
     if isinstance(module, RemoteModule):
         return "a network that is on a server already", "a model whose values are here"
     if any(isinstance(p, UninitializedParameter) for p in module.parameters(False)):
@@ -62,10 +63,9 @@ def _refused(module: nn.Module) -> tuple[str, str] | None:
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[
         dict[str, torch.Tensor], dict[str, Any]]:
-    """Returns the forward's arguments by name: tensors, and what else differs from its
-    default or has none that it could be traced with.
+    """Returns the forward's tensor arguments and its other arguments, by name, with defaults.
 
-    Errors: TypeError as of a call; Unimplemented for tensors inside lists.
+    Errors: TypeError as for a call; Unimplemented for arguments such as lists of tensors.
     """
     signature = inspect.signature(model.forward)
     bound = signature.bind(*args, **kwargs)
@@ -87,7 +87,7 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
 
 
 def without_values(model: nn.Module) -> nn.Module:
-    """Returns a copy of the model whose tensors have shapes alone."""
+    """Returns a copy of the model whose tensors have shapes but no values."""
     memo: dict[int, Any] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         memo[id(tensor)] = without_value(tensor)
@@ -95,9 +95,9 @@ def without_values(model: nn.Module) -> nn.Module:
 
 
 def without_value(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a parameter or a tensor that has a shape alone."""
+    """Returns a stand-in for the parameter or buffer, with its shape but no values."""
     inference_mode: Any = torch.inference_mode
-    with inference_mode(False):  # in it tensors count no versions
+    with inference_mode(False):  # tensors made in inference mode have no version counter
         if isinstance(tensor, nn.Parameter):
             return absent_parameter(tensor)
         return absent_tensor(tensor)

@@ -1,4 +1,4 @@
-"""Many tensors to and from a session, in messages of moderate size."""
+"""Transfers many tensors to and from a session, in messages of moderate size."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.tensors import to_array, to_tensor
 
-# Of the tensors that go in one message, unless one alone is larger.
+# Limit on the tensors in one message, unless a single tensor is larger.
 _CHUNK_BYTES = 32 * 2**20
 
 
 def fetch(pipeline: Pipeline, names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Returns tensors that the session keeps, behind what was sent before."""
+    """Returns kept tensors by name, as of all changes sent so far."""
     session = pipeline.session
     kept = pipeline.call(session.tensors)
     futures = [pipeline.submit(session.get, chunk)
@@ -25,7 +25,7 @@ def fetch(pipeline: Pipeline, names: Sequence[str]) -> dict[str, torch.Tensor]:
 
 
 def put(pipeline: Pipeline, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Keeps tensors under the names, and waits for it."""
+    """Puts tensors under these names, and waits."""
     arrays = {name: np.asarray(to_array(tensor), order="C")
               for name, tensor in tensors.items()}
     futures = [pipeline.submit(pipeline.session.put, {name: arrays[name] for name in chunk})
@@ -35,7 +35,7 @@ def put(pipeline: Pipeline, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
-    """Yields the names, as many together as a message of moderate size takes."""
+    """Yields lists of names whose tensors together fit a message of moderate size."""
     chunk: list[str] = []
     total = 0
     for name, size in sizes.items():

@@ -1,4 +1,5 @@
-"""A network's programs: one for each setting of its modules and parameters."""
+"""Imports and loads a network's programs, one for each setting of its modules and parameters.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import check_model, without_values
 from convgrad.torch.networks.transfers import put
 
-# As StepPath in backends/core/program/program.cc.
+# Parses the path of StepPath in backends/core/program/program.cc.
 _STEP = re.compile(r"steps\[\d+\] \(([^)]*)\)")
 
 
 @dataclass(frozen=True)
 class Variant:
-    """The network's program for one setting of its modules and parameters, as loaded."""
+    """A loaded program, for one setting of the network's modules and parameters."""
 
     name: str
     imported: Imported
@@ -36,7 +37,7 @@ class Variant:
 
     @contextlib.contextmanager
     def naming_steps(self) -> Iterator[None]:
-        """Has errors of the block that name a step also name its module and line."""
+        """Adds module and line to errors of the block that name a step."""
         try:
             yield
         except ConvgradError as error:
@@ -58,9 +59,8 @@ class Variant:
 
 def predicting(model: nn.Module, inputs: Mapping[str, Shape],
                constants: Mapping[str, Any]) -> Variant:
-    """Returns the program of a model's eval mode, with no parameter trained. Processes that
-    have the same model get the same program under the same name, whatever each of them
-    trains."""
+    """Returns the program of a model's eval mode, in which no parameter is trained. Different
+    processes with the same model get the same program and name, whatever they train."""
     quiet = without_values(model).eval().requires_grad_(False)
     check_model(quiet)
     imported = import_model(quiet, inputs, constants)
@@ -72,7 +72,7 @@ def _name_of(imported: Imported) -> str:
 
 
 class Variants:
-    """Imports and loads programs when they are first asked for. Owned by one thread."""
+    """Imports and loads programs on first use. Owned by one thread."""
 
     def __init__(self, model: nn.Module, settings: Settings, pipeline: Pipeline) -> None:
         self._model = model
@@ -84,8 +84,8 @@ class Variants:
 
     def find(self, inputs: Mapping[str, torch.Tensor], constants: Mapping[str, Any],
              loss: Loss | None = None) -> Variant:
-        """Returns the program for what the model was set to at the last look, and for any
-        batch of tensors of such shapes."""
+        """Returns the program for the settings at the last look and these input shapes, with
+        any batch size."""
         shapes = shapes_of(inputs)
         key = (tuple(shapes.items()), tuple(constants.items()), loss, self._settings.key)
         if key not in self._variants:
@@ -100,8 +100,8 @@ class Variants:
         return self._variants[key]
 
     def load(self, variant: Variant) -> None:
-        """Loads a program, and the constants that it uses. Each is put once: another put would
-        end the tapes that use it."""
+        """Loads a program and its constants. Puts each constant only once, because another put
+        would end the tapes that use it."""
         imported = variant.imported
         put(self._pipeline, {name: tensor for name, tensor in imported.constants.items()
                              if name not in self._constants})

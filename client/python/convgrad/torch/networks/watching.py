@@ -1,4 +1,5 @@
-"""Watches a forward while it is exported: in which module it is, and what no program says."""
+"""Watches a forward during its export: tracks the current module, and refuses what a program
+can't express."""
 
 from __future__ import annotations
 
@@ -20,24 +21,24 @@ from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.effects import check_callers, forwards_of_functions
 from convgrad.torch.networks.refusals import named, refuse
 
-# Some of which PyTorch 1.13 lacks, by which types are checked.
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
-# Code in these folders is no forward of a user's.
+# Code in these folders isn't a user's forward.
 INSIDE = (os.path.dirname(torch.__file__) + os.sep,
           os.path.dirname(os.path.dirname(__file__)) + os.sep, "<")
 LINE = "convgrad_line"
-"""What a node's "custom" entry calls file and line, where this PyTorch annotates nodes."""
+"""Key of file and line in a node's "custom" entry, if this PyTorch annotates nodes."""
 _annotate: Any = getattr(torch.fx.traceback, "annotate", contextlib.nullcontext)
 _MODES = ("_set_grad_enabled", "_enter_autocast", "_exit_autocast")
-# Batches for which a condition on the batch has to hold.
+# Batch sizes for which every condition on the batch must hold.
 _SAMPLES = (2, 3, 4, 6, 8, 9, 16, 25, 64, 1000)
 
 
 class Watch(TorchFunctionMode):
-    """Sees each call of torch's that one forward makes. Owned by one thread.
+    """Intercepts each call of torch that one forward makes. Owned by one thread.
 
-    Raises Unimplemented out of the forward where it calls torch without gradients, under an
-    autocast of its own or inside an autograd.Function.
+    Raises Unimplemented if the forward calls torch without gradients, under an autocast of its
+    own or inside an autograd.Function.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -53,22 +54,22 @@ class Watch(TorchFunctionMode):
         self._caller: Any = None
         self._fixed_by: Unimplemented | None = None
         self.returned: Any = None
-        """What the forward has returned, in its caller's form."""
+        """The forward's result, in its original structure."""
         self.in_operator = False
-        """Whether a call of torch's has raised."""
+        """Whether a call of torch has raised."""
         for path, module in model.named_modules():
             module.register_forward_pre_hook(lambda _m, _x, path=path: self._enter(path))
             module.register_forward_hook(lambda _m, _x, _y, path=path: self._leave(path))
 
     @property
     def path(self) -> str:
-        """The path of the innermost module whose forward is under way, or has raised."""
+        """Path of the innermost module whose forward is running or has raised."""
         return self._paths[-1]
 
     @contextlib.contextmanager
     def following(self, batches: Sequence[Any], caller: types.CodeType) -> Iterator[None]:
-        """Watches the calls of the block, which is in `caller`: a forward with inputs of these
-        first extents."""
+        """Watches the calls of the block, a forward that the code `caller` calls. `batches` are
+        the first extents of its inputs."""
         self._paths, self._guards, self._caller = [""], 0, caller
         self._batches = [batch for batch in batches if isinstance(batch, _TORCH.SymInt)]
         with _TORCH.fx.traceback.preserve_node_meta(), self:
@@ -82,7 +83,7 @@ class Watch(TorchFunctionMode):
             with _annotate({LINE: _line_under_way(self._caller)}):
                 result = func(*args, **(kwargs or {}))
                 if func is torch.Tensor.contiguous and result is args[0]:
-                    # With another layout at run time it would be a copy.
+                    # At run time, a tensor with another layout would be copied.
                     result = torch.ops.aten.alias.default(result)
                 return result
         except Exception:
@@ -119,7 +120,8 @@ class Watch(TorchFunctionMode):
             pass
 
     def _what_fixed_a_batch(self) -> str:
-        """Returns what has narrowed down which batches the graph is right for, or ""."""
+        """Returns the reason why the graph is wrong for some batch sizes; "" if there is none.
+        """
         env = self._batches[0].node.shape_env
         symbols = [batch.node.expr for batch in self._batches]
         for symbol in symbols:
@@ -131,7 +133,7 @@ class Watch(TorchFunctionMode):
         for guard in new:
             if not guard.expr.free_symbols <= set(symbols):
                 continue
-            for sample in _SAMPLES:  # equal for inputs of equal batches
+            for sample in _SAMPLES:  # the same for inputs with the same batch size
                 sizes = {symbol: sample + 1000 * hints.index(hint)
                          for symbol, hint in zip(symbols, hints)}
                 if not guard.expr.subs(sizes):
@@ -146,8 +148,8 @@ class Watch(TorchFunctionMode):
 
 @contextlib.contextmanager
 def for_this_thread() -> Iterator[None]:
-    """Keeps other threads' modules out of what the block exports: until its end torch.export's
-    tracer replaces `__call__` and `__getattr__` of nn.Module for all threads."""
+    """Keeps other threads' modules out of the block's export, because torch.export's tracer
+    replaces `__call__` and `__getattr__` of nn.Module for all threads."""
     from torch.fx.experimental import proxy_tensor
     tracers: Any = proxy_tensor
     tracer, own = tracers._ModuleStackTracer, threading.get_ident()
@@ -180,7 +182,7 @@ def _line_under_way(until: types.CodeType) -> str:
 
 
 def line_of_error(error: BaseException) -> str:
-    """Returns file and line of such code that has raised."""
+    """Returns file and line of the innermost such code in the error's traceback."""
     found, entry = "", error.__traceback__
     while entry is not None:
         name = entry.tb_frame.f_code.co_filename

@@ -1,5 +1,5 @@
-// Pooling and upsampling against plain loops in double, with every instruction
-// set.
+// Compares pooling and upsampling with plain loops in double, with every
+// instruction set.
 #include "backends/kernels/operators/windows/pooling.h"
 
 #include <algorithm>
@@ -25,11 +25,11 @@ using Position = std::array<int64_t, 3>;
 using Windows = std::array<PoolWindow, 3>;
 constexpr PoolWindow kOne = {1, 1, 1, 1, 0, 0, 1};
 const Windows kWindows[] = {
-    // As in ResNet.
+    // The pooling of ResNet.
     {kOne, PoolWindow{8, 3, 2, 1, 1, 1, 4}, PoolWindow{9, 3, 2, 1, 1, 1, 5}},
     // ceil_mode: the last window goes beyond the padding.
     {kOne, PoolWindow{8, 3, 2, 1, 0, 0, 4}, PoolWindow{7, 4, 2, 1, 1, 1, 4}},
-    // Windows that don't touch, and inputs that none sees.
+    // Windows that don't touch, so that some inputs are in no window.
     {kOne, kOne, PoolWindow{11, 2, 4, 1, 0, 0, 3}},
     // Dilated, in three dimensions.
     {PoolWindow{4, 2, 1, 2, 0, 0, 2}, PoolWindow{5, 3, 1, 1, 1, 1, 5},
@@ -47,7 +47,7 @@ Position OutputAt(const Windows& windows, int64_t o) {
           o / windows[2].out % windows[1].out, o % windows[2].out};
 }
 
-// Calls body(input position) for what an output sees, row by row.
+// Calls body(input position) for each input in an output's window, row by row.
 template <typename Body>
 void ForEachInput(const Windows& windows, int64_t output, const Body& body) {
   const Position at = OutputAt(windows, output);
@@ -69,7 +69,7 @@ void ForEachInput(const Windows& windows, int64_t output, const Body& body) {
   }
 }
 
-// How many positions PyTorch divides by.
+// Returns PyTorch's divisor, the number of positions.
 int64_t Divisor(const Windows& windows, int64_t output, bool include_pad) {
   int64_t inside = 0, all = 1;
   ForEachInput(windows, output, [&](int64_t) { ++inside; });
@@ -136,7 +136,7 @@ void ExpectMax(const Windows& windows, const ChannelBlocks& blocks,
     const double want = gradient[index(n, c, i)];
     ASSERT_EQ(std::isnan(dx.At(n, c, i)), std::isnan(want)) << c << " " << i;
     if (std::isnan(want)) return;
-    // Up to 9 terms of some 4 at most.
+    // Up to 9 terms of at most about 4.
     ASSERT_NEAR(dx.At(n, c, i), want,
                 UnitRoundoff(blocks.dtype) * std::abs(want) + 9 * 36e-8);
   });
@@ -150,13 +150,13 @@ TEST(PoolingTest, MaxAndItsGradient) {
       for (const ChannelBlocks& blocks : SomeBlocks(Inputs(windows))) {
         SCOPED_TRACE(ToText(blocks));
         ExpectMax(windows, blocks, Random(blocks, 1));
-        // Many equals: the first one has the gradient.
+        // Many elements are equal; the first one gets the gradient.
         ChannelTensor x = Random(blocks, 1);
         x.ForEach([&](int64_t n, int64_t c, int64_t s) {
           x.Set(n, c, s, std::round(x.At(n, c, s)));
         });
         ExpectMax(windows, blocks, x);
-        // NaN goes through, -Inf alone is chosen, too.
+        // NaN propagates. A window of -Inf also chooses an element.
         x.ForEach([&](int64_t n, int64_t c, int64_t s) {
           if (c % 4 == 1 && s % 5 == 2) x.Set(n, c, s, NAN);
           if (c % 4 == 2) x.Set(n, c, s, -kInf);
@@ -181,7 +181,7 @@ TEST(PoolingTest, MaxWithoutPositions) {
 // A linear map of an image's positions, row by row of the result.
 using Matrix = std::vector<std::vector<double>>;
 
-// Holds lists and their transposes against the matrix.
+// Compares lists and their transposes with the matrix.
 void ExpectWeighted(const PoolLists& lists, const Matrix& matrix) {
   const int64_t in = std::ssize(matrix[0]), out = std::ssize(matrix);
   ASSERT_EQ(lists.in(), in);
@@ -221,8 +221,8 @@ void ExpectWeighted(const PoolLists& lists, const Matrix& matrix) {
   }
 }
 
-// Lists of what each output averages, with the padding that lies in the padded
-// input (`include_pad`) or without. Requires: a dilation of 1.
+// Returns for each output the elements that it averages, with the padding of
+// the padded input if `include_pad`. Requires: a dilation of 1.
 PositionLists AverageLists(const PoolWindow& window, bool include_pad) {
   PositionLists lists(window.in, window.out, window.out * window.kernel);
   for (int64_t o = 0; o < window.out; ++o) {
@@ -287,7 +287,8 @@ TEST(PoolingTest, UpsamplesNearest) {
 
 TEST(PoolingTest, UpsamplesLinearly) {
   ForEachSimdTarget([] {
-    // As PyTorch: 3 to 6 positions by half pixels, 3 to 5 with corners aligned.
+    // PyTorch's numbers: 3 to 6 positions by half pixels, 3 to 5 with aligned
+    // corners.
     ExpectWeighted(PoolLists::Of({LinearLists(3, 6, 0.5, false)}),
                    {{1, 0, 0},
                     {0.75, 0.25, 0},

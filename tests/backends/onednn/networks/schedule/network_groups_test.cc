@@ -1,4 +1,4 @@
-// Which steps of a program are computed together.
+// Tests which steps of a program are fused.
 #include "backends/onednn/networks/schedule/network_groups.h"
 
 #include "gmock/gmock.h"

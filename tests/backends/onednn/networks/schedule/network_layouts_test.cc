@@ -1,5 +1,5 @@
-// Tests where an activation's elements lie in a network, and the steps that
-// bring them there and back.
+// Tests the layouts of activations in a network, and the steps that convert to
+// them and back.
 #include "backends/onednn/networks/schedule/network_layouts.h"
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace convgrad::onednn {
 namespace {
 
-// Returns as many small integers, which every dtype holds.
+// Returns `count` small integers, which are exact in every dtype.
 std::vector<float> Numbers(int64_t count) {
   std::vector<float> numbers(count);
   for (int64_t i = 0; i < count; ++i) numbers[i] = static_cast<float>(i % 251);
@@ -60,7 +60,7 @@ TEST(TensorLike, RowsAndScalarsHaveOneBlock) {
   EXPECT_EQ(BlocksOf({}, DataType::kF32, Form::kRows, 16).size(), 1);
 }
 
-// Brings a tensor of the caller into a network's layout and out again.
+// Converts a tensor of the caller to a network's layout and back.
 void ExpectRoundTrip(Layout layout, const Dims& dims, DataType dtype,
                      int64_t block) {
   SCOPED_TRACE(absl::StrCat("dtype ", static_cast<int>(dtype), " block ", block,
@@ -74,7 +74,7 @@ void ExpectRoundTrip(Layout layout, const Dims& dims, DataType dtype,
   const BufferId to = schedule.AddBuffer(bytes);
   AddImport(from, given, inside, &schedule);
   AddExport(inside, to, given, &schedule);
-  // In f32, so that the test can read it.
+  // Converts to f32, so that the test can read it.
   const NetworkTensor wide = Converted(inside, DataType::kF32, &schedule);
   BuffersOf buffers(schedule);
   const std::vector<float> values = Numbers(bytes / 4);

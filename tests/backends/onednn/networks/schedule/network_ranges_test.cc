@@ -1,5 +1,5 @@
-// Tests how large the values of a network may become, as the checks of fused
-// convolutions compute it.
+// Tests the bounds of a network's values, which the checks of fused
+// convolutions use.
 #include "backends/onednn/networks/schedule/network_ranges.h"
 
 #include <cmath>
@@ -20,9 +20,9 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 class RangesTest : public testing::Test {
  protected:
   // Returns the range of `value`; -1 if there is no rule for it. The steps may
-  // use what is above.
+  // use the inputs and parameters above.
   double RangeOf(const std::string& steps, const std::string& value) {
-    // A program has no parameter that no step uses.
+    // Declares only parameters that a step uses, because others are invalid.
     const std::string declared =
         "input x\ninput z\nparameter w [2, 2, 1]\nparameter b [2]\n"
         "parameter m [2] fixed\nparameter v [2] fixed\n";
@@ -34,7 +34,7 @@ class RangesTest : public testing::Test {
         {{1, 2, 1}, {1, 2, 1}});
     NetworkBuilder builder(*operation, {}, false);
     const BufferId range = onednn::RangeOf(value, &builder);
-    // The second question costs no step.
+    // A second call appends no step.
     const size_t steps_before = builder.schedule().steps().size();
     EXPECT_EQ(onednn::RangeOf(value, &builder), range);
     EXPECT_EQ(builder.schedule().steps().size(), steps_before);
@@ -68,7 +68,7 @@ TEST_F(RangesTest, AConvolutionHasItsLargestSumOfWeightsAndItsBias) {
 TEST_F(RangesTest, ABatchNormScalesAndShiftsEachChannel) {
   // Channel 0: (3 + 1) / 2, channel 1: (3 + 1) / 0.5.
   EXPECT_EQ(RangeOf("a = batch_norm(x, none, none, m, v, eps=0)\n", "a"), 8);
-  // The factors are parameters, too.
+  // The factors are parameters as well.
   EXPECT_EQ(RangeOf("a = batch_norm(x, b, m, m, v, eps=0)\n", "a"),
             std::max(4.0 * 2 + 1, 1 * 8.0 + 1));
   // A range isn't below 1.

@@ -1,7 +1,7 @@
-"""Whether a training that differs from torch's is at fault.
+"""Decides whether a training that differs from torch's is wrong.
 
-An activation may lie within rounding of a ReLU's zero, and then float32 and float64 are on
-different sides. The same training from other values tells: a fault differs again.
+An activation may be within rounding of a ReLU's zero, so that float32 and float64 are on
+different sides. The same training from other values decides: a fault differs again.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from random_trainings import Training
 
 _OTHER_VALUES = 4
-# Of those, how many have to differ.
+# Number of repeated trainings that must differ.
 _LEAST = 2
 
 
 @dataclass
 class Verdict:
-    """What came of a seed."""
+    """The outcome of a seed."""
 
     seed: int
     is_fault: bool = False
@@ -46,11 +46,11 @@ def judge(seed: int, client) -> Verdict:
 
 
 def judge_beside(seeds: list[int], client) -> list[Verdict]:
-    """Judges the seeds at the same time, each in a thread of its own."""
-    # What is drawn comes from one generator of torch's.
+    """Judges the seeds at the same time, each in its own thread."""
+    # Draws on this thread, because all draws use one generator of torch.
     trainings = [Training(seed, client) for seed in seeds]
     with concurrent.futures.ThreadPoolExecutor(len(trainings)) as pool:
         list(pool.map(Training.run, trainings))
-    # One that differs is judged again, alone.
+    # Judges trainings that differ again, one at a time.
     return [judge(t.seed, client) if t.comparison.differences else Verdict(t.seed)
             for t in trainings]

@@ -1,4 +1,4 @@
-"""Networks of random layers, branches, calls in place and outputs."""
+"""Makes networks of random layers, branches, calls in place and outputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_ELEMENTS = 30_000  # of a sample's value
 
 
 class _Halved(torch.autograd.Function):
-    """The same values, half the gradient."""
+    """Returns the same values, with half the gradient."""
 
     @staticmethod
     def forward(ctx, x):
@@ -65,7 +65,7 @@ CALLS = {
     "halved": _Halved.apply, "no_grad": _without_gradient,
     "detached": lambda x: x.detach() + x,
 }
-# Those that a client may refuse by name instead of computing what torch does.
+# Features that a client may refuse by name.
 MAY_BE_REFUSED = ("contiguous", "halved", "no_grad", "detached", "counts", "calls", "chance")
 
 
@@ -108,13 +108,13 @@ class Net(nn.Module):
 
 @dataclass
 class Drawn:
-    """A network, and what its inputs are."""
+    """A network and its inputs' descriptions."""
 
     net: Net
     shapes: dict[str, tuple[int, ...]]
-    """Of a sample of each input."""
+    """The shape of one sample of each input."""
     options: set[str] = field(default_factory=set)
-    """Those of MAY_BE_REFUSED that it has."""
+    """The elements of MAY_BE_REFUSED that the network has."""
 
 
 def draw(seed: str) -> Drawn:
@@ -132,7 +132,7 @@ def inputs_of(drawn: Drawn, batch: int, generator=None) -> dict[str, torch.Tenso
 
 
 def _can_be_trained(drawn: Drawn) -> bool:
-    """Torch refuses backwards through values that were changed in place."""
+    """Returns false if torch refuses the backward, because values were changed in place."""
     if not list(drawn.net.parameters()):
         return False
     net = copy.deepcopy(drawn.net)
@@ -167,7 +167,7 @@ class _Generator:
         inputs = {"x": shape}
         if self._layers.chance(0.25):
             self._shapes[-1] = inputs["z"] = shape
-            # Used, so that the network depends on it, if perhaps only by one output.
+            # Uses the second input, so that at least one output depends on it.
             self._call(rng.choice(("add", "concat")), 0, -1) if self._layers.chance(
                 0.5) else self._layer(self._layers.conv(shape[0]), -1)
         for _ in range(rng.randint(2, 9)):
@@ -191,7 +191,7 @@ class _Generator:
         if len(self._shapes[self._last]) == self._axes + 1:
             getattr(self, f"_{kind}_step")(self._last, self._shapes[self._last])
 
-    # One for each kind of step. Each leaves its result as the last value.
+    # The methods below append one kind of step each. Its result is the last value.
 
     def _conv_step(self, of, shape):
         self._layer(self._layers.conv(shape[0]), of)
@@ -233,7 +233,7 @@ class _Generator:
             self._call("relu", self._last)
 
     def _branch_step(self, of, shape):
-        """A residual block's."""
+        """Appends a residual block's branch."""
         branch = self._layer(self._layers.same_conv(shape[0]), of)
         if branch is None:
             return
@@ -248,7 +248,7 @@ class _Generator:
             self._layer(nn.ReLU(), self._last)
 
     def _gate_step(self, of, shape):
-        """A squeeze-and-excite block's."""
+        """Appends a squeeze-and-excite block's gate."""
         gate = self._layer(self._layers.adaptive_pool(1), of)
         gate = self._layer(self._layers.pointwise(shape[0]), gate)
         gate = self._layer(nn.Sigmoid(), gate)
@@ -263,7 +263,7 @@ class _Generator:
         self._call("concat", *values)
 
     def _tied_step(self, of, shape):
-        """A layer once more."""
+        """Uses a layer once more."""
         kinds = (*CONVOLUTIONS, *NORMS)
         fitting = [i for i, m in enumerate(self._modules) if isinstance(m, kinds) and (
             getattr(m, "in_channels", None) or m.num_features) == shape[0]]
@@ -271,7 +271,7 @@ class _Generator:
             self._again(self._rng.choice(fitting), of)
 
     def _in_place_step(self, of, shape):
-        """Torch keeps no result of a convolution for its backward."""
+        """Changes a convolution's result in place; PyTorch's backward doesn't need it."""
         fresh = self._layer(self._layers.same_conv(shape[0]), of) if self._in_place else None
         if fresh is None:
             return
@@ -305,7 +305,7 @@ class _Generator:
                     self._last)
 
     def _layer(self, module: nn.Module, of: int) -> int | None:
-        """Adds a module where torch takes it; returns its result."""
+        """Adds a module if torch accepts it; returns its result."""
         self._modules.append(module)
         found = self._again(len(self._modules) - 1, of)
         if found is None:

@@ -1,7 +1,7 @@
-"""A training of a random network, on a server and beside it by torch.
+"""Trains a random network on a server and, for comparison, in torch.
 
-What is drawn (layers, settings, optimizers, what changes between calls) follows from the
-seed alone; `data` gives the same training other numbers.
+The seed determines layers, settings, optimizers and changes between calls; `data` gives the
+same training other numbers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from torch.utils.checkpoint import checkpoint
 import convgrad
 from convgrad.torch import remote
 
-# What a client answers that doesn't do what torch does.
+# Errors of a client that doesn't support a feature of torch.
 REFUSALS = (convgrad.Unimplemented, convgrad.InvalidArgument, convgrad.FailedPrecondition)
 _MANNERS = {"plain": 0.75, "no_grad": 0.08, "checkpoint": 0.05, "twice": 0.04, "thread": 0.04,
             "frozen": 0.02, "empty": 0.02}
 
 
 class Training:
-    """Draws in the constructor; run() may be called by another thread."""
+    """Draws everything in the constructor. Another thread may call run()."""
 
     def __init__(self, seed: int, client, data: int = 0) -> None:
         self.seed = seed
@@ -40,7 +40,7 @@ class Training:
         self._client = client
         self.drawn = draw(str(seed))
         self.may_refuse = set(self.drawn.options)
-        """What is under way that the client may refuse."""
+        """Features in use that the client may refuse."""
         self.comparison = Comparison()
         self.story: list[str] = []
         for parameter in self.drawn.net.parameters():
@@ -51,8 +51,8 @@ class Training:
         return self.rng.random() < probability
 
     def run(self) -> str:
-        """Returns "same", or "refused: ..." where the client may; the comparison has what
-        differs."""
+        """Returns "same", or "refused: ..." if the client may refuse the training. `comparison`
+        collects the differences."""
         self.double = copy.deepcopy(self.drawn.net).double()
         self.single = copy.deepcopy(self.drawn.net)
         try:
@@ -60,7 +60,7 @@ class Training:
                 self.net = net
                 self._train()
         except REFUSALS as error:
-            # Dropout that does nothing may leave a network without a layer.
+            # If dropout does nothing, a network may have no layer at all.
             if not self.may_refuse and "found an input" not in str(error):
                 self.comparison.fault(f"refused: {error}")
             return f"refused: {sorted(self.may_refuse)}: {error}"
@@ -68,7 +68,7 @@ class Training:
 
     @property
     def models(self):
-        """Modules whose attributes hold for the next call."""
+        """Returns the modules whose attributes the next call uses."""
         return self.double, self.single, self.net.model
 
     def tell(self, text: str) -> None:
@@ -127,7 +127,7 @@ class Training:
             for name, shape in self.drawn.shapes.items()}
 
     def _laid_out(self, x: torch.Tensor, wanted: bool) -> torch.Tensor:
-        """Returns the values in another layout, perhaps."""
+        """Returns the values, perhaps in another layout."""
         kind = self.rng.random() if wanted else 1
         if kind < 0.2 and x.dim() == 4:
             return x.to(memory_format=torch.channels_last)
@@ -150,12 +150,12 @@ class Training:
         with self._allowing("empty", manner == "empty"):
             try:
                 for model, given in zip((self.double, self.single, self.net), own):
-                    random.seed(draws)  # what a forward may look at
+                    random.seed(draws)  # because a forward may use Python's generator
                     outputs.append(self._forward(model, given, manner))
             except (RuntimeError, ValueError, IndexError) as error:
                 if manner != "empty" or isinstance(error, convgrad.ConvgradError):
                     raise
-                return  # torch takes no such batch
+                return  # torch accepts no such batch
             self._compare_outputs(outputs)
             if manner != "no_grad" and not self.comparison.differences:
                 self._backward(outputs, own, manner)
@@ -210,14 +210,15 @@ class Training:
 
     @contextlib.contextmanager
     def _allowing(self, option: str, wanted: bool):
-        """Until it ends the client may refuse, where that is wanted."""
+        """Allows the client to refuse `option` inside the block, if `wanted`."""
         if wanted:
             self.may_refuse.add(option)
         yield
         self.may_refuse.discard(option)
 
     def _go_on_from_equal_values(self) -> None:
-        """Rounding that adds up would come to the other side of a ReLU's zero some day."""
+        """Resets all networks to equal values, because accumulated rounding would at some point
+        cross a ReLU's zero."""
         state = self.net.state_dict()
         for model in (self.double, self.single):
             with torch.no_grad():

@@ -1,4 +1,5 @@
-"""What a training changes between its calls: modes, attributes, modules, optimizers."""
+"""Makes random changes between the calls of a training: modes, attributes, modules, optimizers.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ def _load_values(training) -> None:
 
 
 def _attributes(training) -> None:
-    """Of one layer. A client may refuse them instead of following."""
+    """Changes attributes of one layer. A client may refuse them."""
     rng = training.rng
     found = [(i, name, values) for i, module in enumerate(training.drawn.net.layers)
              for kind, name, values in (
@@ -81,7 +82,7 @@ def _another_head(training) -> None:
 
 
 def _write(training) -> None:
-    """In place, to a parameter that is on the server."""
+    """Writes in place to a parameter that is on the server."""
     name = training.rng.choice([n for n, _ in training.drawn.net.named_parameters()])
     training.may_refuse.add("a write")
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Layers of random settings, for random_networks.py."""
+"""Makes layers with random settings, for random_networks.py."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Layers:
             rng.randint(0, stride - 1), groups, self.chance(0.6), rng.choice((1, 1, 2)))
 
     def same_conv(self, channels: int) -> nn.Module:
-        """Returns a convolution of results like its inputs."""
+        """Returns a convolution whose results have the shape of its inputs."""
         kernel = self._rng.choice((1, 3))
         return CONVOLUTIONS[self._axes - 1](channels, channels, kernel, 1, kernel // 2,
                                             bias=False)
@@ -151,7 +151,7 @@ class Layers:
         return 1, self.channels()
 
     def _half(self, kernel) -> tuple[int, ...]:
-        """Returns paddings that a pooling takes."""
+        """Returns paddings that a pooling accepts."""
         return tuple(self._rng.randint(0, size // 2) for size in self.each(kernel))
 
 

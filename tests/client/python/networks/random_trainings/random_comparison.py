@@ -1,4 +1,4 @@
-"""What a server computes against torch in float64, with torch in float32 as the measure."""
+"""Compares a server's results with torch's in float64; torch's float32 error is the measure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 
 import torch
 
-# Beyond torch's own error in float32: of the largest element, and of it alone.
+# The allowed error: a multiple of torch's float32 error, plus a share of the largest element,
+# plus a constant.
 _TIMES_TORCHS_ERROR = 30
 _OF_SCALE = 3e-5
 _ALONE = 1e-6
-# What is larger has left training behind; what float32 makes of it means nothing.
+# Training has diverged beyond this size, so float32 results are meaningless.
 _LARGEST = 1e15
 
 
 @dataclass
 class Comparison:
-    """Collects differences."""
+    """Collects differences between results."""
 
     where: str = ""
     differences: list[str] = field(default_factory=list)

@@ -1,6 +1,6 @@
-"""Random networks and trainings on a server beside torch's in float64.
+"""Compares random networks and trainings on a server with torch's in float64.
 
-Of other seeds than the usual: CONVGRAD_SEEDS=FIRST:END, in Python's way.
+CONVGRAD_SEEDS=FIRST:END selects other seeds, as a Python range.
 """
 
 import concurrent.futures
@@ -18,7 +18,7 @@ import convgrad
 from convgrad.torch import optim
 
 _SEEDS = 20_000 if os.environ.get("CONVGRAD_FULL") else 300
-# Of trainings that go on beside each other in one process.
+# Number of trainings that run at once in one process.
 _BESIDE = 4
 
 
@@ -28,7 +28,7 @@ def seeds():
 
 
 def begin(address):
-    """Readies a process for judge_here()."""
+    """Prepares a process for judge_here()."""
     global client
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -50,7 +50,7 @@ def test_trainings_are_those_of_torch(server):
     assert not faults, "\n".join(faults)
     kinds = Counter(verdict.text.partition(":")[0] for verdict in verdicts)
     print(kinds)
-    # Few enough are refused, or on different sides of a ReLU's zero.
+    # Most trainings are neither refused nor on different sides of a ReLU's zero.
     assert kinds["same"] > 0.6 * len(verdicts)
     assert len(verdicts) - kinds["same"] - kinds["refused"] <= 0.03 * len(verdicts)
 
@@ -60,7 +60,7 @@ def test_trainings_of_several_threads(client):
     assert not [verdict.text for verdict in verdicts if verdict.is_fault]
 
 
-# It can fail: a client that is wrong is found.
+# The tests below show that the comparison finds a wrong client.
 
 def _of_group(change):
     def broken(monkeypatch):
@@ -72,7 +72,7 @@ def _of_group(change):
 
 
 def _of_step(operator, change):
-    """Has programs say something else than they were asked to."""
+    """Makes programs contain a wrong step."""
     def broken(monkeypatch):
         step = convgrad.Program.step
 

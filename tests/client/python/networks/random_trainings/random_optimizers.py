@@ -1,4 +1,4 @@
-"""Optimizers of random settings, a server's and torch's."""
+"""Makes optimizers with random settings, on the server and in torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from convgrad.torch import optim
 
 
 class Optimizers:
-    """The optimizers of one training: of its network in float64, in float32, on the server."""
+    """The optimizers of one training, for its network in float64, in float32 and on the server.
+    """
 
     def __init__(self, training) -> None:
         self._training = training
@@ -31,7 +32,7 @@ class Optimizers:
             self.save()
 
     def step(self, on_server: bool = False) -> None:
-        """Steps all and compares; `on_server`: the server's has stepped."""
+        """Steps all optimizers and compares. `on_server`: the server's has stepped already."""
         training = self._training
         for i, optimizer in enumerate((self.double, self.single)):
             if self._clip:
@@ -40,7 +41,7 @@ class Optimizers:
             optimizer.step()
         if not on_server:
             self.remote.step()
-        # Torch's clipping scales the gradients that are kept.
+        # Drops gradients after clipping, because torch's clipping scales the kept gradients.
         if on_server or self._clip or training.chance(0.8):
             self.double.zero_grad(set_to_none=True)
             self.single.zero_grad(set_to_none=True)
@@ -56,7 +57,7 @@ class Optimizers:
         self._saved = [copy.deepcopy(o.state_dict()) for o in self._all()]
 
     def load(self) -> None:
-        """Goes back to the last state that was saved."""
+        """Loads the last saved state."""
         if self._saved is not None:
             for optimizer, state in zip(self._all(), self._saved):
                 optimizer.load_state_dict(copy.deepcopy(state))
@@ -103,7 +104,7 @@ class Optimizers:
             else:
                 settings["dampening"] = rng.choice((0, 0, 0.3))
         else:
-            # With a small eps, gradients that are zero in theory would be steps.
+            # With a small eps, gradients that are zero in theory would cause large steps.
             settings = dict(lr=rng.choice((1e-3, 0.01)), eps=1e-2,
                             betas=rng.choice(((0.9, 0.999), (0.5, 0.9), (0.0, 0.99))),
                             weight_decay=rng.choice((0, 0.01, 0.3)))
