@@ -95,10 +95,10 @@ absl::Status DurableSessions::AddStored() {
     }
     const std::string why(status.message());
     spdlog::error("session {} is damaged: {}", handle, why);
-    sessions_->AddBroken(
-        entry.key, MakeError(absl::StatusCode::kDataLoss,
-                             {Reason::kMalformed, "snapshot", why,
-                              "one that this server can read"}));
+    sessions_->AddBroken(entry.key,
+                         MakeError(absl::StatusCode::kDataLoss,
+                                   {Reason::kMalformed, "snapshot", why,
+                                    "one that this server can read"}));
   }
   spdlog::info("{} sessions on disk", added);
   return absl::OkStatus();

@@ -179,9 +179,9 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
   int64_t before = 0;
   for (const ImageReply& reply : image.replies) {
     if (reply.number <= before || reply.number > image.head.number) {
-      return Damaged(absl::StrCat("reply ", reply.number),
-                     absl::StrCat("one after ", before, ", at most ",
-                                  image.head.number));
+      return Damaged(
+          absl::StrCat("reply ", reply.number),
+          absl::StrCat("one after ", before, ", at most ", image.head.number));
     }
     before = reply.number;
     ChangeOrder::Unacknowledged change{reply.number, reply.call_id, nullptr, 0};

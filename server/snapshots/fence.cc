@@ -23,8 +23,7 @@ absl::StatusOr<int64_t> ReadNumber(const std::string& path, FileSystem* files) {
   if (!text.ok()) return text.status();
   int64_t number = 0;
   if (!text->empty() && text->back() == '\n' &&
-      absl::SimpleAtoi(*text, &number) && number > 0 &&
-      number < kMostNumber) {
+      absl::SimpleAtoi(*text, &number) && number > 0 && number < kMostNumber) {
     return number;
   }
   return MakeError(

@@ -67,8 +67,7 @@ bool HasValidDims(const TensorDescriptor& d) {
 
 absl::Status CheckTensor(const ImageTensor& tensor) {
   const std::string field = absl::StrCat("tensor '", tensor.name, "'");
-  RETURN_IF_ERROR(
-      CheckCount(absl::StrCat(field, " version"), tensor.version));
+  RETURN_IF_ERROR(CheckCount(absl::StrCat(field, " version"), tensor.version));
   RETURN_IF_ERROR(CheckDescriptor(tensor.descriptor, field));
   const int64_t bytes = *ByteSize(tensor.descriptor);
   const auto found = static_cast<int64_t>(tensor.data.bytes.size());

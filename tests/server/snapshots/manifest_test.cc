@@ -143,9 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                       std::numeric_limits<int64_t>::max());
                 },
                 "number: found 9223372036854775807"},
-        Refused{[](M m) {
-                  m->mutable_session()->set_epoch(int64_t{1} << 62);
-                },
+        Refused{[](M m) { m->mutable_session()->set_epoch(int64_t{1} << 62); },
                 "epoch: found 4611686018427387904"},
         Refused{[](M m) { m->mutable_session()->set_quota_bytes(-1); },
                 "quota_bytes"},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills durable trainings at random moments, and says what each kill costs.
 
-    durable.py [--kills=200] [--seed=0] [--interval=100ms]
+    kills.py [--kills=200] [--seed=0] [--interval=100ms]
 
 CONVGRAD_BUILD_DIR has the server. Each training of tests/client/python/durable_training.py
 (loss on the server, the trainer's own loss, ten steps ahead, snapshots without a pause) is killed a
@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "client" / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "client" / "python"))
 
 from durable_kills import KilledTraining, kill_at_random
 

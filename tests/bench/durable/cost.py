@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what snapshots cost a training step.
 
-    durable_cost.py [--model=resnet50] [--batch=16] [--size=224] [--rounds=6] [--seconds=20]
+    cost.py [--model=resnet50] [--batch=16] [--size=224] [--rounds=6] [--seconds=20]
                     [--interval=1s]
 
 Needs .cache/torch/bin/python; CONVGRAD_BUILD_DIR has the server. Two servers, one with
@@ -21,7 +21,7 @@ import time
 import torch
 import torchvision
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "client" / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "client" / "python"))
 
 from server_process import ServerProcess
 
