@@ -5,8 +5,8 @@
                     [--interval=1s]
 
 Needs .cache/torch/bin/python; CONVGRAD_BUILD_DIR has the server. Two servers, one with
---state_dir, train the same model in turns of --seconds. Prints milliseconds a step of each, their
-ratio, and what the server says of its snapshots.
+--state_dir, train the same model in turns of --seconds. Prints milliseconds a step of each,
+their ratio, and what the server says of its snapshots.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
     kills.py [--kills=200] [--seed=0] [--interval=100ms]
 
 CONVGRAD_BUILD_DIR has the server. Each training of tests/client/python/durable_training.py
-(loss on the server, the trainer's own loss, ten steps ahead, snapshots without a pause) is killed a
-quarter of the times:
-its server, its client, or both. Prints a Markdown table, and ends with 1 if a training's final
-weights, optimizer state or statistics differ in a bit from those of an undisturbed one.
+(loss on the server, the trainer's own loss, ten steps ahead, snapshots without a pause) gets a
+quarter of the kills: of its server, its client, or both. Prints a Markdown table, and ends with
+1 if a training's final weights, optimizer state or statistics differ in a bit from those of an
+undisturbed one.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--interval", default="100ms", help="of the server's snapshots")
     arguments = parser.parse_args()
-    print("| training | kills of server, client | steps repeated | changes repeated | replies "
-          "from the store | seconds to be back: median, most | bits |\n"
-          "|---|--:|--:|--:|--:|--:|---|")
+    print("| training | kills of server, client | within a write | steps repeated | "
+          "changes repeated | replies from the store | "
+          "seconds to be back: median, most | bits |\n"
+          "|---|--:|--:|--:|--:|--:|--:|---|")
     status = 0
     for i, mode in enumerate(MODES):
         kills = arguments.kills // len(MODES) + (i < arguments.kills % len(MODES))
@@ -54,6 +55,7 @@ def main() -> int:
             killed.final[name].tobytes() == expected[name].tobytes() for name in expected)
         figures = killed.figures
         print(f"| {mode}, {steps} steps | {figures.server_kills}, {figures.client_kills} | "
+              f"{figures.kills_in_writes} | "
               f"{figures.repeated_steps} | {figures.repeated_changes} | "
               f"{figures.stored_replies} | {statistics.median(figures.seconds):.1f}, "
               f"{max(figures.seconds):.1f} | {'the same' if is_same else 'DIFFERENT'} |",

@@ -23,6 +23,8 @@ class Figures:
 
     server_kills: int = 0
     client_kills: int = 0
+    kills_in_writes: int = 0
+    """Kills of the server while it wrote a snapshot."""
     repeated_steps: int = 0
     """Steps that a client that was killed had done, and did again."""
     repeated_changes: int = 0
@@ -31,6 +33,14 @@ class Figures:
     """Replies that the server had stored, and sent again."""
     seconds: list[float] = field(default_factory=list)
     """From each kill until the next step was done."""
+
+
+def has_begun_snapshot(state_dir: pathlib.Path) -> bool:
+    """Returns whether a file of the only session is newer than its newest manifest."""
+    times = {file.name: file.stat().st_mtime_ns for file in state_dir.glob("sessions/*/*")}
+    newest = max((time for name, time in times.items()
+                  if name.startswith("manifest-") and not name.endswith(".tmp")), default=0)
+    return any(time > newest for time in times.values())
 
 
 class KilledTraining:
@@ -79,6 +89,7 @@ class KilledTraining:
         if whom != "client":
             self._count_replies()
             self.server.kill()
+            self.figures.kills_in_writes += has_begun_snapshot(self._folder / "state")
             self.server.restart()
             self.figures.server_kills += 1
         if whom != "server":
