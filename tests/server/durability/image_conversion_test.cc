@@ -64,13 +64,15 @@ TEST_F(ImageConversionTest, ASessionComesBackAsItWas) {
   program->booking = *memory()->Book(1600, 1600, nullptr);
   first.programs["net"] = program;
   stored_.Change(use, first);
-  stored_.Change(use, stored_.WritesOf("w#gradient", 5));
+  KeptWrites second = stored_.WritesOf("w#gradient", 5);
+  second.trainer_state = std::make_shared<const std::string>("step 2");
+  stored_.Change(use, second);
   const absl::StatusOr<SessionCapture> loaded = WriteAndLoad(use);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_TRUE(broken_.empty());
   const KeptState& state = *loaded->state;
   EXPECT_EQ(state.number, 2);
-  EXPECT_EQ(*state.trainer_state, "step 1");
+  EXPECT_EQ(*state.trainer_state, "step 2");
   ASSERT_EQ(state.tensors.size(), 2u);
   EXPECT_EQ(StoredTable::ValueOf(state, "w"), 3);
   EXPECT_EQ(state.tensors.at("w").version, 1);

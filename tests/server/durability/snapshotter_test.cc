@@ -40,7 +40,9 @@ struct Running : StoredTable {
 
 // Adds the sessions of `from`, as a server does that starts.
 void AddStored(SnapshotStore* from, SessionTable* table) {
-  for (const SnapshotEntry& entry : *from->List()) {
+  const auto entries = from->List();
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  for (const SnapshotEntry& entry : *entries) {
     ASSERT_TRUE(entry.status.ok()) << entry.status;
     SessionTable::StoredSession stored;
     stored.settings.id = entry.head.id;

@@ -49,7 +49,7 @@ class RestoredOrderTest : public ::testing::Test {
                                                decision.reply.get()));
            }
            if (!decision.why.ok()) {
-             told = ReasonName(DetailOf(decision.why)->reason);
+             told = std::string(ReasonName(DetailOf(decision.why)->reason));
            }
          }});
     Tell(std::exchange(notices_, {}));

@@ -72,7 +72,6 @@ inline SessionImage ImageOf(int64_t number, int64_t session = 0) {
       TensorOf("bias", {DataType::kBF16, Layout::kNCX, {5}}, number),
       TensorOf("__metadata__", {DataType::kI64, Layout::kNCX, {}}, number),
       VectorOf("empty", 0, number),
-      VectorOf("buffer", 9000, number),
       VectorOf("frozen", 9000, 0)};
   image.programs = {{"net", BytesOf("x = relu(y)")}};
   image.replies = {{number + 1, "call", BytesOf(absl::StrCat("ok ", number))},
