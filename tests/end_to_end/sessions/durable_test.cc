@@ -318,7 +318,10 @@ TEST_F(DurableTest, DamagedSnapshotsAreRefusedAndNotStartedBlank) {
     if (file.is_regular_file() && is_of_session) fs::resize_file(file, 100);
   }
   Start();
-  const auto reply = client.Get("a");
+  v1::SessionResponse damaged;
+  damaged.set_session_id(client.id());
+  SessionClient after(channel_, damaged);
+  const auto reply = after.Get("a");
   EXPECT_EQ(reply.status.error_code(), grpc::DATA_LOSS)
       << reply.status.error_message();
   EXPECT_EQ(reply.trailers.reason, "MALFORMED");

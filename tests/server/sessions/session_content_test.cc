@@ -94,10 +94,11 @@ class SessionContentTest : public ::testing::Test {
   const std::shared_ptr<CallMemory> memory_ = std::make_shared<CallMemory>(
       1 << 20, 8, 0, [](const auto& task) { task(); });
   absl::Time now_ = absl::UnixEpoch();
-  Archive archive_;
   SessionTable table_{std::make_shared<KeptMemory>(memory_, 1 << 19),
                       {/*sessions=*/3, /*kept_bytes=*/300'000},
                       [this] { return now_; }};
+  // It holds sessions, which end before their table.
+  Archive archive_;
 };
 
 TEST_F(SessionContentTest, ANewSessionIsCapturedBeforeItsFirstChange) {
