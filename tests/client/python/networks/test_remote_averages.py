@@ -53,6 +53,27 @@ def test_averages_in_one_call_with_the_step(make_remote):
     assert_states(nets[0].averaged_state_dict(), nets[1].averaged_state_dict(), 1e-6, 1e-7)
 
 
+def test_loaded_averages_continue(make_remote):
+    def network():
+        net = make_remote(with_statistics())
+        return net, optim.Adam(net.parameters(), lr=0.1, ema_decay=0.5)
+
+    net, optimizer = network()
+    for _ in range(2):
+        step(net, optimizer)
+    saved = net.state_dict(), optimizer.state_dict(), net.averaged_state_dict()
+    step(net, optimizer)
+    again, optimizer = network()
+    again.load_state_dict(saved[0])
+    optimizer.load_state_dict(saved[1])
+    again.load_averaged_state_dict(saved[2])
+    assert_states(again.averaged_state_dict(), saved[2], 0, 0)
+    step(again, optimizer)
+    assert_states(again.averaged_state_dict(), net.averaged_state_dict(), 0, 0)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        again.load_averaged_state_dict({})
+
+
 def test_a_frozen_parameter_has_its_value_as_average(make_remote):
     model = model_of()
     model[0].requires_grad_(False)

@@ -132,6 +132,21 @@ class RemoteState(RemoteModule):
         return like_state(self.model, {name: found[names[own_name]]
                                        for name, own_name in own.items()})
 
+    @short_traceback
+    def load_averaged_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads what averaged_state_dict() returned as the averages, so that an optimizer with
+        `ema_decay` continues with them. The optimizer's load_state_dict() drops averages, so call
+        it before. Errors: those of torch's load_state_dict(strict=True)."""
+        without_values(self.model).load_state_dict(
+            {name: tensor.to("meta") for name, tensor in state.items()})
+        self._following.follow(self.replace)
+        own, kept = names_of_state(self.model), self.model.state_dict()
+        averaged = {*self.averaged_buffers(), *(
+            name for name, parameter in self.model.named_parameters()
+            if parameter.requires_grad)}
+        self.put({average_name(own[name]): tensor.to(kept[name].dtype)
+                  for name, tensor in state.items() if own[name] in averaged})
+
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
         """Makes forwards within the block use the averages in place of parameters and
