@@ -5,16 +5,17 @@
 namespace convgrad {
 namespace {
 
-// Positions [begin, end) of an axis whose partner at a kernel tap is in the
-// input.
+// Positions [begin, end) of a TapAxis whose partner at one kernel tap exists:
+// it isn't padding.
 struct Range {
   int64_t begin;
   int64_t end;
 };
 
-// One spatial axis in the definition. Every tap k joins position p to partner p
-// * stride + k * dilation - pad_begin. Positions are the output's and partners
-// the input's; for a transposed convolution it is the other way round.
+// One spatial axis of the convolution's definition. Kernel tap k joins each
+// position p with the partner p * stride + k * dilation - pad_begin. Positions
+// are indices of the output and partners indices of the input. For a transposed
+// convolution, positions are indices of the input and partners of the output.
 struct TapAxis {
   int64_t positions;
   int64_t partners;

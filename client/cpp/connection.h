@@ -27,19 +27,20 @@ struct Client::Connection {
         sessions(v1::ConvGradSessions::NewStub(channel)),
         token(std::move(bearer)) {}
 
-  // Sets what every call has.
+  // Sets deadline and authorization in `*context`. Every call needs them.
   void FillContext(absl::Time deadline, grpc::ClientContext* context) const;
-  // The same of an operation.
+  // Sets the same for `call`, and its trace context and priority.
   void FillContext(const OperationCall& call,
                    grpc::ClientContext* context) const;
 
-  // Sends `request` of `call`, blocks, and returns the reply's message.
+  // Sends `request` with the deadline, trace context and priority of `call`.
+  // Blocks for the reply and returns its message.
   absl::StatusOr<grpc::ByteBuffer> Send(const OperationCall& call,
                                         const std::string& method,
                                         const grpc::ByteBuffer& request);
 
-  // Sends `request` in a `context` that FillContext has set, waits, and returns
-  // the reply's message.
+  // Sends `request` in `*context`. Blocks for the reply and returns its
+  // message. Requires: FillContext was called for `context`.
   absl::StatusOr<grpc::ByteBuffer> Send(const std::string& method,
                                         const grpc::ByteBuffer& request,
                                         grpc::ClientContext* context);

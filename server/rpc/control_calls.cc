@@ -13,7 +13,8 @@
 namespace convgrad {
 namespace {
 
-// Some plans take a minute to make, so a longer list can only be a mistake.
+// No network has that many different layers, so a longer list can only be a
+// mistake.
 constexpr int kMaxProblems = 1000;
 
 absl::Status NoneOf(absl::string_view field, int found,

@@ -30,7 +30,7 @@ HISTORY = {"CHANGELOG.md"}
 # Folders that readers make.
 MADE = {"build", ".cache", "mine", "pki"}
 # Flags of other programs that no file of the tree passes to them.
-FOREIGN = {"--decode", "--health-cmd"}
+FOREIGN = {"--decode", "--health-cmd", "--go_opt", "--go_out", "--go-grpc_opt", "--go-grpc_out"}
 EXTENSIONS = (".cc", ".h", ".py", ".md", ".proto", ".txt", ".cu", ".cmake", ".sh", ".yml",
               ".yaml", ".json", ".cfg", ".binpb")
 

@@ -1,7 +1,7 @@
-// Elementary functions (absolute value, powers, logarithm, sine, ...) and their
-// derivatives on vectors, in the form that activations-inl.h defines. Included
-// by the files that highway compiles once per kind of CPU, inside of none of
-// their namespaces.
+// Defines elementary functions (absolute value, powers, logarithm, sine, ...)
+// and their derivatives on vectors, in the form that activations-inl.h defines.
+// Files that highway compiles once per kind of CPU include this file, outside
+// of their namespaces.
 #if defined(CONVGRAD_ELEMENTARY_FUNCTIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVGRAD_ELEMENTARY_FUNCTIONS_INL_H_
 #undef CONVGRAD_ELEMENTARY_FUNCTIONS_INL_H_

@@ -41,8 +41,8 @@ enum class Event {
   kCame,            // The message has come.
   kFailed,          // There is no message, or no memory for it.
   kGone,            // There is no message, because the client left or was late.
-  kGiveUp,          // The call checks whether it was refused meanwhile.
-  kStopped,         // It was refused, and no longer waits for gRPC's read.
+  kGiveUp,          // The call checks whether its turn has become kRefused.
+  kStopped,         // The turn is kRefused; the call ends without gRPC's read.
 };
 
 // The next action of the call.
@@ -125,14 +125,17 @@ class MessageArrival {
   // Applies the first row that matches `event` and returns its `next`; kNothing
   // if no row matches.
   arrival::Next On(arrival::Event event);
-  // As On(kTurn). `decision` is the outcome of the wait for the turn.
+  // Reports the event kTurn and returns what On returns. `decision` is the
+  // outcome of the wait for the turn.
   arrival::Next TakeTurn(ChangeOrder::Decision decision);
-  // As On, with kCame if `status` is OK, kGone for kCancelled and
-  // kDeadlineExceeded, and kFailed for other errors.
+  // Reports the end of the message and returns what On returns. The event is
+  // kCame if `status` is OK, kGone if it is kCancelled or kDeadlineExceeded,
+  // and kFailed for other errors.
   arrival::Next End(const absl::Status& status);
-  // As On, with kGiveUp. If gRPC reads for a call that was refused, it calls
-  // `stop_waiting` with a lock held; if that returns true, the event is
-  // kStopped.
+  // Reports that the call checks whether it was refused, and returns what On
+  // returns. The event is kGiveUp, with one exception: if gRPC reads for a call
+  // that was refused, this function calls `stop_waiting` with its lock held. If
+  // that returns true, the event is kStopped.
   arrival::Next GiveUp(const std::function<bool()>& stop_waiting);
 
   // Returns whether the call runs and has its memory, so that it waits only for

@@ -16,14 +16,16 @@
 
 namespace convgrad {
 
-// Returns the place of a kept tensor's bytes, for reads.
+// Returns the place of a kept tensor's bytes. The caller may only read them.
 TensorPlace PlaceOf(const KeptTensor& tensor);
 
-// Owned by one call.
+// `TensorResolver` is owned by one call, and isn't thread-safe.
 class TensorResolver {
  public:
-  // `payloads` are the payloads of the message. `session` may be that of a call
-  // without a session. A null `regions` has no regions. Both outlive this.
+  // `session` isn't null; for a call without a session it is empty
+  // (CallSession::in_session). `regions` is null if the server offers no
+  // regions. Both must outlive this object. `payloads` are those of the
+  // message.
   TensorResolver(CallSession* session, const RegionRegistry* regions,
                  std::vector<PayloadView> payloads = {});
 
@@ -40,7 +42,8 @@ class TensorResolver {
   absl::StatusOr<TensorPlace> Place(const TensorSource& source,
                                     const std::string& path);
 
-  // Sets the fields of kept tensors that a convolution leaves unset.
+  // Sets the unset fields (dtype, layout, dims) of operands of `*operation`
+  // that are kept tensors, and of results that are added to kept tensors.
   // Errors: those of Find and of CompleteKept.
   absl::Status Complete(v1::ConvOperation* operation) const;
 

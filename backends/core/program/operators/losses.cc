@@ -1,4 +1,4 @@
-// Losses: cross_entropy, and those of elements beside a target.
+// Defines the losses: cross_entropy, and losses of each element and its target.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-"""The base class of optimizers whose parameters are on a server."""
+"""Defines the base class of optimizers whose parameters are on a server."""
 
 from __future__ import annotations
 

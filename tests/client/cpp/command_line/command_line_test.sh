@@ -29,13 +29,13 @@ expect() {
 
 problem=conv2d_n1_c2_o2_i4_k3_p1
 
-expect 0 "time, GFLOP/s and the server's stages" help
+expect 0 "times, GFLOP/s and the server's stages" help
 expect 0 "convgrad COMMAND --help" --help
 expect 0 "--result_dtype" help backward
 expect 0 "--nocheck" forward --help
 expect 0 "timed calls" bench $problem --help
 expect 0 "PROBLEM" check --help
-expect 0 "tables until it ends" top --help
+expect 0 "number of tables to show" top --help
 expect 0 "the role admin" sessions --help
 expect 0 "dims of the inputs" program --help
 expect 0 "--server ADDRESS=127.0.0.1:7070" capabilities --help

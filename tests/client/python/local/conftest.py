@@ -1,4 +1,4 @@
-"""Fixtures that run code in a process of its own, where no server of a test exists yet."""
+"""Provides fixtures that run code in a new process, in which no test has started a server."""
 
 import os
 import subprocess
@@ -11,14 +11,14 @@ from server_process import BINARY
 
 @pytest.fixture
 def folder():
-    """Where sockets are made; short, as a socket's path has to be."""
+    """Returns the folder for sockets; its path is short, because a socket's path must be."""
     with tempfile.TemporaryDirectory() as path:
         yield path
 
 
 @pytest.fixture
 def environment(folder):
-    """Returns a function that makes the environment of a process from its own variables."""
+    """Returns a function that makes a process's environment, with additional variables."""
 
     def make(**settings):
         return {**os.environ, "TMPDIR": str(folder), "CONVGRAD_SERVER": str(BINARY),
@@ -29,7 +29,7 @@ def environment(folder):
 
 @pytest.fixture
 def run(environment):
-    """Runs code in a process of its own, in which none has a server; returns its lines."""
+    """Returns a function that runs code in a new process and returns the printed lines."""
 
     def run_one(code, **settings):
         found = subprocess.run(

@@ -1,4 +1,4 @@
-"""A server of the process's own: one, wherever it is asked for, and nothing is left of it."""
+"""Tests the server of a process: there is only one, and it leaves nothing behind."""
 
 import contextlib
 import glob
@@ -137,7 +137,7 @@ print(f"{server.address} None" in found.stdout, "None" in found.stdout)
 
 
 def test_a_process_that_is_forked(run):
-    """It says what it may use, and ends nothing of its parent's."""
+    """A fork can't use the parent's client, and its close() doesn't end the parent's server."""
     assert run("""
 server = convgrad.LocalServer()
 client = server.client()
@@ -260,7 +260,7 @@ with convgrad.LocalServer() as server, server.client() as client:
 
 
 def test_no_folder_at_all(run):
-    """In one line, as where everything is mounted read-only."""
+    """The error has one line, e.g. if all folders are mounted read-only."""
     (line,) = run("""
 import tempfile
 from convgrad.local import process as local_process

@@ -1,4 +1,4 @@
-"""A local server does what any server does: it trains, keeps tensors, runs on older CPUs."""
+"""Tests the work of a local server: it trains, keeps tensors, and runs on older CPUs."""
 
 import json
 import pathlib
@@ -46,7 +46,7 @@ print(json.dumps([ours, theirs, both, len(offloaded.taken),
 
 
 def test_a_small_memory_is_shared_by_regions_and_sessions(run):
-    """One tensor fits; one that doesn't is refused at once, with what would."""
+    """The server refuses a tensor that doesn't fit at once, and names the size that fits."""
     (line,) = run("""
 import numpy as np
 with convgrad.LocalServer(memory_bytes=256 << 20) as server, server.client() as client:

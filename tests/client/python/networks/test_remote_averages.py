@@ -1,4 +1,4 @@
-"""Moving averages of a network's tensors, and the optimizers that timm's recipes use."""
+"""Tests moving averages of a network's tensors, and the optimizers of timm's recipes."""
 
 import pytest
 import torch
@@ -6,16 +6,18 @@ import torch.nn.functional as F
 from small_networks import images
 from test_remote_optim import X, Y, assert_states, model_of, step
 from torch import nn
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim import swa_utils
 
 import convgrad
 from convgrad.torch import optim
 
 
 def with_statistics(seed=0):
+    """Returns a network with batch_norm. The layer before it has no bias, because this bias's
+    gradient is 0 but for rounding, which AdamW divides by itself."""
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Sigmoid(), nn.Flatten(),
-                         nn.Linear(64, 5))
+    return nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.Sigmoid(),
+                         nn.Flatten(), nn.Linear(64, 5))
 
 
 @pytest.mark.parametrize("kind, decay", [("SGD", 0.9), ("AdamW", 0.25)])
@@ -24,13 +26,14 @@ def test_averages_are_those_of_torch(make_remote, kind, decay):
     net = make_remote(model)
     ours = getattr(optim, kind)(net.parameters(), lr=0.1, ema_decay=decay)
     theirs = getattr(torch.optim, kind)(model.parameters(), lr=0.1)
-    averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay), use_buffers=True)
+    averaged = swa_utils.AveragedModel(
+        model, multi_avg_fn=swa_utils.get_ema_multi_avg_fn(decay), use_buffers=True)
     for _ in range(4):
         step(net, ours)
         step(model, theirs)
         averaged.update_parameters(model)
     expected = averaged.module.state_dict()
-    # A count isn't averaged.
+    # The server doesn't average counts.
     expected["1.num_batches_tracked"] = torch.tensor(4)
     assert_states(net.averaged_state_dict(), expected)
     net.eval(), averaged.eval(), model.eval()
@@ -107,7 +110,7 @@ def test_elements_are_limited_before_the_norm(make_remote):
 
 
 def lamb_step(parameters, states, count, lr, weight_decay, eps=1e-6):
-    """Steps as timm's Lamb does with its defaults: the formulas of You et al., 2019."""
+    """Computes a step of timm's Lamb with its defaults, by the formulas of You et al., 2019."""
     norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)
     assert norm > 0
     for parameter, state in zip(parameters, states):

@@ -42,6 +42,8 @@ ACTIVATIONS = (
     Row((nn.Hardswish,), (F.hardswish,)),
     Row((nn.Hardtanh,), (F.hardtanh,), (F.hardtanh_,)),
 )
+
+
 def ids_of(row):
     return row.modules[0].__name__
 
@@ -111,7 +113,7 @@ def test_calls_that_lead_to_an_activation(row):
 def test_the_page_has_the_operators():
     """Each row of the page's table has the names of one dictionary of rows."""
     kinds = {"layers": table._LAYERS, "elements": table._ELEMENTS, "sums": table._SUMS,
-             "moves": table._VIEWS, "tokens": table._TOKENS}
+             "moves": table._VIEWS, "writes": table._WRITES, "tokens": table._TOKENS}
     found = {title: set(re.findall(r"`(\w+)`", names)) for title, names in re.findall(
         r"^\| (\w+) \| (.*) \|$", PAGE.read_text(), re.MULTILINE) if title in kinds}
     assert found == {title: set(rows) for title, rows in kinds.items()}

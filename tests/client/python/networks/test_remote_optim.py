@@ -61,7 +61,7 @@ def test_steps_agree_with_torch(make_remote, kind, settings):
                 torch.testing.assert_close(state["state"][i][name], torch.as_tensor(
                     tensor, dtype=torch.float32), rtol=2e-5, atol=2e-6)
     assert state["param_groups"][0]["params"] == [0, 1, 2, 3]
-    # A state goes back into either.
+    # Both optimizers can load either's state.
     again = make_remote(model)
     resumed = getattr(optim, kind)(again.parameters(), lr=7.0)
     resumed.load_state_dict(expected)
@@ -126,7 +126,7 @@ def test_clipping_by_a_call(make_remote):
         ours.step()
         theirs.step()
         assert_states(net.state_dict(), model.state_dict())
-    # What is dropped isn't clipped, and what comes later isn't either.
+    # Clipping affects neither gradients that are dropped nor later ones.
     F.cross_entropy(net(X), Y).backward()
     net.clip_grad_norm_(0.1)
     step(net, ours)
@@ -142,7 +142,7 @@ def test_clipping_by_a_call(make_remote):
 
 
 def test_zeros_for_gradients(make_remote):
-    """By which momentum and weight decay go on, as without a gradient they don't."""
+    """Momentum and weight decay continue with gradients of zeros, as they don't without any."""
     model = model_of()
     net = make_remote(model)
     settings = dict(lr=0.1, momentum=0.9, weight_decay=0.1, foreach=False)
@@ -240,7 +240,7 @@ def test_losses_of_elements(make_remote, loss, keywords, function):
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_a_batch_in_parts(make_remote, parts, is_exact):
-    """The update of the whole, to the bit where numbers are integers over powers of 2."""
+    """The update is that of the whole batch, bit for bit if all sums are exact."""
     if is_exact:
         model, x, y = OfIntegers(), integers(8, 2, 6, 6, most=2), integers(8, 4)
     else:
@@ -311,7 +311,7 @@ def test_final_weights_are_the_same_bits_in_two_runs(make_remote):
 
 
 def trained(client, steps=20):
-    """Returns the weights and losses of steps that aren't waited for."""
+    """Returns the weights and losses of steps that are sent without waiting."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(),
                           nn.Dropout(0.2), nn.Flatten(), nn.Linear(144, 5))
@@ -323,7 +323,7 @@ def trained(client, steps=20):
             optimizer.step()
             optimizer.zero_grad()
             if i % 5 == 0:
-                net(X)  # trains statistics, and is waited for
+                net(X)  # trains statistics, and waits
         return net.state_dict(), [loss.result() for loss in losses]
 
 

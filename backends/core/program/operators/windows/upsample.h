@@ -10,15 +10,18 @@ namespace convgrad {
 
 // One spatial axis of an upsample step.
 struct UpsampleAxis {
+  // Extents of the input and of the output.
   int64_t in, out;
-  // The distance in the input of two neighbours in the output, in elements.
+  // Input elements between the sources of two neighbouring outputs.
   double step;
   bool align_corners;
 };
-// Returns the axes of an upsample step. Requires: shapes of its program.
+// Returns the spatial axes of an upsample step. Requires: `shapes` are those of
+// the step's program.
 std::vector<UpsampleAxis> UpsampleAxesOf(const ProgramStep& step,
                                          const ProgramShapes& shapes);
-// Returns the input that output `index` copies, rounded in f32 as PyTorch does.
+// Returns the index of the input that output `index` copies. Computes it in
+// f32, because PyTorch does so.
 int64_t NearestSource(const UpsampleAxis& axis, int64_t index);
 // The two inputs of a linear output, which is
 // (1 - weight) * input[low] + weight * input[high].

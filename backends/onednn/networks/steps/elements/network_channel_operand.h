@@ -1,5 +1,5 @@
-// An operand that has one number per channel, or per image and channel, beside
-// an operand that has all elements.
+// These functions handle an operand that has one number per channel, or per
+// image and channel, beside an operand that has all elements.
 #pragma once
 
 #include <cstddef>

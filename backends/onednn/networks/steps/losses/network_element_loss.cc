@@ -1,5 +1,5 @@
-// Losses that are the mean or the sum of a function of each element of x and
-// its target: mse, l1, smooth_l1 and binary_cross_entropy_with_logits.
+// Implements losses that are the mean or the sum of a function of each element
+// and its target: mse, l1, smooth_l1 and binary_cross_entropy_with_logits.
 #include <algorithm>
 #include <cmath>
 

@@ -20,7 +20,7 @@ from convgrad.torch.networks.run import arrays_of, compute_dtype_of, taken
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.state import like_state, names_of_state
 from convgrad.torch.networks.tracing import bind, without_values
-from convgrad.torch.networks.variants import Variant, predicting
+from convgrad.torch.networks.variants import Variant, check_sizes, predicting
 from convgrad.torch.tensors import to_tensor
 
 
@@ -138,7 +138,9 @@ class AttachedNetwork(RemoteModule):
                 refuse("train", "network")
             key = (tuple(inputs.items()), tuple(constants.items()), self._settings.key)
             if key not in self._variants:
-                self._variants[key] = predicting(self.model, inputs, constants)
+                variant = predicting(self.model, inputs, constants)
+                check_sizes(variant.imported, inputs, self._variants)
+                self._variants[key] = variant
             return self._variants[key]
 
     def _fetched_state(self) -> OrderedDict[str, torch.Tensor]:

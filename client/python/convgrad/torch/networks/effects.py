@@ -15,7 +15,7 @@ from torch import nn
 
 from convgrad.errors import Unimplemented
 from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.settings import Same, frozen
+from convgrad.torch.networks.settings import Same, copied, frozen
 
 # torch.export replaces functions of torch's while it follows a forward; so does no_functions().
 _FOLLOWING = threading.RLock()
@@ -23,19 +23,69 @@ _FOLLOWING = threading.RLock()
 _TRIES = 10
 
 
-@contextlib.contextmanager
-def unchanged(model: nn.Module) -> Iterator[None]:
-    """Raises Unimplemented where the block changes modules.
+class Changed(Exception):
+    """A forward has given modules tensors that they didn't have."""
 
-    What a forward does in Python happens once, when it is followed, and not in each call.
-    """
-    before = _state_of(model)
-    yield
-    for (path, name), value in _state_of(model).items():
-        if before.get((path, name)) != value:
-            raise refuse(named(model.get_submodule(path), path),
-                         f"'{name}', which its forward changes",
-                         "a forward that changes running statistics of BatchNorm alone")
+    def __init__(self, error: Unimplemented) -> None:
+        self.error = error
+
+
+class Attributes:
+    """Remembers what a model's modules have. What changes a tensor in place is in the graph."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._before = _state_of(model)
+        self._saved = {path: {name: copied(value) for name, value in vars(module).items()}
+                       for path, module in model.named_modules()}
+
+    def check(self) -> None:
+        """Raises Unimplemented naming an attribute that is another one since, or Changed if
+        only tensors have been added.
+
+        What a forward does in Python happens once, when it is followed, and not in each call.
+        """
+        change: Unimplemented | None = None
+        for (path, name), value in _state_of(self._model).items():
+            if self._before.get((path, name)) == value:
+                continue
+            module = self._model.get_submodule(path)
+            change = refuse(named(module, path), f"'{name}', which its forward changes",
+                            "a forward that changes running statistics of BatchNorm alone")
+            if not _adds_tensors(self._saved[path].get(name), vars(module).get(name)):
+                raise change
+        if change is not None:
+            raise Changed(change)
+
+    def restore(self) -> None:
+        for path, attributes in self._saved.items():
+            module = self._model.get_submodule(path)
+            for name in set(vars(module)) - set(attributes):
+                del vars(module)[name]
+            vars(module).update(attributes)
+
+
+def _adds_tensors(old: Any, new: Any) -> bool:
+    if isinstance(new, dict):
+        before = old if isinstance(old, dict) else {}
+        return all(isinstance(value, torch.Tensor) or key in before and
+                   frozen(before[key]) == frozen(value) for key, value in new.items())
+    parts = new if isinstance(new, (list, tuple)) else [new]
+    return all(isinstance(one, torch.Tensor) for one in parts)
+
+
+def versions_of_kept(model: nn.Module) -> list[int]:
+    """Returns how often each tensor was changed in place that modules keep, but parameters and
+    buffers, whose changes are in the graph."""
+    found: list[int] = []
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if name in ("_parameters", "_buffers", "_modules"):
+                continue
+            parts = value.values() if isinstance(value, dict) else (
+                value if isinstance(value, (list, tuple)) else [value])
+            found += [one._version for one in parts if isinstance(one, torch.Tensor)]
+    return found
 
 
 @contextlib.contextmanager

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
-import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.fx
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from convgrad.errors import ConvgradError, invalid, unimplemented
+from convgrad.torch.networks.copies import copy_without_values
 from convgrad.torch.networks.effects import (
+    Attributes,
+    Changed,
     chance,
     draws_numbers,
     no_functions,
-    unchanged,
+    versions_of_kept,
 )
 from convgrad.torch.networks.graphs import MODEL
 from convgrad.torch.networks.refusals import named, refuse
@@ -40,6 +40,8 @@ class Output:
     """Stands for one of a program's outputs where a forward returns it."""
 
     index: int
+    rank: int = 2
+    """The tensor's, where it is less than 2, as no program's value has."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ class Exported:
     """By placeholder, the input."""
     outputs: Any
     """What the forward returns, with Output for each tensor."""
+    change: ConvgradError | None
+    """None: the graph is one call. Otherwise it is two, each with inputs and results of its
+    own: the first one has changed attributes of modules, and the second one nothing more. The
+    error is for what differs between them."""
 
 
 def check_version() -> None:
@@ -101,9 +107,30 @@ def export(model: nn.Module, inputs: Mapping[str, Shape],
     Errors: Unimplemented or InvalidArgument naming the module whose forward can't be followed.
     """
     check_version()
-    copied = _copy_without_values(model)
+    try:
+        return _export(model, inputs, constants, None)
+    except Changed as changed:
+        change = changed.error
+    last = max((shape.group for shape in inputs.values()), default=0)
+    again = {again_of(name): replace(shape, group=last + 1 + shape.group) if shape.group >= 0
+             else shape for name, shape in inputs.items()}
+    try:
+        return _export(model, {**inputs, **again}, constants, change)
+    except (ConvgradError, Changed):  # of the second call, where the first one has none
+        raise change from None
+
+
+def again_of(name: str) -> str:
+    """Returns what a second call calls an input."""
+    return f"{name} again"
+
+
+def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
+            change: ConvgradError | None) -> Exported:
+    """Follows one call, or two if the first one makes this `change`."""
+    copied = copy_without_values(model)
     watch = Watch(copied)
-    wrapper = _Wrapper(copied, tuple(inputs), constants, watch)
+    wrapper = _Wrapper(copied, tuple(inputs), constants, watch, change)
     examples = tuple(_example(shape) for shape in inputs.values())
     auto = _TORCH.export.Dim.AUTO
     dims = tuple({0: auto} if shape.group >= 0 else None for shape in inputs.values())
@@ -114,11 +141,11 @@ def export(model: nn.Module, inputs: Mapping[str, Shape],
         try:
             program = _TORCH.export.export(wrapper, examples, strict=False,
                                           dynamic_shapes={"tensors": dims})
-        except ConvgradError:
+        except (ConvgradError, Changed):
             raise
         except Exception as error:  # of torch.export, and whatever a forward does
             raise _failed(copied, watch, error) from error
-        exported = _exported(program, inputs, watch.returned)
+        exported = _exported(program, inputs, watch.returned, change)
         if draws_numbers(before, lambda: _rerun(wrapper, examples)):
             raise refuse("forward", "random numbers of Python or NumPy", DROPOUT)
     watch.check_batches()
@@ -130,7 +157,8 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def _exported(program: Any, inputs: Mapping[str, Shape], outputs: Any) -> Exported:
+def _exported(program: Any, inputs: Mapping[str, Shape], outputs: Any,
+              change: ConvgradError | None) -> Exported:
     signature = program.graph_signature
     tensors = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     given = iter(inputs)
@@ -143,7 +171,7 @@ def _exported(program: Any, inputs: Mapping[str, Shape], outputs: Any) -> Export
          for spec in signature.input_specs if spec.kind.name == "CONSTANT_TENSOR"},
         {spec.arg.name: next(given)
          for spec in signature.input_specs if spec.kind.name == "USER_INPUT"},
-        outputs)
+        outputs, change)
 
 
 class _Wrapper(nn.Module):
@@ -153,22 +181,41 @@ class _Wrapper(nn.Module):
     """
 
     def __init__(self, model: nn.Module, names: Sequence[str], constants: Mapping[str, Any],
-                 watch: Watch) -> None:
+                 watch: Watch, change: ConvgradError | None) -> None:
         super().__init__()
         self.model = model
-        self._names, self._constants, self._watch = names, constants, watch
+        self._names, self._constants = names, constants
+        self._watch, self._change = watch, change
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        before = attributes = Attributes(self.model)
+        try:
+            if self._change is None:
+                found, self._watch.returned = self._call(tensors)
+                attributes.check()
+                return tuple(found)
+            half = len(tensors) // 2
+            found, self._watch.returned = self._call(tensors[:half])
+            attributes = Attributes(self.model)
+            versions = versions_of_kept(self.model)
+            more, returned = self._call(tensors[half:])
+            attributes.check()
+            if returned != self._watch.returned or versions != versions_of_kept(self.model):
+                raise self._change
+            return (*found, *more)
+        finally:
+            before.restore()
+
+    def _call(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
         given = {**dict(zip(self._names, tensors)), **self._constants}
         signature = inspect.signature(self.model.forward)
         in_order = {name: given[name] for name in signature.parameters if name in given}
         bound = inspect.BoundArguments(signature, in_order)
         batches = [tensor.shape[0] for tensor in tensors if tensor.dim()]
-        with self._watch.following(batches, _Wrapper.forward.__code__), unchanged(self.model):
+        with self._watch.following(batches, _Wrapper._call.__code__):
             returned = self.model(*bound.args, **bound.kwargs)
         found: list[torch.Tensor] = []
-        self._watch.returned = _with_outputs(returned, found)
-        return tuple(found)
+        return found, _with_outputs(returned, found)
 
 
 def _with_outputs(value: Any, found: list[torch.Tensor]) -> Any:
@@ -199,47 +246,6 @@ def _example(shape: Shape) -> torch.Tensor:
         return torch.empty(())
     batch = 1 if shape.group < 0 else _BATCHES[shape.group % len(_BATCHES)]
     return torch.empty(batch, *shape.rest)
-
-
-def _copy_without_values(model: nn.Module) -> nn.Module:
-    """Returns a copy of the model with memory that isn't written: no values are copied."""
-    memo: dict[int, Any] = {}
-    with _TORCH.inference_mode(False):
-        for parameter in model.parameters():
-            memo[id(parameter)] = nn.Parameter(torch.empty(parameter.shape),
-                                               parameter.requires_grad)
-        for buffer in model.buffers():
-            memo[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype)
-        copied = copy.deepcopy(model, memo)
-    for module in copied.modules():
-        if isinstance(module, _BatchNorm) and type(module).forward is _BatchNorm.forward:
-            vars(module)["forward"] = _BatchNormForward(module)
-    return copied
-
-
-class _BatchNormForward:
-    """BatchNorm's forward, also for momentum=None, whose factor torch computes from a
-    buffer's value: then NaN stands for it. Refuses no batch for its size."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-
-    def __call__(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        m = self._module
-        m._check_input_dim(input)
-        # Statistics that track_running_stats=False has left behind are for evaluation alone.
-        uses = not m.training or m.track_running_stats
-        counts = m.training and m.track_running_stats and m.num_batches_tracked is not None
-        if counts:
-            m.num_batches_tracked.add_(1)
-        momentum = m.momentum
-        if momentum is None:
-            momentum = math.nan if counts else 0.0
-        return torch.batch_norm(
-            input, m.weight, m.bias, m.running_mean if uses else None,
-            m.running_var if uses else None,
-            m.training or m.running_mean is None and m.running_var is None,
-            momentum, m.eps, False)
 
 
 def _rerun(wrapper: nn.Module, examples: Sequence[torch.Tensor]) -> None:

@@ -47,6 +47,15 @@ def place_of(model: nn.Module, node: torch.fx.Node) -> str:
     return f"{module}, {line}" if line else module
 
 
+def step_name(model: nn.Module, node: torch.fx.Node) -> str:
+    """Returns the path of a layer of torch's, otherwise the operator's name."""
+    path = module_path(node)
+    is_layer = path and type(model.get_submodule(path)).__module__.startswith("torch.nn.")
+    name = re.sub(r"\W", "_", path) if is_layer else table.name_of(
+        node.target).rpartition(".")[2].strip("_")
+    return f"_{name}" if name[0].isdigit() else name
+
+
 def needed(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
     """Returns the nodes of tensors that the results depend on, and those with side effects."""
     found: set[torch.fx.Node] = set()

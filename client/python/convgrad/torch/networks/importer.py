@@ -6,9 +6,7 @@ what changes memory in place gives all tensors in it another value.
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +16,7 @@ from torch.fx.node import map_aggregate
 
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute, Program
-from convgrad.torch.networks.exporting import DROPOUT, Exported, Shape
+from convgrad.torch.networks.exporting import DROPOUT, Exported
 from convgrad.torch.networks.graphs import (
     holds,
     line_of,
@@ -26,23 +24,30 @@ from convgrad.torch.networks.graphs import (
     needed,
     place_of,
     plain,
+    step_name,
 )
+from convgrad.torch.networks.memories import Memories
 from convgrad.torch.networks.operators import table
-from convgrad.torch.networks.operators.known import Known, computed
-from convgrad.torch.networks.operators.values import Noise, Value, text_of
+from convgrad.torch.networks.operators.known import Known, Lent, computed
+from convgrad.torch.networks.operators.values import Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
-from convgrad.torch.networks.stand_ins import Constant, Stale, Unknown, check_operands
+from convgrad.torch.networks.stand_ins import (
+    Constant,
+    Unknown,
+    check_attributes,
+    check_operands,
+)
 
 
 class Importer:
     """Follows a graph's calls and makes a program of them. Owned by one thread."""
 
-    def __init__(self, model: Any, inputs: Mapping[str, Shape],
-                 exported: Exported) -> None:
+    def __init__(self, model: Any, exported: Exported) -> None:
         self._model = model
         self._exported = exported
-        self._memory = itertools.count()
-        self._branches = itertools.count(1)
+        self._memories = Memories()
+        self._kept: dict[int, Value] = {}
+        self._lent = Lent()
         self._env: dict[torch.fx.Node, Any] = {}
         self._node: Any = None
         self._counts: dict[str, tuple[Value, Unimplemented]] = {}
@@ -51,11 +56,12 @@ class Importer:
         """Steps that update running statistics."""
         self.constants: dict[str, torch.Tensor] = {}
         """Parameters of the program that the model doesn't have."""
+        self._constants: dict[str, Value] = {}
         self.program = Program()
         self.places: dict[str, str] = {}
         self._values = {
-            name: Value(self.program.input(name), next(self._memory), kind="an input")
-            for name in inputs}
+            name: Value(self.program.input(name), self._memories.new(), kind="an input")
+            for name in exported.inputs.values()}
         # By the tensor's id; a tied parameter has the first of its names.
         by_tensor = {
             id(tensor): self._declare(name, tensor)
@@ -69,7 +75,10 @@ class Importer:
         self.program.parameter(
             name, tuple(tensor.shape), fixed=not tensor.requires_grad,
             dtype="i64" if tensor.dtype == torch.int64 else "f32")
-        return Value(name, next(self._memory), kind="a parameter")
+        found = Value(name, self._memories.new(), kind="a parameter",
+                      shape=tuple(tensor.shape), dtype=tensor.dtype)
+        self._kept[found.memory] = found
+        return found
 
     def follow(self) -> list[Value]:
         """Returns the tensors that the forward returns.
@@ -102,8 +111,8 @@ class Importer:
             found = self._look_up(argument)
             if not isinstance(found, (Value, Unknown)):
                 raise self.refuse(f"{found} among what it returns", "results of operators")
-            if isinstance(found, Value) and found.kind == "a result" and len(found.shape) < 2:
-                raise self.refuse(f"a result of {text_of(found.shape)}", "two axes at least")
+            if isinstance(found, Wide):
+                raise self.refuse(f"a result of {text_of(found.shape)}", "at most six axes")
             return found
         except Unimplemented as error:
             self._refusals.add(error)
@@ -115,9 +124,8 @@ class Importer:
                 return plain(argument)
             found = self._env[argument] if argument in self._env else plain(
                 argument.meta["val"])
-            if isinstance(found, Stale):
-                raise self.refuse(f"a view of a tensor changed in place since, {found.name}",
-                                  "no use of it after that")
+            if isinstance(found, Value):
+                found = self._env[argument] = self._memories.now(self, found)
             return found
 
         return map_aggregate(arguments, find)
@@ -138,14 +146,16 @@ class Importer:
                 args[0].tensor is not None):  # numbers in the forward's text
             return Known(args[0].tensor.clone())
         changed = args[0] if args and table.is_in_place(target) else None
-        if isinstance(changed, Value) and changed.kind == "a parameter" and (
+        if isinstance(changed, Value) and changed.memory in self._kept and (
                 name != "aten.add_" or self.dtype != torch.int64):
-            raise self.changed(changed)
+            raise self.changed(self._kept[changed.memory])
         function = table.of_operator(target)
         is_unknown = holds(Unknown, (args, kwargs))
         known = None if is_unknown or table.is_random(target) else computed(
             self, target, name, args, kwargs)
         if known is not None:
+            if isinstance(changed, Known) and self._lent.has(changed):
+                raise self.refuse(f"{name} of {changed}", "constants that no view changes")
             return known
         if isinstance(changed, Known):
             raise self.refuse(f"{name} of {changed}", "constants that no result changes")
@@ -162,11 +172,23 @@ class Importer:
                  for argument in table.arguments_of(target, args, kwargs)]
         if isinstance(given[0], Noise) and not table.is_in_place(target):
             given[0] = replace(given[0])
-        result = function(self, *given)
-        if isinstance(result, Value):
+        return self._placed(target, given, function(self, *given))
+
+    def _placed(self, target: Any, given: Sequence[Any], result: Any) -> Any:
+        """Returns a call's result in the memory where torch would have it."""
+        if isinstance(result, list):
+            return [self._placed(target, given, one) for one in result]
+        if not isinstance(result, Value):
+            return result
+        if isinstance(self._node.meta["val"], torch.Tensor):
             result = replace(result, shape=self.shape)
-            if table.is_in_place(target):
-                return self._overwrite(given[0], result)
+        if table.is_in_place(target):
+            return self._memories.change(self, given[0], result)
+        place, of = table.place_of_result(target), given[0]
+        if place == "apart" or not isinstance(of, Value):
+            return self._memories.apart(self, result)
+        if place == "perhaps apart" or place == "a view" and result.memory != of.memory:
+            return self._memories.perhaps_apart(self, result, of)
         return result
 
     def _with_constants(self, argument: Any) -> Any:
@@ -178,13 +200,21 @@ class Importer:
         tensor = argument.tensor
         if not tensor.dim():
             return tensor.item()
+        if tensor.dtype == torch.bool and table.takes_masks(self._node.target):
+            return argument
         if tensor.dtype not in (torch.float32, torch.int64):
             raise self.refuse(argument, "torch.float32")
-        if argument.name not in self.constants:
-            self.constants[argument.name] = tensor.clone()
-            self._declare(argument.name, tensor)
-        return Value(argument.name, next(self._memory), kind="a parameter",
-                     shape=tuple(tensor.shape), dtype=tensor.dtype)
+        if table.place_of_result(self._node.target) != "apart":
+            self._lent.add(argument)
+        return self.constant(tensor)
+
+    def constant(self, tensor: torch.Tensor) -> Value:
+        """Returns a fixed parameter with these values."""
+        name = Known(tensor).name
+        if name not in self.constants:
+            self.constants[name] = tensor.clone()
+            self._constants[name] = self._declare(name, tensor)
+        return self._constants[name]
 
     def _inline(self, module: Any, args: Sequence[Any]) -> list[Any]:
         outer, nodes = self._node, list(module.graph.nodes)
@@ -195,26 +225,13 @@ class Importer:
         return results
 
     def _placeholder(self, name: str) -> Any:
-        given = self._exported.inputs.get(name)
-        if given is not None:
-            return replace(self._values[given], shape=self.shape)
-        constant = self._exported.constants.get(name)
-        if constant is not None:
-            return constant
-        return replace(self._parameters[self._exported.tensors[name]], shape=self.shape,
-                       dtype=self.dtype)
-
-    def _overwrite(self, old: Value, new: Value) -> Value:
-        """Gives all tensors that are `old` the value `new`, and returns it in old's memory."""
-        if new.name == old.name:
-            return old
-        new = replace(new, memory=old.memory, branch=old.branch)
-        for node, value in self._env.items():
-            if not isinstance(value, Value) or value.memory != old.memory:
-                continue
-            is_same = (value.name, value.branch) == (old.name, old.branch)
-            self._env[node] = new if is_same else Stale(value.name)
-        return new
+        exported = self._exported
+        if name in exported.inputs:
+            return replace(self._values[exported.inputs[name]], shape=self.shape)
+        if name in exported.constants:
+            return exported.constants[name]
+        found = self._parameters[exported.tensors[name]]
+        return replace(found, shape=self.shape, dtype=self.dtype)
 
     def changed(self, parameter: Value) -> Unimplemented:
         return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
@@ -224,37 +241,40 @@ class Importer:
 
     @property
     def shape(self) -> tuple[Any, ...]:
-        value = self._node.meta["val"]
-        return tuple(map(plain, value.shape))
+        return tuple(map(plain, self._node.meta["val"].shape))
 
     @property
     def dtype(self) -> Any:
-        return getattr(self._node.meta["val"], "dtype", None)
+        return getattr(self._node.meta.get("val"), "dtype", None)
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
         """Returns the error that names the module under way, and the line of its forward."""
         path = module_path(self._node)
         error = refuse(named(self._model.get_submodule(path), path), found, expected)
-        line = line_of(self._node)
-        if line:
+        if line := line_of(self._node):
             error.message += f"; see {line}"
         return error
 
     def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
-            view_of: Value | None = None, **attributes: Attribute | None) -> Value:
+            view: View | None = None, **attributes: Attribute | None) -> Value:
         """Adds a step of these operands, then parameters. Attributes that are None are left
         out."""
         if self.dtype not in (None, torch.float32, torch.bfloat16):  # the latter of autocast
             raise self.refuse(f"{operator} in {self.dtype}", "torch.float32")
         check_operands(self, operator, operands, parameters)
+        check_attributes(self, operator, attributes)
         name = self.program.step(
             operator, *(operand and operand.name for operand in (*operands, *parameters)),
-            name=self._step_name(),
+            name=step_name(self._model, self._node),
             attributes={key: value for key, value in attributes.items() if value is not None})
         self.places[name] = place_of(self._model, self._node)
         if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
             self.counted.append(name)
-        return Value(name, next(self._memory) if view_of is None else view_of.memory)
+        if view is None:
+            return Value(name, self._memories.new(), time=self._memories.time)
+        base = view.base
+        return Value(name, base.memory, base.branch, time=self._memories.time,
+                     views=(*base.views, view))
 
     def like(self, extent: Any) -> Value:
         """Returns a value whose first axis has this extent, which depends on the batch."""
@@ -263,23 +283,6 @@ class Importer:
                     :1] == (extent,):
                 return value
         raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
-
-    def _step_name(self) -> str:
-        """Returns the path of a layer of torch's, otherwise the operator's name."""
-        path = module_path(self._node)
-        kind = type(self._model.get_submodule(path))
-        is_layer = path and kind.__module__.startswith("torch.nn.")
-        name = re.sub(r"\W", "_", path) if is_layer else table.name_of(
-            self._node.target).rpartition(".")[2].strip("_")
-        return f"_{name}" if name[0].isdigit() else name
-
-    def copy(self, value: Value) -> Value:
-        """Returns the same value in memory of its own."""
-        return replace(value, memory=next(self._memory))
-
-    def branch(self, value: Value) -> Value:
-        """Returns the same value, in the same memory or in a copy."""
-        return replace(value, branch=next(self._branches))
 
     def count_batch(self, batches: Value) -> Value:
         """Notes that 1 was added to a num_batches_tracked, which a batch_norm then does."""

@@ -10,15 +10,17 @@ import torch
 from torch import nn
 
 from convgrad.programs import Attribute, Program
-from convgrad.torch.networks.exporting import Output, Shape, export
+from convgrad.torch.networks.exporting import Output, Shape, again_of, export
 from convgrad.torch.networks.importer import Importer
+from convgrad.torch.networks.operators.values import text_of
 from convgrad.torch.networks.refusals import refuse
 
 
 def filled(structure: Any, outputs: Sequence[Any]) -> Any:
     """Returns what a forward returns, with outputs for what stands for them."""
     if isinstance(structure, Output):
-        return outputs[structure.index]
+        y = outputs[structure.index]
+        return y if structure.rank >= 2 else y.reshape(y.shape[2 - structure.rank:])
     if isinstance(structure, dict):
         return {key: filled(value, outputs) for key, value in structure.items()}
     if not isinstance(structure, (tuple, list)):
@@ -46,6 +48,8 @@ class Imported:
     """By the step's name, the module and the line of a forward that it comes from."""
     constants: Mapping[str, torch.Tensor]
     """Values of parameters that the model doesn't have, by name."""
+    keeps: bool
+    """Whether modules keep tensors of the first call, which may follow from its sizes."""
 
 
 @dataclass(frozen=True)
@@ -66,15 +70,22 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
     Errors: Unimplemented naming modules and operators, all that programs don't have.
     """
     exported = export(model, inputs, constants)
-    importer = Importer(model, inputs, exported)
+    importer = Importer(model, exported)
     results = importer.follow()
     program = importer.program
+    if exported.change is not None:
+        results = _first_call(program.message, inputs, results)
+        if not results or program.is_training:  # a kept tensor has one mask of a dropout
+            raise exported.change
     found: list[str] = []
     if loss is not None:
         if not isinstance(exported.outputs, Output):
             raise refuse("forward", "several outputs",
                          f"one, for the server to compute {loss.operator} of")
         target = program.input(TARGET, is_index=loss.operator == "cross_entropy")
+        if len(results[0].shape) < 2:
+            raise refuse("forward", f"a result of {text_of(results[0].shape)}",
+                         f"two axes at least, for the server to compute {loss.operator} of")
         found.append(program.step(loss.operator, results[0].name, target, name="loss",
                                   attributes=dict(loss.attributes)))
     for value in results:
@@ -83,8 +94,8 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
                          "results of operators")
         if value.name not in found:
             found.append(value.name)
-    structure = filled(exported.outputs,
-                       [Output(found.index(value.name)) for value in results])
+    structure = filled(exported.outputs, [
+        Output(found.index(value.name), min(len(value.shape), 2)) for value in results])
     program.output(*found)
     counted = set(importer.counted)
     program.prune()
@@ -97,7 +108,32 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
                     tuple(p.name for p in message.parameters if not p.fixed),
                     _sources_of(message), importer.places,
                     {p.name: importer.constants[p.name] for p in message.parameters
-                     if p.name in importer.constants})
+                     if p.name in importer.constants}, exported.change is not None)
+
+
+def _first_call(message: Any, inputs: Mapping[str, Shape], results: list[Any]) -> list[Any]:
+    """Returns the first one's results of two calls, none if the second one's are other
+    functions of its own inputs."""
+    numbers: dict[Any, int] = {}
+
+    def functions(first: Sequence[str], second: Sequence[str]) -> dict[str, int]:
+        """Returns numbers that are equal for equal functions of the first names."""
+        own = {name: ("an input", i) for i, name in enumerate(first)}
+        found = {one.name: numbers.setdefault((one.name,), len(numbers))
+                 for one in message.parameters}
+        found |= {name: numbers.setdefault(own.get(name, "another's"), len(numbers))
+                  for name in (*first, *second)}
+        for step in message.steps:
+            what = (step.operator, *(found.get(name, -1) for name in step.operands), *(
+                one.SerializeToString(deterministic=True) for one in step.attributes))
+            found[step.result] = numbers.setdefault(what, len(numbers))
+        return found
+
+    again = [again_of(name) for name in inputs]
+    half = len(results) // 2
+    one, other = functions(list(inputs), again), functions(again, list(inputs))
+    is_same = [one[y.name] for y in results[:half]] == [other[y.name] for y in results[half:]]
+    return results[:half] if is_same else []
 
 
 def _sources_of(message: Any) -> tuple[frozenset[str], ...]:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators.values import Importer, Value
-
-
-@dataclass(frozen=True)
-class Stale:
-    """A view of memory that was changed in place by way of another one."""
-
-    name: str
+from convgrad.torch.networks.operators.values import Importer, Value, Wide, text_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,18 @@ def check_operands(to: Importer, operator: str, operands: Sequence[Any],
             continue
         if not isinstance(operand, Value):
             raise to.refuse(f"{operator} with {operand}", "tensors alone")
+        if isinstance(operand, Wide):
+            raise to.refuse(f"{operator} of {text_of(operand.shape)}", "at most six axes")
         if is_parameter != (operand.kind == "a parameter"):
             raise to.refuse(f"{operator} with {operand.kind}, {operand.name}",
                             f"a parameter as operand {i}" if is_parameter
                             else "inputs and results of other operators")
+
+
+def check_attributes(to: Importer, operator: str, attributes: Mapping[str, Any]) -> None:
+    """Raises Unimplemented for an attribute that depends on the batch."""
+    for name, value in attributes.items():
+        parts = value if isinstance(value, (tuple, list)) else [value]
+        if not all(isinstance(one, (bool, int, float, str, type(None))) for one in parts):
+            raise to.refuse(f"{operator} with a {name} that depends on the batch",
+                            "a number that is the same for each batch")

@@ -16,6 +16,7 @@ from convgrad.errors import ConvgradError
 from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import Imported, Loss, import_model
 from convgrad.torch.networks.pipeline import Pipeline
+from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import check_model, without_values
 from convgrad.torch.networks.transfers import put
@@ -71,6 +72,16 @@ def _name_of(imported: Imported) -> str:
     return f"program-{imported.program.digest()[:32]}"
 
 
+def check_sizes(imported: Imported, shapes: Mapping[str, Shape],
+                variants: Mapping[Any, Variant]) -> None:
+    """Raises Unimplemented if modules keep tensors that may follow from other sizes. The keys'
+    first items are shapes."""
+    if imported.keeps and any(variant.imported.keeps and key[0] != tuple(shapes.items())
+                              for key, variant in variants.items()):
+        raise refuse("forward", "inputs of other sizes than before, and tensors that modules "
+                     "keep since", "one size")
+
+
 class Variants:
     """Imports and loads programs on first use. Owned by one thread."""
 
@@ -91,6 +102,7 @@ class Variants:
         if key not in self._variants:
             check_model(self._model)
             imported = import_model(self._model, shapes, constants, loss)
+            check_sizes(imported, shapes, self._variants)
             name = _name_of(imported)
             variant = Variant(name, imported)
             if name not in self._loaded:

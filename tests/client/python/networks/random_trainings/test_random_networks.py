@@ -64,8 +64,8 @@ def test_trainings_of_several_threads(client):
 
 def _of_group(change):
     def broken(monkeypatch):
-        settings_of = optim.SGD._settings_of
-        monkeypatch.setattr(optim.SGD, "_settings_of",
+        settings_of = optim.SGD.settings_of
+        monkeypatch.setattr(optim.SGD, "settings_of",
                             lambda self, group: settings_of(self, {**group, **change}))
 
     return broken

@@ -10,13 +10,30 @@ from typing import Any
 import torch
 
 from convgrad.torch.networks.operators import noise
-from convgrad.torch.networks.operators.values import Importer, Noise, Value, text_of
-from convgrad.torch.networks.operators.views import as_value, expanded, reshaped, split
+from convgrad.torch.networks.operators.values import (
+    MOST_AXES,
+    Importer,
+    Noise,
+    Value,
+    Wide,
+    text_of,
+)
+from convgrad.torch.networks.operators.views import (
+    as_value,
+    expanded,
+    groups_of,
+    merged,
+    reshaped,
+    split,
+    wide,
+)
 
 
 def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
     """Adds a step that keeps the operand's shape."""
     x = as_value(to, x)
+    if isinstance(x, Wide) and x.base is not None:
+        return wide(of_each(to, operator, x.base, **attributes), x.sizes, x.order)
     return replace(to.add(operator, x, **attributes), shape=x.shape)
 
 
@@ -148,12 +165,23 @@ def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
     if not isinstance(x, Value) or not isinstance(y, Value):
         return to.add(operator, x, y)  # which refuses them
     shape = _broadcast(to, operator, x.shape, y.shape)
+    if len(shape) > MOST_AXES:
+        return _by_groups(to, operator, x, y, shape)
     if x.shape != shape and y.shape == shape and operator != "div":
         if operator == "sub":
             return binary(to, "add", of_each(to, "neg", y), x)
         x, y = y, x
     x = expanded(to, as_value(to, x, len(shape)), shape)
     return replace(to.add(operator, x, as_value(to, y, len(shape))), shape=shape)
+
+
+def _by_groups(to: Importer, operator: str, x: Value, y: Value,
+               shape: tuple[Any, ...]) -> Value:
+    """Computes with one axis for axes next to each other that are alike in both operands."""
+    operands = [as_value(to, one, len(shape)) for one in (x, y)]
+    groups = groups_of(shape, *(one.shape for one in operands))
+    first, second = (reshaped(to, one, merged(one.shape, groups)) for one in operands)
+    return reshaped(to, binary(to, operator, first, second), shape)
 
 
 def _of_number(to: Importer, operator: str, number: float, y: Value) -> Value:

@@ -37,6 +37,23 @@ class Known:
         return f"a constant of {text_of(self.tensor.shape)}, {self.tensor.dtype}"
 
 
+class Lent:
+    """Knows the memories of constants that values are views of."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[int, torch.Tensor] = {}
+
+    def add(self, known: Known) -> None:
+        self._tensors[_memory_of(known.tensor)] = known.tensor
+
+    def has(self, known: Known) -> bool:
+        return _memory_of(known.tensor) in self._tensors
+
+
+def _memory_of(tensor: Any) -> int:
+    return int(tensor.untyped_storage().data_ptr())
+
+
 def computed(to: Importer, target: Any, name: str, args: Any, kwargs: Any) -> Any:
     """Returns the operator's result with Known for each tensor; None if it depends on a value.
 

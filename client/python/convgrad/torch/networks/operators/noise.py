@@ -3,9 +3,11 @@ depth."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from convgrad.torch.networks.operators.values import Importer, Noise, Value, text_of
+from convgrad.torch.networks.operators.writes import all_of
 
 
 def empty(to: Importer, *_: Any) -> Noise:
@@ -35,3 +37,12 @@ def dropped(to: Importer, x: Value, noise: Noise) -> Value:
                         "bernoulli_(p).div_(p) of one number for each sample")
     dropped = to.add("dropout", x, p=1.0 - keep, training=True, by_row=True)
     return dropped if noise.divisor == keep else to.add("mul", dropped, other=keep)
+
+
+def feature_dropout(to: Importer, x: Value, p: float, training: bool) -> Value:
+    """Drops whole channels."""
+    if not training or p == 0:
+        return x
+    ones = all_of(to, (*x.shape[:2], *[1] * (len(x.shape) - 2)), 1.0)
+    noise = to.add("dropout", ones, p=float(p), training=True)
+    return replace(to.add("mul", x, noise), shape=x.shape)

@@ -9,8 +9,14 @@ from typing import Any
 import torch
 
 from convgrad.torch.networks.operators.elements import clamp, of_each, with_number
-from convgrad.torch.networks.operators.values import Importer, Value, axis_of, text_of
-from convgrad.torch.networks.operators.views import as_value, reshaped
+from convgrad.torch.networks.operators.values import (
+    MOST_AXES,
+    Importer,
+    Value,
+    axis_of,
+    text_of,
+)
+from convgrad.torch.networks.operators.views import as_value, groups_of, merged, reshaped
 
 # The least normal number of f32, and its root.
 _TINY, _ROOT_OF_TINY = 2.0**-126, 2.0**-63
@@ -38,6 +44,12 @@ def reduce(to: Importer, operator: str, x: Value, dim: Any, keepdim: bool,
     if any(not isinstance(x.shape[axis], int) for axis in axes):
         raise to.refuse(f"{operator} of {text_of(x.shape)} over the axes {axes}",
                         "axes that don't depend on the batch")
+    if len(x.shape) > MOST_AXES:
+        groups = groups_of(x.shape, kept)
+        y = reduce(to, operator, reshaped(to, as_value(to, x), merged(x.shape, groups)),
+                   [i for i, group in enumerate(groups) if group[0] in axes], True,
+                   **attributes)
+        return reshaped(to, y, shape)
     of_program = [axis_of(x.shape, axis) for axis in axes] or [1]
     stays = keepdim or len(shape) < 2
     y = to.add(operator, as_value(to, x), dim=of_program, keepdim=stays, **attributes)

@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators import elements, layers, noise, sums, tokens, views
+from convgrad.torch.networks.operators import (
+    elements,
+    layers,
+    moves,
+    noise,
+    resizing,
+    sums,
+    tokens,
+    views,
+    writes,
+)
 
 # Some of which PyTorch 1.13 lacks, by which types are checked.
 _TORCH: Any = torch
@@ -26,14 +36,18 @@ _LAYERS: dict[str, Function] = {
     **_each("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
             layers.adaptive_avg_pool),
     **_each("upsample_nearest1d upsample_nearest2d upsample_nearest3d",
-            layers.upsample_nearest),
-    "upsample_bilinear2d": layers.upsample_bilinear,
-    "upsample_bicubic2d": layers.upsample_bicubic, "batch_norm": layers.batch_norm,
-    "dropout": layers.dropout, "pad": layers.pad,
+            resizing.upsample_nearest),
+    "upsample_bilinear2d": resizing.upsample_bilinear,
+    "upsample_bicubic2d": resizing.upsample_bicubic,
+    **{name: resizing.by_matrices(name) for name in (
+        "upsample_linear1d", "upsample_trilinear3d", "_upsample_bilinear2d_aa",
+        "_upsample_bicubic2d_aa")},
+    "max": layers.max_along, "batch_norm": layers.batch_norm, "pad": moves.pad,
+    "dropout": layers.dropout, "feature_dropout": noise.feature_dropout,
     **_each("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
             layers.adaptive_max_pool),
     "to": layers.converted, "clone": layers.copied,
-    **_each("alias contiguous", layers.contiguous),
+    **_each("alias contiguous", layers.same), "type_as": layers.typed,
 }
 _ELEMENTS: dict[str, Function] = {
     **{name: elements.pointwise(name) for name in (
@@ -55,26 +69,36 @@ _SUMS: dict[str, Function] = {
     "var": sums.var, "std": sums.std, "var_mean": sums.var_mean,
 }
 _VIEWS: dict[str, Function] = {
-    **_each("cat concat", views.concat),
-    **_each("flatten unflatten view view_as _unsafe_view reshape squeeze unsqueeze",
+    **_each("cat concat", moves.concat),
+    **_each("flatten unflatten view view_as _unsafe_view reshape reshape_as squeeze "
+            "unsqueeze",
             views.view),
     **_each("split split_with_sizes", views.split),
     **_each("transpose swapaxes", views.transpose), **_each("t numpy_T", views.transposed),
     **_each("expand expand_as", views.expand),
     "permute": views.permute, "slice": views.slice_of, "select": views.select,
-    "unbind": views.unbind, "chunk": views.chunk, "stack": views.stack, "roll": views.roll,
-    "pixel_shuffle": views.pixel_shuffle, "pixel_unshuffle": views.pixel_unshuffle,
-    "tensor_split": views.tensor_split, "repeat_interleave": views.repeat_interleave,
-    "repeat": views.repeat, "index": views.index, "index_select": views.index_select,
+    "unbind": views.unbind, "chunk": views.chunk, "stack": moves.stack, "roll": moves.roll,
+    "pixel_shuffle": moves.pixel_shuffle, "pixel_unshuffle": moves.pixel_unshuffle,
+    "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
+    "repeat": moves.repeat, "tile": moves.tile, "unfold": moves.unfold,
+    "im2col": moves.im2col, "col2im": moves.col2im, "index": moves.index,
+    "index_select": moves.index_select,
+}
+_WRITES: dict[str, Function] = {
+    "copy": writes.copy, "fill": writes.fill, "zero": writes.zero, "where": writes.where,
+    "masked_fill": writes.masked_fill, "new_full": writes.new_full,
+    **_each("full full_like", writes.full),
+    **_each("zeros new_zeros zeros_like", writes.zeros),
+    **_each("ones new_ones ones_like", writes.ones),
 }
 _TOKENS: dict[str, Function] = {
     "linear": tokens.linear, "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,
     "group_norm": tokens.group_norm, "instance_norm": tokens.instance_norm,
     "scaled_dot_product_attention": tokens.attention, "einsum": tokens.einsum,
-    **_each("matmul mm bmm", tokens.matmul), **_each("addmm baddbmm", tokens.addmm),
+    **_each("matmul mm bmm", tokens.product), **_each("addmm baddbmm", tokens.addmm),
     **{name: tokens.softmax(name) for name in ("softmax", "log_softmax")},
 }
-_OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_TOKENS}
+_OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_WRITES, **_TOKENS}
 # By overload, where others take other arguments.
 _OVERLOADS: dict[str, tuple[str, ...]] = {
     name: tuple(overloads.split()) for name, overloads in {
@@ -92,8 +116,19 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "tensor_split": "sections indices", "repeat_interleave": "self_int",
         "upsample_nearest1d": "vec",
         "upsample_nearest2d": "vec", "upsample_nearest3d": "vec", "upsample_bilinear2d": "vec",
-        "upsample_bicubic2d": "vec",
+        "upsample_bicubic2d": "vec", "upsample_linear1d": "vec", "upsample_trilinear3d": "vec",
+        "_upsample_bilinear2d_aa": "vec", "_upsample_bicubic2d_aa": "vec", "max": "dim",
+        "where": "self ScalarSelf ScalarOther Scalar", "masked_fill": "Scalar",
+        "masked_fill_": "Scalar", "fill_": "Scalar Tensor", "fill": "Scalar Tensor",
     }.items()}
+
+
+# Where torch returns its operand itself, or perhaps a view of it, without saying so.
+_SAME = frozenset(("dropout", "feature_dropout"))
+# Which take booleans.
+_OF_MASKS = frozenset(("where", "masked_fill", "masked_fill_", "scaled_dot_product_attention"))
+_PERHAPS_VIEWS = frozenset(("reshape", "flatten", "contiguous", "alias", "to", "type_as",
+                            "reshape_as", "_unsafe_view"))
 
 
 def name_of(target: Any) -> str:
@@ -135,6 +170,23 @@ def arguments_of(target: Any, args: Any, kwargs: Any) -> list[Any]:
         found.append(args[i] if i < len(args) else kwargs.get(
             argument.name, argument.default_value))
     return found
+
+
+def takes_masks(target: Any) -> bool:
+    return name_of(target).removeprefix("aten.") in _OF_MASKS
+
+
+def place_of_result(target: Any) -> str:
+    """Returns where torch has the result: "a view" of the first operand, "the same", "apart",
+    or "perhaps apart", if the operand's layout decides."""
+    name = name_of(target).removeprefix("aten.")
+    if name in _SAME:
+        return "the same"
+    if name in _PERHAPS_VIEWS:
+        return "perhaps apart"
+    schema = getattr(target, "_schema", None)
+    is_view = schema is None or any(one.alias_info for one in schema.returns)
+    return "a view" if is_view else "apart"
 
 
 def is_in_place(target: Any) -> bool:

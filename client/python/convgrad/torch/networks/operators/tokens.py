@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators.elements import binary
+from convgrad.torch.networks.operators.elements import binary, with_number
+from convgrad.torch.networks.operators.known import Known
+from convgrad.torch.networks.operators.layers import parameters_among, scaled
 from convgrad.torch.networks.operators.values import Importer, Value, axis_of, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
 
@@ -30,19 +32,25 @@ def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
 
 def layer_norm(to: Importer, x: Value, normalized_shape: Sequence[int], weight: Value | None,
                bias: Value | None, eps: float, *_: Any) -> Value:
-    return to.add("layer_norm", x, parameters=(weight, bias), axes=len(normalized_shape),
-                  eps=float(eps))
+    own, results = parameters_among(weight, bias)
+    y = to.add("layer_norm", as_value(to, x), parameters=own, axes=len(normalized_shape),
+               eps=float(eps))
+    return scaled(to, replace(y, shape=x.shape), results, [])
 
 
 def rms_norm(to: Importer, x: Value, normalized_shape: Sequence[int], weight: Value | None,
              eps: float | None) -> Value:
-    return to.add("rms_norm", x, parameters=(weight,), axes=len(normalized_shape),
-                  eps=torch.finfo(torch.float32).eps if eps is None else float(eps))
+    own, results = parameters_among(weight)
+    y = to.add("rms_norm", as_value(to, x), parameters=own, axes=len(normalized_shape),
+               eps=torch.finfo(torch.float32).eps if eps is None else float(eps))
+    return scaled(to, replace(y, shape=x.shape), results, [])
 
 
 def group_norm(to: Importer, x: Value, groups: int, weight: Value | None, bias: Value | None,
                eps: float, *_: Any) -> Value:
-    return to.add("group_norm", x, parameters=(weight, bias), groups=groups, eps=float(eps))
+    own, results = parameters_among(weight, bias)
+    y = to.add("group_norm", as_value(to, x), parameters=own, groups=groups, eps=float(eps))
+    return scaled(to, replace(y, shape=x.shape), results, [1] * (len(x.shape) - 2))
 
 
 def instance_norm(to: Importer, x: Value, weight: Value | None, bias: Value | None,
@@ -62,20 +70,23 @@ def softmax(operator: str) -> Any:
     return add
 
 
-def matmul(to: Importer, x: Value, y: Value) -> Value:
+def product(to: Importer, x: Value, y: Value) -> Value:
+    """Multiplies matrices that have axes of the first one's extents, or 1, before them."""
     rank = max(len(x.shape), len(y.shape))
     if min(len(x.shape), len(y.shape)) < 2:
         raise to.refuse(f"matmul of {text_of(x.shape)} and {text_of(y.shape)}",
                         "two axes each at least")
-    return to.add("matmul", as_value(to, x, rank), as_value(to, y, rank))
+    x, y = as_value(to, x, rank), as_value(to, y, rank)
+    shape = (*(n if m == 1 else m for m, n in zip(x.shape[:-2], y.shape)), x.shape[-2],
+             y.shape[-1])
+    return replace(to.add("matmul", x, y), shape=shape)
 
 
 def addmm(to: Importer, x: Value, first: Value, second: Value, beta: float = 1,
           alpha: float = 1) -> Value:
     if (beta, alpha) != (1, 1):
         raise to.refuse(f"addmm with beta={beta}, alpha={alpha}", "1 for both")
-    product = replace(matmul(to, first, second), shape=(*first.shape[:-1], second.shape[-1]))
-    return binary(to, "add", product, x)
+    return binary(to, "add", product(to, first, second), x)
 
 
 def einsum(to: Importer, equation: str, operands: Sequence[Value], *_: Any) -> Value:
@@ -103,20 +114,45 @@ def einsum(to: Importer, equation: str, operands: Sequence[Value], *_: Any) -> V
     def extents(some: Sequence[str]) -> list[Any]:
         return [sizes[c] for c in some]
 
-    product = to.add("matmul", arranged(x, letters[0], rows, summed),
+    products = to.add("matmul", arranged(x, letters[0], rows, summed),
                      arranged(y, letters[1], summed, columns))
     order = [*batch, *rows, *columns]
-    apart = reshaped(to, product, extents(order))
+    apart = reshaped(to, products, extents(order))
     return permute(to, apart, [order.index(c) for c in result])
 
 
 def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = None,
               dropout: float = 0.0, causal: bool = False, scale: float | None = None,
               gqa: bool = False) -> Value:
-    if dropout or gqa:
-        raise to.refuse(f"attention with dropout_p={dropout}, enable_gqa={gqa}",
-                        "neither dropout nor enable_gqa")
-    operands = [query, key, value]
+    if gqa or dropout and causal:
+        raise to.refuse(f"attention with dropout_p={dropout}, is_causal={causal}, "
+                        f"enable_gqa={gqa}", "no enable_gqa, and a mask beside dropout")
+    if isinstance(mask, Known):
+        mask = _added_mask(to, mask)
+    if dropout:
+        return _with_dropout(to, query, key, value, mask, dropout, scale)
+    operands = [as_value(to, one) for one in (query, key, value)]
     if mask is not None:
         operands.append(as_value(to, mask, len(query.shape)))
     return to.add("attention", *operands, causal=causal or None, scale=scale)
+
+
+def _added_mask(to: Importer, mask: Known) -> Value:
+    """Returns minus infinity where a mask of booleans is false."""
+    if not mask.tensor.any(-1).all():
+        raise to.refuse(f"attention with {mask} that leaves a query no key",
+                        "a key for each query")
+    return to.constant(torch.zeros(mask.tensor.shape).masked_fill(~mask.tensor, -math.inf))
+
+
+def _with_dropout(to: Importer, query: Value, key: Value, value: Value, mask: Value | None,
+                  dropout: float, scale: float | None) -> Value:
+    factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    rank = len(query.shape)
+    turned = permute(to, key, [*range(rank - 2), rank - 1, rank - 2])
+    scores = product(to, with_number(to, "mul", query, factor), turned)
+    if mask is not None:
+        scores = binary(to, "add", scores, mask)
+    weights = to.add("softmax", scores, axis=-1)
+    weights = to.add("dropout", weights, p=float(dropout), training=True)
+    return product(to, replace(weights, shape=scores.shape), value)

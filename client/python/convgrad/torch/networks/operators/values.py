@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
+
+MOST_AXES = 6
+"""Of a program's value."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,41 @@ class Value:
     shape: tuple[Any, ...] = ()
     """Numbers, and expressions of the batch."""
     dtype: Any = torch.float32
+    time: int = 0
+    """How often tensors had been changed in place when it was made."""
+    views: tuple[View, ...] = field(default=(), compare=False, repr=False)
+    """What leads to it from the whole tensor in this memory."""
+
+    @property
+    def whole(self) -> Value:
+        """The tensor that it is a view of, or itself."""
+        return self.views[0].base if self.views else self
+
+
+@dataclass(frozen=True)
+class View:
+    """How a tensor becomes a view of it, and a changed view a changed tensor."""
+
+    key: tuple[Any, ...]
+    """Equal for views of equal tensors that have the same elements."""
+    base: Value
+    again: Callable[[Importer, Value], Value]
+    """Returns the view of another value of the base's shape."""
+    put: Callable[[Importer, Value, Value], Value] | None = None
+    """Returns the value that has the second one as this view, and is the first one elsewhere.
+    None: the view's elements share memory."""
+
+
+@dataclass(frozen=True)
+class Wide(Value):
+    """A tensor of more axes than a value has. No step takes one: it is a value of fewer axes,
+    which are to be split and permuted."""
+
+    base: Value | None = None
+    sizes: tuple[Any, ...] = ()
+    """The base's extents, split."""
+    order: tuple[int, ...] = ()
+    """The tensor's axes, as axes of `sizes`."""
 
 
 @dataclass
@@ -55,18 +93,15 @@ class Importer(Protocol):
         """The dtype of the result under way; None for several results."""
 
     def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
-            view_of: Value | None = None, **attributes: Attribute | None) -> Value:
+            view: View | None = None, **attributes: Attribute | None) -> Value:
         """Adds a step of these operands, then parameters. Attributes that are None are left
         out."""
 
+    def constant(self, tensor: torch.Tensor) -> Value:
+        """Returns a fixed parameter with these values."""
+
     def like(self, extent: Any) -> Value:
         """Returns a value whose first axis has this extent, which depends on the batch."""
-
-    def copy(self, value: Value) -> Value:
-        """Returns the same value in memory of its own."""
-
-    def branch(self, value: Value) -> Value:
-        """Returns the same value, in the same memory or in a copy."""
 
     def count_batch(self, batches: Value) -> Value:
         """Notes that 1 was added to a num_batches_tracked, which a batch_norm then does."""

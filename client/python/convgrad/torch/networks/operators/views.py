@@ -10,14 +10,15 @@ from typing import Any
 import torch
 
 from convgrad.torch.networks.operators.values import (
+    MOST_AXES,
     Importer,
     Value,
+    View,
+    Wide,
     axis_of,
     padded,
     text_of,
 )
-
-_RANKS = range(2, 7)
 
 
 def as_value(to: Importer, x: Any, rank: int = 0) -> Any:
@@ -36,21 +37,81 @@ def reshaped(to: Importer, x: Value, shape: Sequence[Any]) -> Value:
     shape = tuple(shape)
     if x.kind == "a parameter":
         return _read(to, x, shape)
+    if shape == x.shape and x.kind != "an input":
+        return x
+    if len(shape) > MOST_AXES:
+        return wide(_in_order(to, x), shape, range(len(shape)))
+    if isinstance(x, Wide):
+        x = _in_order(to, x)
     sizes = [n if isinstance(n, int) else -1 for n in padded(shape)]
-    if sizes.count(-1) > 1 or len(sizes) not in _RANKS or 0 in sizes:
+    if sizes.count(-1) > 1 or 0 in sizes:
         raise to.refuse(f"a view of {text_of(x.shape)} as {text_of(shape)}",
-                        "at most six axes, one of which depends on the batch")
-    return replace(to.add("reshape", x, view_of=x, shape=sizes), shape=shape)
+                        "one axis that depends on the batch")
+    seen = View(("reshape", shape), x, lambda to, base: reshaped(to, base, shape),
+                lambda to, base, part: reshaped(to, part, base.shape))
+    is_flat = len(x.shape) > 1 and shape == (x.shape[0], math.prod(x.shape[1:]))
+    y = to.add("flatten", x, view=seen) if is_flat else to.add(
+        "reshape", x, view=seen, shape=sizes)
+    return replace(y, shape=shape)
+
+
+def wide(base: Value, sizes: Sequence[Any], order: Sequence[int]) -> Wide:
+    """Returns the value with its extents split into `sizes`, and these permuted."""
+    back = sorted(range(len(order)), key=lambda i: order[i])
+    seen = View(("wide", *sizes, *order), base, lambda to, base: wide(base, sizes, order),
+                lambda to, base, part: reshaped(to, permute(to, part, back), base.shape))
+    return Wide(f"{base.name} as {text_of(sizes)} by {list(order)}", base.memory, base.branch,
+                shape=tuple(sizes[axis] for axis in order), dtype=base.dtype, time=base.time,
+                views=(*base.views, seen), base=base, sizes=tuple(sizes), order=tuple(order))
+
+
+def _in_order(to: Importer, x: Value) -> Value:
+    """Returns a value with the elements of `x` in their order, of other extents."""
+    if not isinstance(x, Wide) or x.base is None:
+        return x
+    # Runs of axes that stay together, by the first one's place among those above 1.
+    places = {axis: i for i, axis in enumerate(
+        axis for axis, n in enumerate(x.sizes) if n != 1)}
+    runs: dict[int, list[int]] = {}
+    first = last = -1
+    for axis in x.order:
+        if axis in places:
+            first = first if places[axis] == last + 1 and runs else places[axis]
+            last = places[axis]
+            runs.setdefault(first, []).append(axis)
+    now = sorted(runs)
+    y = x.base
+    for i, run in enumerate(runs):
+        at = now.index(run)
+        if at != i:
+            parts = [math.prod(x.sizes[axis] for one in some for axis in runs[one])
+                     for some in (now[:i], now[i:at], [run], now[at + 1:])]
+            y = permute(to, reshaped(to, y, parts), [0, 2, 1, 3])
+            now.insert(i, now.pop(at))
+    return y
+
+
+def groups_of(shape: Sequence[Any], *operands: Sequence[Any]) -> list[list[int]]:
+    """Returns axes in groups of neighbours, along which each operand has the extents of
+    `shape`, or ones."""
+    groups: list[list[int]] = [[]]
+    last = None
+    for axis, n in enumerate(shape):
+        kind = tuple(operand[axis] == n for operand in operands)
+        if n != 1 and last not in (None, kind):
+            groups.append([])
+        groups[-1].append(axis)
+        last = last if n == 1 else kind
+    return groups
+
+
+def merged(shape: Sequence[Any], groups: Sequence[Sequence[int]]) -> tuple[Any, ...]:
+    """Returns the extents of a tensor that has an axis for each group."""
+    return tuple(math.prod(shape[axis] for axis in group) for group in groups)
 
 
 def view(to: Importer, x: Value, *_: Any) -> Value:
-    if to.shape == x.shape and x.kind != "an input":
-        return x
-    if x.kind == "a parameter":
-        return _read(to, x, to.shape)
-    if len(to.shape) == 2 and to.shape == (*x.shape[:1], math.prod(x.shape[1:])):
-        return to.add("flatten", x, view_of=x)
-    return reshaped(to, x, to.shape)
+    return x if to.shape == x.shape and x.kind != "an input" else reshaped(to, x, to.shape)
 
 
 def permute(to: Importer, x: Value, dims: Sequence[int]) -> Value:
@@ -58,7 +119,12 @@ def permute(to: Importer, x: Value, dims: Sequence[int]) -> Value:
     x = as_value(to, x)
     if order == sorted(order):
         return x
-    return replace(to.add("permute", x, view_of=x, dims=order),
+    if isinstance(x, Wide) and x.base is not None:
+        return wide(x.base, x.sizes, [x.order[axis] for axis in order])
+    back = sorted(range(len(order)), key=lambda i: order[i])
+    seen = View(("permute", *order), x, lambda to, base: permute(to, base, order),
+                lambda to, base, part: permute(to, part, back))
+    return replace(to.add("permute", x, view=seen, dims=order),
                    shape=tuple(x.shape[axis] for axis in order))
 
 
@@ -92,8 +158,29 @@ def cut(to: Importer, x: Value, axis: int, first: int, last: int, step: int = 1)
     shape[axis] = len(range(first, last, step))
     if tuple(shape) == x.shape:
         return x
-    return replace(to.add("slice", x, view_of=x, axis=axis_of(x.shape, axis), start=first,
+    if isinstance(x, Wide):
+        apart = reshaped(to, x, merged(x.shape, [
+            range(axis), [axis], range(axis + 1, len(shape))]))
+        return reshaped(to, cut(to, apart, 1, first, last, step), shape)
+    places = range(first, last, step)
+    seen = View(("slice", axis, places), x,
+                lambda to, base: cut(to, base, axis, first, last, step),
+                lambda to, base, part: _with_part(to, base, part, axis, places))
+    return replace(to.add("slice", x, view=seen, axis=axis_of(x.shape, axis), start=first,
                           end=last, step=step), shape=tuple(shape))
+
+
+def _with_part(to: Importer, base: Value, part: Value, axis: int, places: range) -> Value:
+    """Returns `base` with `part` at these places of an axis."""
+    extent = base.shape[axis]
+    if places.step == 1:
+        ends = [cut(to, base, axis, *pair) for pair in (
+            (0, places.start), (places.stop, extent)) if pair[0] < pair[1]]
+        ends.insert(bool(places.start), part)
+        return joined(to, ends, axis)
+    index = torch.arange(extent)
+    index[places.start:places.stop:places.step] = torch.arange(extent, extent + len(places))
+    return taken(to, joined(to, [base, part], axis), axis, to.constant(index))
 
 
 def select(to: Importer, x: Value, dim: int, index: int) -> Value:
@@ -103,22 +190,26 @@ def select(to: Importer, x: Value, dim: int, index: int) -> Value:
         raise to.refuse(f"one of {text_of(x.shape)}", "an index of another axis than the batch")
     x, index = as_value(to, x), index % extent
     shape = (*x.shape[:axis], *x.shape[axis + 1:])
-    if len(shape) < 2:
+    if len(shape) < 2 or isinstance(x, Wide):
         return reshaped(to, cut(to, x, axis, index, index + 1), shape)
-    return replace(to.add("select", x, view_of=x, axis=axis, index=index), shape=shape)
+    seen = View(("select", axis, index), x, lambda to, base: select(to, base, axis, index),
+                lambda to, base, part: _with_part(
+                    to, base, reshaped(to, part, (*shape[:axis], 1, *shape[axis:])), axis,
+                    range(index, index + 1)))
+    return replace(to.add("select", x, view=seen, axis=axis, index=index), shape=shape)
 
 
 def unbind(to: Importer, x: Value, dim: int = 0) -> list[Value]:
-    return [select(to, x, dim, i) for i in range(_extent(to, x, dim))]
+    return [select(to, x, dim, i) for i in range(extent_of(to, x, dim))]
 
 
 def chunk(to: Importer, x: Value, chunks: int, dim: int = 0) -> list[Value]:
-    extent = _extent(to, x, dim)
+    extent = extent_of(to, x, dim)
     return split(to, x, -(-extent // chunks), dim)
 
 
 def split(to: Importer, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
-    extent = _extent(to, x, dim)
+    extent = extent_of(to, x, dim)
     if isinstance(sizes, int):
         sizes = [min(sizes, extent - first) for first in range(0, extent, sizes)]
     parts, first, x = [], 0, as_value(to, x)
@@ -129,7 +220,7 @@ def split(to: Importer, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
 
 
 def tensor_split(to: Importer, x: Value, indices: Any, dim: int = 0) -> list[Value]:
-    extent = _extent(to, x, dim)
+    extent = extent_of(to, x, dim)
     if isinstance(indices, int):
         first = extent // indices
         sizes = [first + (i < extent % indices) for i in range(indices)]
@@ -139,68 +230,24 @@ def tensor_split(to: Importer, x: Value, indices: Any, dim: int = 0) -> list[Val
     return split(to, x, sizes, dim)
 
 
-def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
-    """Places along one axis, which a buffer or a constant has."""
-    given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
-    if len(given) != 1:
-        raise to.refuse(f"an index of {len(given)} axes", "one axis")
-    return index_select(to, x, given[0][0], given[0][1])
-
-
-def index_select(to: Importer, x: Value, dim: int, places: Any) -> Value:
-    if not isinstance(places, Value) or places.dtype != torch.int64 or (
-            places.kind != "a parameter"):
-        raise to.refuse("an index that follows from data", "a buffer of torch.int64")
-    if not isinstance(x.shape[dim], int):
-        raise to.refuse(f"an index of {text_of(x.shape)} along axis {dim}",
-                        "another axis than the batch")
-    x = as_value(to, x)
-    y = to.add("index_select", x, parameters=(places,), axis=axis_of(x.shape, dim))
-    return reshaped(to, y, to.shape)
-
-
-def repeat_interleave(to: Importer, x: Value, repeats: Any, dim: int | None = None,
-                      *_: Any) -> Value:
-    """Repeats each element of an axis."""
-    if not isinstance(repeats, int) or dim is None:
-        raise to.refuse("repeat_interleave without an axis", "a number and an axis")
+def taken(to: Importer, x: Value, dim: int, places: Value) -> Value:
+    """Returns the elements of an axis at the places that a parameter of torch.int64 has."""
     axis = dim % len(x.shape)
-    before, after = x.shape[:axis + 1], x.shape[axis + 1:]
-    apart = reshaped(to, x, (*before, 1, *after))
-    return reshaped(to, expanded(to, apart, (*before, repeats, *after)), to.shape)
+    y = to.add("index_select", x, parameters=(places,), axis=axis_of(x.shape, dim))
+    if len(x.shape) < 2:
+        return reshaped(to, replace(y, shape=(1, *places.shape)), places.shape)
+    return replace(y, shape=(*x.shape[:axis], *places.shape, *x.shape[axis + 1:]))
 
 
-def repeat(to: Importer, x: Value, repeats: Sequence[Any]) -> Value:
-    """Repeats whole axes; the first one can only be 1, repeated to the batch."""
-    rank = len(repeats)
-    x = as_value(to, x, rank)
-    for axis in range(rank - 1, -1, -1):
-        n, shape = repeats[axis], x.shape
-        if n == 1:
-            continue
-        if shape[axis] == 1:
-            x = expanded(to, x, (*shape[:axis], n, *shape[axis + 1:]))
-            continue
-        apart = reshaped(to, x, (*shape[:axis], 1, *shape[axis:]))
-        wide = expanded(to, apart, (*shape[:axis], n, *shape[axis:]))
-        x = reshaped(to, wide, (*shape[:axis], n * shape[axis], *shape[axis + 1:]))
-    return x
-
-
-def concat(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:
-    values = [as_value(to, tensor) for tensor in tensors]
-    axis = axis_of(to.shape, dim)
+def joined(to: Importer, values: Sequence[Value], dim: int) -> Value:
+    """Returns values of equal ranks, one behind the other along an axis."""
+    shapes = [list(value.shape) for value in values]
     if len(values) == 1:
-        return to.copy(values[0])
-    if any(len(value.shape) != len(to.shape) for value in values):
-        raise to.refuse("cat with a tensor without elements", "tensors of equal ranks")
-    return to.add("concat", *values, axis=None if axis == 1 else axis)
-
-
-def stack(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:
-    axis = dim % len(to.shape)
-    return concat(to, [reshaped(to, as_value(to, one), (
-        *one.shape[:axis], 1, *one.shape[axis:])) for one in tensors], dim)
+        return values[0]
+    shapes[0][dim] = sum(shape[dim] for shape in shapes)
+    axis = axis_of(shapes[0], dim)
+    y = to.add("concat", *values, axis=None if axis == 1 else axis)
+    return replace(y, shape=tuple(shapes[0]))
 
 
 def expand(to: Importer, x: Value, *_: Any) -> Value:
@@ -213,41 +260,17 @@ def expanded(to: Importer, x: Value, shape: Sequence[Any]) -> Value:
     if shape == x.shape:
         return x
     x = as_value(to, x, len(shape))
+    if len(shape) > MOST_AXES:
+        groups = groups_of(shape, x.shape)
+        y = expanded(to, reshaped(to, x, merged(x.shape, groups)), merged(shape, groups))
+        return reshaped(to, y, shape)
     opened = [i for i, n in enumerate(shape) if not isinstance(n, int) and n != x.shape[i]]
     if opened not in ([], [0]) or opened and len(shape) == 1:
         raise to.refuse(f"an expand to {text_of(shape)}", "a batch that comes first")
     sizes = [n if isinstance(n, int) else -1 for n in padded(shape)]
-    return replace(to.add("expand", x, *[to.like(shape[i]) for i in opened], shape=sizes),
-                   shape=shape)
-
-
-def roll(to: Importer, x: Value, shifts: Any, dims: Any = ()) -> Value:
-    for shift, dim in zip(*(([n] if isinstance(n, int) else n) for n in (shifts, dims))):
-        extent, axis = _extent(to, x, dim), dim % len(x.shape)
-        if shift % extent:
-            first = extent - shift % extent
-            parts = cut(to, x, axis, first, extent), cut(to, x, axis, 0, first)
-            x = replace(concat(to, parts, axis), shape=x.shape)
-    return x
-
-
-def pixel_shuffle(to: Importer, x: Value, factor: int) -> Value:
-    batch, channels, height, width = _image(to, x)
-    split_up = reshaped(to, x, (batch, channels // factor ** 2, factor, factor, height, width))
-    return reshaped(to, permute(to, split_up, [0, 1, 4, 2, 5, 3]), to.shape)
-
-
-def pixel_unshuffle(to: Importer, x: Value, factor: int) -> Value:
-    batch, channels, height, width = _image(to, x)
-    split_up = reshaped(to, x, (batch, channels, height // factor, factor, width // factor,
-                                factor))
-    return reshaped(to, permute(to, split_up, [0, 1, 3, 5, 2, 4]), to.shape)
-
-
-def _image(to: Importer, x: Value) -> tuple[Any, ...]:
-    if len(x.shape) == 4:
-        return x.shape
-    raise to.refuse(f"pixels of {text_of(x.shape)}", "four axes")
+    seen = View(("expand", shape), x, lambda to, base: expanded(to, base, shape))
+    return replace(to.add("expand", x, *[to.like(shape[i]) for i in opened], view=seen,
+                          shape=sizes), shape=shape)
 
 
 def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
@@ -258,13 +281,16 @@ def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
     sizes = padded(shape)
     if not x.shape:
         raise to.refuse(f"{x.name}, a parameter without axes", "one axis at least")
-    if len(sizes) not in _RANKS or any(not isinstance(n, int) or n == 0 for n in sizes):
-        raise to.refuse(f"{x.name} as {text_of(shape)}", "at most six axes")
-    return replace(to.add("read", parameters=(x,), shape=None if sizes == x.shape
+    if len(sizes) > MOST_AXES:
+        return reshaped(to, _read(to, x, x.shape), shape)
+    if any(not isinstance(n, int) or n == 0 for n in sizes):
+        raise to.refuse(f"{x.name} as {text_of(shape)}", "elements, of any batch")
+    seen = View(("read", shape), x, lambda to, base: _read(to, base, shape))
+    return replace(to.add("read", parameters=(x,), view=seen, shape=None if sizes == x.shape
                           else list(sizes)), shape=shape)
 
 
-def _extent(to: Importer, x: Value, dim: int) -> int:
+def extent_of(to: Importer, x: Value, dim: int) -> int:
     extent = x.shape[dim]
     if isinstance(extent, int):
         return extent

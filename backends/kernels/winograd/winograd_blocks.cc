@@ -1,0 +1,115 @@
+#include "backends/kernels/winograd/winograd_blocks.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace convgrad::winograd {
+namespace {
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Tiles of a block, measured on a Xeon (Sapphire Rapids) with 64 to 512
+// channels: with fewer, weights are read more often from the last cache.
+constexpr int64_t kForwardTiles = 112;
+// Parts that keep the threads of a larger machine busy.
+constexpr int64_t kWantedParts = 16;
+// Blocks of output channels whose products take far longer than transforming
+// the input once more.
+constexpr int64_t kLeastGroup = 8;
+// Pieces, and floats that all of their sums may have, because each piece's are
+// added once.
+constexpr int64_t kMostPieces = 8;
+constexpr int64_t kMostSums = int64_t{2} << 20;
+
+}  // namespace
+
+Shape BackwardDataShape(const Shape& forward) {
+  Shape shape = forward;
+  std::swap(shape.in_channels, shape.out_channels);
+  std::swap(shape.in_height, shape.out_height);
+  std::swap(shape.in_width, shape.out_width);
+  shape.pad_top = 2 - forward.pad_top;
+  shape.pad_left = 2 - forward.pad_left;
+  return shape;
+}
+
+int64_t PositionStride(int64_t rows, int64_t block) {
+  constexpr int64_t kPage = 1024, kLine = 16;  // floats
+  return CeilDiv(rows * block, kPage) * kPage + 5 * kLine;
+}
+
+int64_t TransformedFloats(const Weights& weights) {
+  const int64_t out_blocks = CeilDiv(weights.out_channels, weights.block);
+  const int64_t in_blocks = CeilDiv(weights.in_channels, weights.block);
+  return kPositions *
+         PositionStride(out_blocks * in_blocks * weights.block, weights.block);
+}
+
+ForwardBlocks::ForwardBlocks(const Shape& shape) {
+  tile_blocks = std::max<int64_t>(CeilDiv(shape.tiles(), kForwardTiles), 1);
+  tiles = CeilDiv(shape.tiles(), tile_blocks);
+  const int64_t wanted = std::clamp<int64_t>(
+      kWantedParts / tile_blocks, 1,
+      std::max<int64_t>(shape.out_blocks() / kLeastGroup, 1));
+  group_blocks = CeilDiv(CeilDiv(shape.out_blocks(), wanted), 2) * 2;
+  groups = CeilDiv(shape.out_blocks(), group_blocks);
+  input_stride = PositionStride(shape.in_blocks() * tiles, shape.block);
+  weight_stride = PositionStride(
+      shape.out_blocks() * shape.in_blocks() * shape.block, shape.block);
+  product_stride = PositionStride(2 * tiles, shape.block);
+}
+
+int64_t ForwardScratch(const Shape& shape) {
+  const ForwardBlocks blocks(shape);
+  return 4 * (blocks.input_stride + blocks.product_stride +
+              blocks.group_blocks * blocks.tiles * shape.block);
+}
+
+GradientBlocks::GradientBlocks(const Shape& shape) {
+  tiles = std::clamp<int64_t>(shape.tiles(), 1, kMostTiles);
+  sum_stride = PositionStride(
+      shape.out_blocks() * shape.in_blocks() * shape.block, shape.block);
+  const int64_t wanted =
+      std::clamp<int64_t>(std::min(shape.tiles() / (4 * tiles),
+                                   kMostSums / (kPositions * sum_stride)),
+                          1, kMostPieces);
+  const int64_t blocks = std::max<int64_t>(CeilDiv(shape.tiles(), tiles), 1);
+  piece_tiles = CeilDiv(blocks, wanted) * tiles;
+  pieces = std::max<int64_t>(CeilDiv(shape.tiles(), piece_tiles), 1);
+  input_stride = PositionStride(shape.in_blocks() * tiles, shape.block);
+  gradient_stride = PositionStride(shape.out_blocks() * tiles, shape.block);
+}
+
+int64_t GradientScratch(const Shape& shape) {
+  const GradientBlocks blocks(shape);
+  return 4 * (blocks.input_stride + blocks.gradient_stride);
+}
+
+int64_t GradientSums(const Shape& shape) {
+  const GradientBlocks blocks(shape);
+  return blocks.pieces * kPositions * blocks.sum_stride;
+}
+
+void ListTiles(const Shape& shape, int64_t first, absl::Span<Tile> tiles) {
+  const int64_t columns = shape.tile_columns(), rows = shape.tile_rows();
+  int64_t column = first % columns;
+  int64_t row = first / columns % rows;
+  int64_t image = first / columns / rows;
+  for (Tile& tile : tiles) {
+    const int64_t top = 2 * row - shape.pad_top;
+    const int64_t left = 2 * column - shape.pad_left;
+    const bool is_inside = top >= 0 && left >= 0 &&
+                           top + 4 <= shape.in_height &&
+                           left + 4 <= shape.in_width;
+    const bool is_inner = is_inside && row > 0 && column > 0 &&
+                          row + 1 < rows && column + 1 < columns;
+    tile = {image, row, column, is_inside, is_inner};
+    if (++column < columns) continue;
+    column = 0;
+    if (++row < rows) continue;
+    row = 0;
+    ++image;
+  }
+}
+
+}  // namespace convgrad::winograd

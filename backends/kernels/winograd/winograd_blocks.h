@@ -1,0 +1,63 @@
+// Divides a pass of Winograd's algorithm into parts whose memory stays in a
+// core's caches.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "backends/kernels/winograd/winograd.h"
+
+namespace convgrad::winograd {
+
+inline constexpr int64_t kPositions = 16;   // of a transformed tile
+inline constexpr int64_t kMostTiles = 128;  // of a part at a time
+
+// Returns the floats between two positions of `rows` rows of `block` floats.
+// All positions of a row are in use at a time. Distances of whole pages would
+// put them into the same set of the first cache.
+int64_t PositionStride(int64_t rows, int64_t block);
+
+// Forward is cut into blocks of tiles, and these into groups of blocks of
+// output channels. A part computes all of its output elements.
+struct ForwardBlocks {
+  explicit ForwardBlocks(const Shape& shape);
+
+  int64_t tiles;         // of a block; the last block has fewer
+  int64_t tile_blocks;   // number of blocks
+  int64_t group_blocks;  // blocks of channels of a group: even; the last group
+                         // has fewer
+  int64_t groups;
+  // Floats between positions.
+  int64_t input_stride, weight_stride, product_stride;
+
+  int64_t parts() const { return tile_blocks * groups; }
+};
+
+// BackwardWeight is cut into pieces of the tiles and the four rows of
+// transformed tiles. A part has sums of its own.
+struct GradientBlocks {
+  explicit GradientBlocks(const Shape& shape);
+
+  int64_t tiles;        // that a part takes at a time
+  int64_t piece_tiles;  // of a piece; the last piece has fewer
+  int64_t pieces;
+  // Floats between positions.
+  int64_t input_stride, gradient_stride, sum_stride;
+
+  int64_t parts() const { return pieces * 4; }
+};
+
+// The position of a tile.
+struct Tile {
+  int64_t image;
+  int64_t row, column;  // in the grid of the image's tiles
+  // Whether all of its input is in the image.
+  bool is_inside;
+  // Whether its outer input elements are inner ones of other tiles.
+  bool is_inner;
+};
+
+// Writes the tiles [first, first + tiles.size()).
+void ListTiles(const Shape& shape, int64_t first, absl::Span<Tile> tiles);
+
+}  // namespace convgrad::winograd

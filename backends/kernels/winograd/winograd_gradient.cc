@@ -1,0 +1,276 @@
+// The gradient of the weights: the products of the transformed tiles of the
+// input and of the output's gradient are summed over all tiles, and the sums
+// are transformed once.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <type_traits>
+
+#include "backends/kernels/winograd/winograd.h"
+#include "backends/kernels/winograd/winograd_blocks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/kernels/winograd/winograd_gradient.cc"
+#include <hwy/foreach_target.h>
+
+#include "backends/kernels/winograd/winograd_products-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convgrad::winograd {
+namespace HWY_NAMESPACE {
+namespace {
+
+// One piece of the tiles and one row of transformed tiles.
+template <int kBlock>
+class Part {
+ public:
+  Part(const Shape& shape, const GradientTensors& tensors, int64_t part)
+      : shape_(shape),
+        tensors_(tensors),
+        blocks_(shape),
+        begin_(part / 4 * blocks_.piece_tiles),
+        end_(std::min(begin_ + blocks_.piece_tiles, shape.tiles())),
+        inputs_(tensors.scratch),
+        gradients_(inputs_ + 4 * blocks_.input_stride),
+        sums_(tensors.sums + part * 4 * blocks_.sum_stride) {}
+
+  bool Run(int row) {
+    std::fill_n(sums_, 4 * blocks_.sum_stride, 0.0F);
+    for (int64_t first = begin_; first < end_; first += blocks_.tiles) {
+      count_ = std::min(blocks_.tiles, end_ - first);
+      ListTiles(shape_, first, {tiles_.data(), static_cast<size_t>(count_)});
+      const bool is_usable = row == 0   ? TransformRow<0>()
+                             : row == 1 ? TransformRow<1>()
+                             : row == 2 ? TransformRow<2>()
+                                        : TransformRow<3>();
+      if (!is_usable) return false;
+      for (int p = 0; p < 4; ++p) Multiply(p);
+    }
+    return true;
+  }
+
+ private:
+  using V = Vector<kBlock>;
+
+  static constexpr Tag<kBlock> kTag = {};
+
+  template <int kRow>
+  bool TransformRow() {
+    return TransformInputRow<kRow, kBlock>(
+               shape_, {tiles_.data(), static_cast<size_t>(count_)}, tensors_.x,
+               {inputs_, blocks_.input_stride, blocks_.tiles * kBlock}) &&
+           TransformGradients<kRow>();
+  }
+
+  template <int kRow>
+  bool TransformGradients() {
+    Magnitudes<kBlock> magnitudes;
+    const int64_t plane = shape_.out_height * shape_.out_width * kBlock;
+    for (int64_t block = 0; block < shape_.out_blocks(); ++block) {
+      float* to = gradients_ + block * blocks_.tiles * kBlock;
+      for (int64_t i = 0; i < count_; ++i, to += kBlock) {
+        const int64_t image = tiles_[i].image * shape_.out_blocks() + block;
+        TransformGradient<kRow>(tensors_.dy + image * plane, tiles_[i], to,
+                                &magnitudes);
+      }
+    }
+    return magnitudes.AreUsable();
+  }
+
+  // Rows of A: y0, y0 + y1, y0 - y1, -y1.
+  template <int kRow>
+  HWY_INLINE void TransformGradient(const float* plane, const Tile& tile,
+                                    float* to,
+                                    Magnitudes<kBlock>* magnitudes) const {
+    const int64_t row = 2 * tile.row, column = 2 * tile.column;
+    const float* from = plane + (row * shape_.out_width + column) * kBlock;
+    const bool has_right = column + 1 < shape_.out_width;
+    const bool has_lower = row + 1 < shape_.out_height;
+    const int64_t below = shape_.out_width * kBlock;
+    const int64_t stride = blocks_.gradient_stride;
+    for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(kTag)) {
+      const auto load = [&](bool has, int64_t at) HWY_ATTR {
+        const V v = has ? hn::LoadU(kTag, from + at + lane) : hn::Zero(kTag);
+        magnitudes->Note(v);
+        return v;
+      };
+      V left = hn::Zero(kTag), right = hn::Zero(kTag);
+      if constexpr (kRow != 3) {
+        left = load(true, 0);
+        right = load(has_right, kBlock);
+      }
+      if constexpr (kRow != 0) {
+        const V a = load(has_lower, below);
+        const V b = load(has_lower && has_right, below + kBlock);
+        left = kRow == 1 ? hn::Add(left, a) : hn::Sub(left, a);
+        right = kRow == 1 ? hn::Add(right, b) : hn::Sub(right, b);
+      }
+      float* at = to + lane;
+      hn::Store(left, kTag, at);
+      hn::Store(hn::Add(left, right), kTag, at + stride);
+      hn::Store(hn::Sub(left, right), kTag, at + 2 * stride);
+      hn::Store(hn::Neg(right), kTag, at + 3 * stride);
+    }
+  }
+
+  void Multiply(int position) {
+    constexpr int64_t kMost = 3;  // blocks of output channels at a time
+    ChannelProducts at = {
+        .inputs = nullptr,
+        .gradients = gradients_ + position * blocks_.gradient_stride,
+        .gradient_stride = blocks_.tiles * kBlock,
+        .tiles = count_,
+        .sums = sums_ + position * blocks_.sum_stride,
+        .sum_stride = shape_.in_blocks() * kBlock * kBlock};
+    const float* inputs = inputs_ + position * blocks_.input_stride;
+    int64_t left = shape_.out_blocks();
+    for (int64_t panels = (left + kMost - 1) / kMost; panels > 0; --panels) {
+      const int64_t size = (left + panels - 1) / panels;
+      if (size == 3) MultiplyPanel<3>(inputs, at);
+      if (size == 2) MultiplyPanel<2>(inputs, at);
+      if (size == 1) MultiplyPanel<1>(inputs, at);
+      left -= size;
+      at.gradients += size * at.gradient_stride;
+      at.sums += size * at.sum_stride;
+    }
+  }
+
+  template <int kBlocks>
+  void MultiplyPanel(const float* inputs, ChannelProducts at) const {
+    constexpr int kRows = kHas32Registers ? 8 : 4;
+    for (int64_t block = 0; block < shape_.in_blocks(); ++block) {
+      for (int c = 0; c < kBlock; c += kRows) {
+        at.inputs = inputs + block * blocks_.tiles * kBlock + c;
+        AddChannelProducts<kBlock, kRows, kBlocks>(at);
+        at.sums += kRows * kBlock;
+      }
+    }
+  }
+
+  const Shape shape_;
+  const GradientTensors tensors_;
+  const GradientBlocks blocks_;
+  const int64_t begin_, end_;  // tiles
+  float* const inputs_;
+  float* const gradients_;
+  float* const sums_;
+  int64_t count_ = 0;  // tiles at a time
+  std::array<Tile, kMostTiles> tiles_;
+};
+
+bool GradientPart(const Shape& shape, const GradientTensors& tensors,
+                  int64_t part) {
+  const int row = static_cast<int>(part % 4);
+  return shape.block == 16 ? Part<16>(shape, tensors, part).Run(row)
+                           : Part<8>(shape, tensors, part).Run(row);
+}
+
+// Multiplies four sums by the transpose of 2G.
+template <class V>
+HWY_INLINE void TransformSums(const V& a, const V& b, const V& c, const V& e,
+                              int step, V* to) {
+  const V sum = hn::Add(b, c);
+  to[0] = hn::Add(hn::Add(a, a), sum);
+  to[step] = hn::Sub(b, c);
+  to[2 * step] = hn::Add(hn::Add(e, e), sum);
+}
+
+// Writes the taps of one input channel and a vector of output channels.
+template <int kBlock>
+HWY_INLINE void FinishTaps(const GradientBlocks& blocks, const float* sums,
+                           float* taps) {
+  const Tag<kBlock> d;
+  Vector<kBlock> v[kPositions], rows[12], results[9];
+  for (int p = 0; p < kPositions; ++p) {
+    v[p] = hn::Load(d, sums + p * blocks.sum_stride);
+    for (int64_t piece = 1; piece < blocks.pieces; ++piece) {
+      const int64_t at = piece * kPositions + p;
+      v[p] = hn::Add(v[p], hn::Load(d, sums + at * blocks.sum_stride));
+    }
+  }
+  for (int j = 0; j < 4; ++j) {
+    TransformSums(v[j], v[4 + j], v[8 + j], v[12 + j], 4, rows + j);
+  }
+  for (int i = 0; i < 3; ++i) {
+    TransformSums(rows[4 * i], rows[4 * i + 1], rows[4 * i + 2],
+                  rows[4 * i + 3], 1, results + 3 * i);
+  }
+  for (int k = 0; k < 9; ++k) {
+    hn::Store(hn::Mul(results[k], hn::Set(d, 0.25F)), d, taps + k * kBlock);
+  }
+}
+
+// Writes the gradients of one block of output channels.
+template <int kBlock>
+void Finish(const Shape& shape, const GradientTensors& tensors,
+            int64_t out_block) {
+  const GradientBlocks blocks(shape);
+  const int64_t first_out = out_block * kBlock;
+  const int64_t outs =
+      std::min<int64_t>(kBlock, shape.out_channels - first_out);
+  // [input channel][tap][output channel]
+  alignas(64) float kernels[kBlock * 9 * kBlock];
+  for (int64_t block = 0; block < shape.in_blocks(); ++block) {
+    const float* sums = tensors.sums + (out_block * shape.in_blocks() + block) *
+                                           kBlock * kBlock;
+    for (int64_t c = 0; c < kBlock; ++c) {
+      for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(Tag<kBlock>())) {
+        FinishTaps<kBlock>(blocks, sums + c * kBlock + lane,
+                           kernels + c * 9 * kBlock + lane);
+      }
+    }
+    const int64_t first_in = block * kBlock;
+    const int64_t count =
+        9 * std::min<int64_t>(kBlock, shape.in_channels - first_in);
+    for (int64_t o = 0; o < outs; ++o) {
+      float* to =
+          tensors.dw + ((first_out + o) * shape.in_channels + first_in) * 9;
+      for (int64_t i = 0; i < count; ++i) to[i] = kernels[i * kBlock + o];
+    }
+  }
+}
+
+void FinishPart(const Shape& shape, const GradientTensors& tensors,
+                int64_t out_block) {
+  if (shape.block == 16) {
+    Finish<16>(shape, tensors, out_block);
+  } else {
+    Finish<8>(shape, tensors, out_block);
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace convgrad::winograd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convgrad::winograd {
+namespace {
+
+HWY_EXPORT(GradientPart);
+HWY_EXPORT(FinishPart);
+
+}  // namespace
+
+bool BackwardWeight(const Shape& shape, const GradientTensors& tensors,
+                    RunThreadParts run) {
+  const int64_t scratch = GradientScratch(shape);
+  std::atomic<bool> is_usable = true;
+  run(GradientBlocks(shape).parts(), [&](int64_t part, int64_t thread) {
+    if (!is_usable.load(std::memory_order_relaxed)) return;
+    GradientTensors own = tensors;
+    own.scratch += thread * scratch;
+    if (!HWY_DYNAMIC_DISPATCH(GradientPart)(shape, own, part)) {
+      is_usable.store(false, std::memory_order_relaxed);
+    }
+  });
+  if (!is_usable) return false;
+  run(shape.out_blocks(), [&](int64_t part, int64_t) {
+    HWY_DYNAMIC_DISPATCH(FinishPart)(shape, tensors, part);
+  });
+  return true;
+}
+
+}  // namespace convgrad::winograd
+#endif  // HWY_ONCE

@@ -1,0 +1,151 @@
+#include <algorithm>
+#include <atomic>
+
+#include "backends/kernels/winograd/winograd.h"
+#include "backends/kernels/winograd/winograd_blocks.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/kernels/winograd/winograd_weights.cc"
+#include <hwy/foreach_target.h>
+
+#include "backends/kernels/winograd/winograd_tiles-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace convgrad::winograd {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Multiplies three elements by 2G, twice what the definition has: so nothing
+// is divided, and subnormal weights stay exact.
+template <class V>
+HWY_INLINE void TransformTaps(const V& a, const V& b, const V& c, int step,
+                              V* to) {
+  const V sum = hn::Add(a, c);
+  to[0] = hn::Add(a, a);
+  to[step] = hn::Add(sum, b);
+  to[2 * step] = hn::Sub(sum, b);
+  to[3 * step] = hn::Add(c, c);
+}
+
+// Transformed weights lie as [position][panel][input channel][output channel],
+// with two blocks of output channels in a panel, or one in the last.
+template <int kBlock>
+class Transform {
+ public:
+  Transform(const Weights& weights, float* to)
+      : weights_(weights),
+        to_(to),
+        out_(weights.is_turned ? weights.in_channels : weights.out_channels),
+        in_(weights.is_turned ? weights.out_channels : weights.in_channels),
+        out_blocks_((out_ + kBlock - 1) / kBlock),
+        in_blocks_((in_ + kBlock - 1) / kBlock),
+        out_stride_(weights.is_turned ? 9 : weights.in_channels * 9),
+        in_stride_(weights.is_turned ? weights.in_channels * 9 : 9) {}
+
+  // Transforms the kernels of one block of the pass's output channels and one
+  // of its input channels. Returns whether they are usable.
+  bool Run(int64_t out_block, int64_t in_block) const {
+    const Tag<kBlock> d;
+    Magnitudes<kBlock> magnitudes;
+    // [input channel][tap][output channel]
+    alignas(64) float kernels[kBlock * 9 * kBlock];
+    Gather(out_block * kBlock, in_block * kBlock, kernels);
+    const int64_t stride =
+        PositionStride(out_blocks_ * in_blocks_ * kBlock, kBlock);
+    const int64_t first = out_block / 2 * 2;  // of the panel
+    const int64_t width = std::min<int64_t>(out_blocks_ - first, 2) * kBlock;
+    float* to = to_ + first * in_blocks_ * kBlock * kBlock +
+                in_block * kBlock * width + (out_block - first) * kBlock;
+    for (int c = 0; c < kBlock; ++c, to += width) {
+      for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
+        Vector<kBlock> taps[9], rows[12], positions[kPositions];
+        for (int k = 0; k < 9; ++k) {
+          taps[k] = hn::Load(d, kernels + (c * 9 + k) * kBlock + lane);
+          magnitudes.Note(taps[k]);
+        }
+        for (int j = 0; j < 3; ++j) {
+          TransformTaps(taps[j], taps[3 + j], taps[6 + j], 3, rows + j);
+        }
+        for (int i = 0; i < 4; ++i) {
+          TransformTaps(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], 1,
+                        positions + 4 * i);
+        }
+        for (int p = 0; p < kPositions; ++p) {
+          hn::Store(positions[p], d, to + p * stride + lane);
+        }
+      }
+    }
+    return magnitudes.AreUsable();
+  }
+
+ private:
+  void Gather(int64_t first_out, int64_t first_in, float* kernels) const {
+    for (int64_t o = 0; o < kBlock; ++o) {
+      for (int64_t c = 0; c < kBlock; ++c) {
+        float* to = kernels + c * 9 * kBlock + o;
+        if (first_out + o >= out_ || first_in + c >= in_) {
+          for (int k = 0; k < 9; ++k) to[k * kBlock] = 0;
+          continue;
+        }
+        const float* from = weights_.values + (first_out + o) * out_stride_ +
+                            (first_in + c) * in_stride_;
+        // Of the next block.
+        __builtin_prefetch(from + kBlock * 9);
+        const float scale =
+            weights_.scales == nullptr ? 1 : weights_.scales[first_out + o];
+        for (int k = 0; k < 9; ++k) {
+          to[k * kBlock] = scale * from[weights_.is_turned ? 8 - k : k];
+        }
+      }
+    }
+  }
+
+  const Weights& weights_;
+  float* const to_;
+  const int64_t out_, in_;  // channels of the pass
+  const int64_t out_blocks_, in_blocks_;
+  const int64_t out_stride_, in_stride_;
+};
+
+bool TransformBlock(const Weights& weights, int64_t out_block, int64_t in_block,
+                    float* to) {
+  return weights.block == 16
+             ? Transform<16>(weights, to).Run(out_block, in_block)
+             : Transform<8>(weights, to).Run(out_block, in_block);
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace convgrad::winograd
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace convgrad::winograd {
+namespace {
+
+HWY_EXPORT(TransformBlock);
+
+}  // namespace
+
+bool TransformWeights(const Weights& weights, float* transformed,
+                      RunThreadParts run) {
+  const auto blocks = [&](int64_t channels) {
+    return (channels + weights.block - 1) / weights.block;
+  };
+  std::atomic<bool> is_usable = true;
+  // In the order of the weights in memory.
+  run(blocks(weights.out_channels), [&](int64_t part, int64_t) {
+    for (int64_t c = 0; c < blocks(weights.in_channels); ++c) {
+      const int64_t out = weights.is_turned ? c : part;
+      const int64_t in = weights.is_turned ? part : c;
+      if (!HWY_DYNAMIC_DISPATCH(TransformBlock)(weights, out, in,
+                                                transformed)) {
+        is_usable.store(false, std::memory_order_relaxed);
+      }
+    }
+  });
+  return is_usable;
+}
+
+}  // namespace convgrad::winograd
+#endif  // HWY_ONCE

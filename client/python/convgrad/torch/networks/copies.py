@@ -1,0 +1,55 @@
+"""Copies of models that torch.export follows in the models' place."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+# Some of which PyTorch 1.13 lacks, by which types are checked.
+_TORCH: Any = torch
+
+
+def copy_without_values(model: nn.Module) -> nn.Module:
+    """Returns a copy of the model, with memory that isn't written in place of its values."""
+    memo: dict[int, Any] = {}
+    with _TORCH.inference_mode(False):
+        for parameter in model.parameters():
+            memo[id(parameter)] = nn.Parameter(torch.empty(parameter.shape),
+                                               parameter.requires_grad)
+        for buffer in model.buffers():
+            memo[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype)
+        copied = copy.deepcopy(model, memo)
+    for module in copied.modules():
+        if isinstance(module, _BatchNorm) and type(module).forward is _BatchNorm.forward:
+            vars(module)["forward"] = _BatchNormForward(module)
+    return copied
+
+
+class _BatchNormForward:
+    """BatchNorm's forward, also for momentum=None, whose factor torch computes from a
+    buffer's value: then NaN stands for it. Refuses no batch for its size."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+
+    def __call__(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        m = self._module
+        m._check_input_dim(input)
+        # Statistics that track_running_stats=False has left behind are for evaluation alone.
+        uses = not m.training or m.track_running_stats
+        counts = m.training and m.track_running_stats and m.num_batches_tracked is not None
+        if counts:
+            m.num_batches_tracked.add_(1)
+        momentum = m.momentum
+        if momentum is None:
+            momentum = math.nan if counts else 0.0
+        return torch.batch_norm(
+            input, m.weight, m.bias, m.running_mean if uses else None,
+            m.running_var if uses else None,
+            m.training or m.running_mean is None and m.running_var is None,
+            momentum, m.eps, False)

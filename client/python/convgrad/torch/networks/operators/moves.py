@@ -1,0 +1,189 @@
+"""Steps that arrange elements anew, by functions with the arguments of ATen's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from convgrad.torch.networks.operators.sums import reduce
+from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.views import (
+    as_value,
+    cut,
+    expanded,
+    extent_of,
+    joined,
+    permute,
+    reshaped,
+    taken,
+)
+
+
+def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
+    """Places along one axis, which a buffer or a constant has."""
+    given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
+    if len(given) != 1:
+        raise to.refuse(f"an index of {len(given)} axes", "one axis")
+    return index_select(to, x, given[0][0], given[0][1])
+
+
+def index_select(to: Importer, x: Value, dim: int, places: Any) -> Value:
+    if not isinstance(places, Value) or places.dtype != torch.int64 or (
+            places.kind != "a parameter"):
+        raise to.refuse("an index that follows from data", "a buffer of torch.int64")
+    if not isinstance(x.shape[dim], int):
+        raise to.refuse(f"an index of {text_of(x.shape)} along axis {dim}",
+                        "another axis than the batch")
+    return reshaped(to, taken(to, as_value(to, x), dim, places), to.shape)
+
+
+def repeat_interleave(to: Importer, x: Value, repeats: Any, dim: int | None = None,
+                      *_: Any) -> Value:
+    """Repeats each element of an axis."""
+    if not isinstance(repeats, int) or dim is None:
+        raise to.refuse("repeat_interleave without an axis", "a number and an axis")
+    axis = dim % len(x.shape)
+    before, after = x.shape[:axis + 1], x.shape[axis + 1:]
+    apart = reshaped(to, x, (*before, 1, *after))
+    return reshaped(to, expanded(to, apart, (*before, repeats, *after)), to.shape)
+
+
+def repeat(to: Importer, x: Value, repeats: Sequence[Any]) -> Value:
+    """Repeats whole axes; the first one can only be 1, repeated to the batch."""
+    rank = len(repeats)
+    x = as_value(to, x, rank)
+    for axis in range(rank - 1, -1, -1):
+        n, shape = repeats[axis], x.shape
+        if n == 1:
+            continue
+        if shape[axis] == 1:
+            x = expanded(to, x, (*shape[:axis], n, *shape[axis + 1:]))
+            continue
+        apart = reshaped(to, x, (*shape[:axis], 1, *shape[axis:]))
+        wide = expanded(to, apart, (*shape[:axis], n, *shape[axis:]))
+        x = reshaped(to, wide, (*shape[:axis], n * shape[axis], *shape[axis + 1:]))
+    return x
+
+
+def pad(to: Importer, x: Value, pads: Sequence[Any], mode: str = "constant",
+        value: float | None = None) -> Value:
+    """Pads below 0 cut."""
+    if any(not isinstance(n, int) for n in pads) or len(pads) // 2 >= len(x.shape):
+        raise to.refuse(f"pad of {text_of(x.shape)} by {text_of(pads)}",
+                        "numbers, for other axes than the first one")
+    x = as_value(to, x)
+    if min(pads) < 0 and mode != "constant":
+        raise to.refuse(f"pad with mode={mode} by {list(pads)}", "numbers from 0 on")
+    for i in range(0, len(pads), 2):
+        axis = len(x.shape) - 1 - i // 2
+        first, last = (max(-n, 0) for n in pads[i:i + 2])
+        if first or last:
+            x = cut(to, x, axis, first, x.shape[axis] - last)
+    widths = [max(n, 0) for n in pads]
+    if not any(widths):
+        return x
+    shape = list(x.shape)
+    for i, n in enumerate(widths):
+        shape[len(shape) - 1 - i // 2] += n
+    y = to.add("pad", x, pads=widths, mode=mode, value=float(value) if value else None)
+    return replace(y, shape=tuple(shape))
+
+
+def tile(to: Importer, x: Value, repeats: Sequence[int]) -> Value:
+    return repeat(to, x, [*[1] * (len(x.shape) - len(repeats)), *repeats])
+
+
+def unfold(to: Importer, x: Value, dim: int, size: int, step: int) -> Value:
+    """Windows along an axis, whose elements are the last axis of the result."""
+    axis, extent = dim % len(x.shape), extent_of(to, x, dim)
+    places = torch.arange(0, extent - size + 1, step)[:, None] + torch.arange(size)
+    apart = taken(to, as_value(to, x), axis, to.constant(places))
+    rest = [i for i in range(len(apart.shape)) if i != axis + 1]
+    return permute(to, apart, [*rest, axis + 1])
+
+
+def im2col(to: Importer, x: Value, kernel: Sequence[int], dilation: Sequence[int],
+           padding: Sequence[int], stride: Sequence[int]) -> Value:
+    """The windows of images: (N, C, H, W) to (N, C * window, places)."""
+    batch, channels, *sizes = image_of(to, x)
+    x = pad(to, x, [padding[1]] * 2 + [padding[0]] * 2)
+    for axis, extent in enumerate(sizes):
+        reach = dilation[axis] * (kernel[axis] - 1)
+        starts = torch.arange(0, extent + 2 * padding[axis] - reach, stride[axis])
+        places = starts + dilation[axis] * torch.arange(kernel[axis])[:, None]
+        x = taken(to, x, 2 + 2 * axis, to.constant(places))
+    return reshaped(to, permute(to, x, [0, 1, 2, 4, 3, 5]), to.shape)
+
+
+def col2im(to: Importer, x: Value, size: Sequence[int], kernel: Sequence[int],
+           dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]) -> Value:
+    """Adds up the windows of images: (N, C * window, places) to (N, C, H, W). Zeros fill up
+    the sums, since products with zeros would spread NaN."""
+    if len(x.shape) != 3:
+        raise to.refuse(f"windows of {text_of(x.shape)}", "three axes")
+    counts = [(size[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1
+              for i in range(2)]
+    batch, channels = to.shape[:2]
+    x = reshaped(to, x, (batch, channels, *kernel, *counts))
+    x = permute(to, x, [0, 1, 3, 5, 2, 4])
+    for i in range(2):
+        x = reshaped(to, x, (*x.shape[:-2], kernel[i] * counts[i]))
+        x = pad(to, x, [0, 1])
+        reached: list[list[int]] = [[] for _ in range(size[i])]
+        for place in range(kernel[i] * counts[i]):
+            tap, start = divmod(place, counts[i])
+            at = start * stride[i] + tap * dilation[i] - padding[i]
+            if 0 <= at < size[i]:
+                reached[at].append(place)
+        most = max(1, *map(len, reached))
+        places = torch.tensor([row + [kernel[i] * counts[i]] * (most - len(row))
+                               for row in reached]).t().contiguous()
+        axis = len(x.shape) - 1
+        x = reduce(to, "sum", taken(to, x, axis, to.constant(places)), axis, False)
+        if i == 0:
+            x = permute(to, x, [0, 1, 4, 2, 3])
+    return x
+
+
+def concat(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:
+    values = [as_value(to, tensor) for tensor in tensors]
+    if any(len(value.shape) != len(to.shape) for value in values):
+        raise to.refuse("cat with a tensor without elements", "tensors of equal ranks")
+    return joined(to, values, dim)
+
+
+def stack(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:
+    axis = dim % len(to.shape)
+    return concat(to, [reshaped(to, as_value(to, one), (
+        *one.shape[:axis], 1, *one.shape[axis:])) for one in tensors], dim)
+
+
+def roll(to: Importer, x: Value, shifts: Any, dims: Any = ()) -> Value:
+    for shift, dim in zip(*(([n] if isinstance(n, int) else n) for n in (shifts, dims))):
+        extent, axis = extent_of(to, x, dim), dim % len(x.shape)
+        if shift % extent:
+            first = extent - shift % extent
+            x = joined(to, [cut(to, x, axis, first, extent), cut(to, x, axis, 0, first)], axis)
+    return x
+
+
+def pixel_shuffle(to: Importer, x: Value, factor: int) -> Value:
+    batch, channels, height, width = image_of(to, x)
+    split_up = reshaped(to, x, (batch, channels // factor ** 2, factor, factor, height, width))
+    return reshaped(to, permute(to, split_up, [0, 1, 4, 2, 5, 3]), to.shape)
+
+
+def pixel_unshuffle(to: Importer, x: Value, factor: int) -> Value:
+    batch, channels, height, width = image_of(to, x)
+    split_up = reshaped(to, x, (batch, channels, height // factor, factor, width // factor,
+                                factor))
+    return reshaped(to, permute(to, split_up, [0, 1, 3, 5, 2, 4]), to.shape)
+
+
+def image_of(to: Importer, x: Value) -> tuple[Any, ...]:
+    if len(x.shape) == 4:
+        return x.shape
+    raise to.refuse(f"pixels of {text_of(x.shape)}", "four axes")

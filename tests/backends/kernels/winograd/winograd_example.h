@@ -1,0 +1,146 @@
+// Tensors of a convolution for the tests of Winograd's kernels, and the
+// convolution's definition in double.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/base/optimization.h"
+#include "absl/functional/function_ref.h"
+#include "backends/kernels/winograd/winograd.h"
+
+namespace convgrad::winograd {
+
+// Floats that are aligned to 64 bytes, with a line behind them that must stay.
+class Floats {
+ public:
+  static constexpr float kGuard = 12345;
+
+  explicit Floats(int64_t count, float value = 0)
+      : memory_(count + 32, kGuard), count_(count) {
+    while (reinterpret_cast<uintptr_t>(memory_.data() + first_) % 64 != 0) {
+      ++first_;
+    }
+    std::fill_n(data(), count, value);
+  }
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+
+  float* data() { return memory_.data() + first_; }
+  std::vector<float> values() { return {data(), data() + count_}; }
+  bool IsGuardIntact() {
+    return std::all_of(memory_.begin() + first_ + count_, memory_.end(),
+                       [](float value) { return value == kGuard; });
+  }
+
+ private:
+  std::vector<float> memory_;
+  int64_t count_;
+  int64_t first_ = 0;
+};
+
+// Runs parts in the order of a team of `threads`, or backwards.
+inline auto PartsOf(int64_t threads, bool is_backward = false) {
+  return [=](int64_t count, absl::FunctionRef<void(int64_t, int64_t)> part) {
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t at = is_backward ? count - 1 - i : i;
+      part(at, at % threads);
+    }
+  };
+}
+
+// A tensor in row-major order (N, C, H, W), which Blocked puts into blocks of
+// channels.
+struct Image {
+  int64_t batch, channels, height, width;
+  std::vector<float> values =
+      std::vector<float>(batch * channels * height * width);
+
+  float* At(int64_t n, int64_t c, int64_t y, int64_t x) {
+    return &values[((n * channels + c) * height + y) * width + x];
+  }
+  bool Has(int64_t y, int64_t x) const {
+    return y >= 0 && x >= 0 && y < height && x < width;
+  }
+};
+
+// Returns the offset of an element in blocks of `block` channels.
+inline int64_t BlockedOffset(const Image& image, int64_t block, int64_t n,
+                             int64_t c, int64_t y, int64_t x) {
+  const int64_t blocks = (image.channels + block - 1) / block;
+  return (((n * blocks + c / block) * image.height + y) * image.width + x) *
+             block +
+         c % block;
+}
+
+// Calls visit(n, c, y, x) for each element.
+inline void ForEach(
+    const Image& image,
+    const std::function<void(int64_t, int64_t, int64_t, int64_t)>& visit) {
+  for (int64_t n = 0; n < image.batch; ++n) {
+    for (int64_t c = 0; c < image.channels; ++c) {
+      for (int64_t y = 0; y < image.height; ++y) {
+        for (int64_t x = 0; x < image.width; ++x) visit(n, c, y, x);
+      }
+    }
+  }
+}
+
+inline int64_t BlockedFloats(const Image& image, int64_t block) {
+  return image.batch * ((image.channels + block - 1) / block) * block *
+         image.height * image.width;
+}
+inline void Blocked(Image image, int64_t block, float* to) {
+  ForEach(image, [&](auto n, auto c, auto y, auto x) {
+    to[BlockedOffset(image, block, n, c, y, x)] = *image.At(n, c, y, x);
+  });
+}
+
+// A convolution with all of its tensors.
+struct Example {
+  Shape shape;
+  Image x, y;
+  std::vector<float> weights;  // (O, C, 3, 3)
+
+  Example(const Shape& of, const std::function<float()>& draw)
+      : shape(of),
+        x{of.batch, of.in_channels, of.in_height, of.in_width},
+        y{of.batch, of.out_channels, of.out_height, of.out_width},
+        weights(of.out_channels * of.in_channels * 9) {
+    for (float& value : x.values) value = draw();
+    for (float& value : weights) value = draw();
+  }
+
+  // Calls visit(n, o, oy, ox, c, iy, ix, weight's index) for each product.
+  template <typename Visit>
+  void ForProducts(const Visit& visit) {
+    ForEach(y, [&](auto n, auto o, auto oy, auto ox) {
+      for (int64_t i = 0; i < shape.in_channels * 9; ++i) {
+        const int64_t iy = oy - shape.pad_top + i % 9 / 3;
+        const int64_t ix = ox - shape.pad_left + i % 3;
+        if (x.Has(iy, ix)) {
+          visit(n, o, oy, ox, i / 9, iy, ix, o * shape.in_channels * 9 + i);
+        }
+      }
+    });
+  }
+};
+
+// Shapes with both sizes of blocks, channels that don't fill them, odd sizes,
+// paddings that differ, and more tiles than a part has.
+inline std::vector<Shape> Shapes() {
+  return {
+      {1, 16, 16, 4, 4, 4, 4, 1, 1, 16},
+      {2, 3, 5, 7, 6, 7, 6, 1, 1, 8},
+      {1, 20, 33, 5, 9, 3, 7, 0, 0, 16},
+      {1, 8, 24, 1, 1, 1, 1, 1, 1, 8},
+      {1, 17, 9, 6, 5, 8, 7, 2, 2, 8},
+      {3, 40, 48, 13, 14, 13, 15, 1, 2, 16},
+      {1, 16, 32, 31, 29, 28, 26, -1, 0, 16},
+      {2, 160, 32, 3, 3, 3, 3, 1, 1, 16},
+  };
+}
+
+}  // namespace convgrad::winograd

@@ -1,0 +1,188 @@
+// Tests Winograd's forward, and the backward-data pass that it computes too,
+// against the definition.
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "backends/kernels/winograd/winograd.h"
+#include "gtest/gtest.h"
+#include "tests/backends/kernels/simd_targets.h"
+#include "tests/backends/kernels/winograd/winograd_example.h"
+
+namespace convgrad::winograd {
+namespace {
+
+// What a pass returned, and its output in row-major order.
+struct Result {
+  bool is_computed;
+  Image image;
+};
+
+// Runs Forward over `from`; `is_turned`: as the backward-data pass.
+Result RunPass(Example* example, const Shape& shape, const Image& from,
+               Image to, bool is_turned, const Epilogue& epilogue = {},
+               int64_t threads = 1, bool is_backward_order = false) {
+  const Weights weights = {example->weights.data(),
+                           example->shape.out_channels,
+                           example->shape.in_channels,
+                           nullptr,
+                           is_turned,
+                           shape.block};
+  const auto run = PartsOf(threads, is_backward_order);
+  Floats x(BlockedFloats(from, shape.block));
+  Floats y(BlockedFloats(to, shape.block), NAN);
+  Floats transformed(TransformedFloats(weights), NAN);
+  Floats scratch(threads * ForwardScratch(shape), NAN);
+  Blocked(from, shape.block, x.data());
+  const bool is_computed =
+      TransformWeights(weights, transformed.data(), run) &&
+      Forward(shape, epilogue,
+              {x.data(), transformed.data(), y.data(), scratch.data()}, run);
+  EXPECT_TRUE(y.IsGuardIntact() && transformed.IsGuardIntact() &&
+              scratch.IsGuardIntact());
+  if (is_computed && epilogue.bias == nullptr) {
+    for (const float value : y.values()) EXPECT_FALSE(std::isnan(value));
+  }
+  ForEach(to, [&](auto n, auto c, auto oy, auto ox) {
+    *to.At(n, c, oy, ox) =
+        y.data()[BlockedOffset(to, shape.block, n, c, oy, ox)];
+  });
+  return {is_computed, to};
+}
+
+Result RunForward(Example* example, const Epilogue& epilogue = {}) {
+  return RunPass(example, example->shape, example->x, example->y, false,
+                 epilogue);
+}
+
+std::function<float()> Integers() {
+  return [generator = std::mt19937(1)]() mutable {
+    return static_cast<float>(static_cast<int>(generator() % 17) - 8);
+  };
+}
+std::function<float()> Reals() {
+  return [generator = std::mt19937(2),
+          normal = std::normal_distribution<float>()]() mutable {
+    return normal(generator);
+  };
+}
+
+TEST(WinogradForward, IsExactOnIntegers) {
+  ForEachSimdTarget([] {
+    for (const Shape& shape : Shapes()) {
+      Example example(shape, Integers());
+      Image expected = example.y;
+      example.ForProducts([&](auto n, auto o, auto oy, auto ox, auto c, auto iy,
+                              auto ix, auto w) {
+        *expected.At(n, o, oy, ox) +=
+            *example.x.At(n, c, iy, ix) * example.weights[w];
+      });
+      const Result result = RunForward(&example);
+      EXPECT_TRUE(result.is_computed);
+      EXPECT_EQ(result.image.values, expected.values)
+          << shape.in_height << " x " << shape.in_width;
+    }
+  });
+}
+
+TEST(WinogradForward, WithTurnedWeightsIsBackwardData) {
+  ForEachSimdTarget([] {
+    for (const Shape& shape : Shapes()) {
+      Example example(shape, Integers());
+      for (float& value : example.y.values) value = Integers()();
+      Image expected = example.x;
+      std::fill(expected.values.begin(), expected.values.end(), 0.0F);
+      example.ForProducts([&](auto n, auto o, auto oy, auto ox, auto c, auto iy,
+                              auto ix, auto w) {
+        *expected.At(n, c, iy, ix) +=
+            *example.y.At(n, o, oy, ox) * example.weights[w];
+      });
+      const Result result = RunPass(&example, BackwardDataShape(shape),
+                                    example.y, example.x, true);
+      EXPECT_TRUE(result.is_computed);
+      EXPECT_EQ(result.image.values, expected.values);
+    }
+  });
+}
+
+TEST(WinogradForward, HasTheErrorOfSumsOverTheTile) {
+  ForEachSimdTarget([] {
+    for (const Shape& shape : Shapes()) {
+      Example example(shape, Reals());
+      std::vector<double> expected(example.y.values.size());
+      example.ForProducts([&](auto n, auto o, auto oy, auto ox, auto c, auto iy,
+                              auto ix, auto w) {
+        expected[example.y.At(n, o, oy, ox) - example.y.values.data()] +=
+            double{*example.x.At(n, c, iy, ix)} * example.weights[w];
+      });
+      const Result result = RunForward(&example);
+      // Each of 16 products adds up 4 inputs times 9 weights at most, all below
+      // 5, for each channel.
+      const double sum = 25.0 * 16 * 4 * static_cast<double>(shape.in_channels);
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_NEAR(result.image.values[i], expected[i], sum * 0x1p-23);
+      }
+    }
+  });
+}
+
+TEST(WinogradForward, HasTheSameBitsForAnyTeam) {
+  ForEachSimdTarget([] {
+    for (const Shape& shape : Shapes()) {
+      Example example(shape, Reals());
+      const Result result = RunForward(&example);
+      for (const int64_t threads : {2, 3}) {
+        EXPECT_EQ(RunPass(&example, shape, example.x, example.y, false, {},
+                          threads, threads == 3)
+                      .image.values,
+                  result.image.values);
+      }
+    }
+  });
+}
+
+TEST(WinogradForward, AppliesTheEpilogue) {
+  const Shape shape = {1, 16, 32, 6, 6, 6, 6, 1, 1, 16};
+  Example example(shape, Integers());
+  Floats bias(32, 3), addend(32 * 6 * 6, -5);
+  const Image plain = RunForward(&example).image;
+  ForEachSimdTarget([&] {
+    for (const auto function :
+         {Epilogue::Function::kNone, Epilogue::Function::kRelu,
+          Epilogue::Function::kRelu6}) {
+      const Image result =
+          RunForward(&example, {bias.data(), addend.data(), function}).image;
+      for (size_t i = 0; i < plain.values.size(); ++i) {
+        float expected = plain.values[i] - 2;
+        if (function != Epilogue::Function::kNone && expected < 0) expected = 0;
+        if (function == Epilogue::Function::kRelu6 && expected > 6) {
+          expected = 6;
+        }
+        EXPECT_EQ(result.values[i], expected);
+      }
+    }
+  });
+}
+
+TEST(WinogradForward, RefusesWhatIsNotFiniteOrTooLarge) {
+  ForEachSimdTarget([] {
+    for (const float value :
+         {NAN, std::numeric_limits<float>::infinity(), -1e20F, kLimit}) {
+      for (const Shape& shape : {Shapes()[1], Shapes()[5]}) {
+        Example example(shape, Reals());
+        std::vector<float>& x = example.x.values;
+        for (size_t i = 0; i < x.size(); i += 1 + x.size() / 50) {
+          const float before = std::exchange(x[i], value);
+          EXPECT_FALSE(RunForward(&example).is_computed) << value << " " << i;
+          x[i] = before;
+        }
+        example.weights[7] = value;
+        EXPECT_FALSE(RunForward(&example).is_computed);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace convgrad::winograd

@@ -1,0 +1,237 @@
+"""Calls of forwards that become several steps, against PyTorch: values, and gradients of inputs
+and parameters."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_remote_import import import_, steps_of
+from test_remote_writes import Model, assert_as_torch
+from torch import nn
+
+import convgrad
+
+
+def windows(self, y, x):
+    return F.unfold(y, (2, 3), dilation=(1, 2), padding=(1, 2), stride=(2, 1))
+
+
+def windows_added_up(self, y, x):
+    tokens = F.unfold(y, 3, padding=1, stride=2)
+    overlapping = F.fold(tokens * tokens, (4, 6), 3, padding=1, stride=2)
+    dilated = F.fold(y.reshape(y.shape[0], 16, 6), (4, 7), 2, dilation=(1, 3), stride=(1, 2))
+    return overlapping, dilated
+
+
+def apart_windows_added_up(self, y, x):
+    return F.fold(F.unfold(y, 2, stride=2), (5, 7), 2, stride=2)
+
+
+def windows_of_an_axis(self, y, x):
+    return y.unfold(2, 3, 1).unfold(3, 2, 2).flatten(1)
+
+
+def largest(self, y, x):
+    return y.max(1)[0], y.max(-1, keepdim=True).values, y.max(dim=2).values
+
+
+def parameter_resized(self, y, x):
+    places = self.bias.reshape(1, 1, 2, 3)
+    return tuple(y[:, :1, :1, :1] * F.interpolate(places, size=(5, 4), **how) for how in (
+        dict(mode="bicubic", antialias=True), dict(mode="bilinear", antialias=True),
+        dict(mode="bicubic"), dict(mode="bilinear", align_corners=True), {})) + (
+            y[:, 0, 0] * F.interpolate(places[:, 0], size=6, mode="linear")[:, 0],)
+
+
+def parameter_pooled(self, y, x):
+    places = self.bias.reshape(1, 1, 2, 3)
+    return y * F.max_pool2d(places, (2, 1), 1)[..., :1], y + F.avg_pool2d(
+        places, (1, 3)).mean(), y * F.adaptive_avg_pool2d(places, 1)
+
+
+def repeated(self, y, x):
+    return y.tile(2, 1), y.repeat(1, 2, 1, 3), y.repeat_interleave(2, 1)
+
+
+def norms_with_results(self, y, x):
+    weight, bias = self.bias.sigmoid(), self.bias * 2
+    return (F.layer_norm(y, (6,), weight, bias), F.rms_norm(y, (6,), weight),
+            F.group_norm(y, 2, weight[:4], bias[:4]),
+            F.batch_norm(y, None, None, weight[:4], bias[:4], training=True))
+
+
+def like_another(self, y, x):
+    return y.flatten(1).reshape_as(y) * 2, x.type_as(y) * 3
+
+
+def mask_of_attention(self, y, x):
+    mask = torch.ones(4, 4, dtype=torch.bool).tril()
+    return F.scaled_dot_product_attention(y, y.sigmoid(), y * 2, mask)
+
+
+def chosen(self, y, x):
+    mask = torch.ones(4, 6, dtype=torch.bool).triu(1)
+    return torch.where(mask, y, y * y), y.masked_fill(mask, -3), torch.where(mask, 0.0, y)
+
+
+def one_number_an_image(self, y, x):
+    return y.mean((1, 2, 3)), y.flatten(1)[:, 0]
+
+
+CONSTRUCTS = (windows, windows_added_up, apart_windows_added_up, windows_of_an_axis, largest,
+              parameter_resized, parameter_pooled, repeated, norms_with_results, like_another,
+              mask_of_attention, chosen, one_number_an_image)
+
+
+@pytest.mark.parametrize("function", CONSTRUCTS)
+def test_a_construct(make_remote, function):
+    assert_as_torch(make_remote, Model(function), 4, 3, 4, 6)
+
+
+def test_what_is_not_finite_stays_where_torch_has_it(make_remote):
+    model = Model(lambda self, y, x: F.fold(F.unfold(x, 3, padding=1), (4, 6), 3, padding=1)
+                  + 0 * y.mean(1, keepdim=True))
+    model.conv.weight.data.zero_()
+    net, x = make_remote(model), torch.randn(2, 3, 4, 6)
+    x[1, 2, 3, 5] = math.inf
+    with torch.no_grad():
+        found, expected = net(x)[:, :2], model(x)[:, :2]
+    assert torch.isfinite(found[0]).all()
+    torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+def test_dropout_of_attention(make_remote):
+    """Each weight is dropped or divided by 0.5. Unit rows as values make them the result."""
+    def forward(self, y, x):
+        rows = torch.eye(4).expand(y.shape[0], 4, 4, 4)
+        return F.scaled_dot_product_attention(
+            y, y, rows, dropout_p=0.5 if self.training else 0.0)
+
+    model = Model(forward)
+    net, x = make_remote(model), torch.randn(64, 3, 4, 6)
+    with torch.no_grad():
+        kept = net(x) / model.eval()(x)
+    assert torch.logical_or((kept - 2).abs() < 1e-4, kept == 0).all()
+    assert abs(kept.mean() - 1) < 0.05
+    with torch.no_grad():
+        torch.testing.assert_close(net.eval()(x), model(x), rtol=1e-4, atol=1e-5)
+
+
+class Keeping(nn.Module):
+    """A module that keeps a tensor of its first call."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.cache, self.kept = how, {}, None
+        self.bias = nn.Parameter(torch.randn(3, 4))
+        self.register_buffer("places", torch.tensor([[0, 1], [2, 3]]))
+
+    def forward(self, x):
+        return self.how(self, x)
+
+
+def of_a_parameter(self, x):
+    if "key" not in self.cache:
+        self.cache["key"] = self.bias[:, self.places]
+    return x + self.cache["key"]
+
+
+def of_numbers(self, x):
+    if self.kept is None:
+        self.kept = torch.arange(2.0)
+    return x * self.kept + self.bias[:, :1, None]
+
+
+def of_an_input(self, x):
+    if self.kept is None:
+        self.kept = torch.sigmoid(x)
+    return x + self.kept
+
+
+def of_chance(self, x):
+    if self.kept is None:
+        self.kept = F.dropout(self.bias[:, :1, None], 0.5, self.training)
+    return x * self.kept
+
+
+def changed_after_its_use(self, x):
+    if self.kept is None:
+        self.kept = self.bias[:, :1, None].clone()
+        return x * self.kept
+    y = x * self.kept
+    self.kept.add_(1)
+    return y
+
+
+def the_first_call_alone(self, x):
+    if self.kept is None:
+        self.kept = self.bias[:, self.places]
+        return torch.relu(x)
+    return x + self.kept
+
+
+def a_count(self, x):
+    self.kept = (self.kept or 0) + 1
+    return torch.relu(x)
+
+
+@pytest.mark.parametrize("how", [of_a_parameter, of_numbers])
+def test_a_tensor_that_a_module_keeps(make_remote, how):
+    torch.manual_seed(0)
+    model = Keeping(how)
+    net = make_remote(model)
+    for batch in (2, 5):
+        found = []
+        for one in (net, model):
+            model.cache, model.kept = {}, None
+            x = torch.arange(12.0 * batch).reshape(batch, 3, 2, 2).requires_grad_()
+            y = one(x)
+            y.square().sum().backward()
+            found.append((y.detach(), x.grad))
+        torch.testing.assert_close(*found)
+    torch.testing.assert_close(net.gradients()["bias"], model.bias.grad)
+
+
+def test_a_kept_tensor_and_another_size(make_remote):
+    net = make_remote(Keeping(of_numbers))
+    net(torch.randn(2, 3, 2, 2))
+    with pytest.raises(convgrad.Unimplemented, match="inputs of other sizes than before"):
+        net(torch.randn(2, 3, 4, 2))
+
+
+@pytest.mark.parametrize("how", [of_an_input, of_chance, changed_after_its_use,
+                                 the_first_call_alone, a_count])
+def test_what_a_module_must_not_keep(how):
+    with pytest.raises(convgrad.Unimplemented, match="'kept', which its forward changes"):
+        import_(Keeping(how), shape=(2, 3, 2, 2))
+
+
+def groups_of_the_batch(self, y, x):
+    one = y.reshape(1, -1, 4, 6)
+    kernels = y.flatten(1)[:, :8].reshape(-1, 4, 1, 1)
+    return F.conv2d(one, kernels[:y.shape[0] * 2], groups=y.shape[0])
+
+
+def all_keys_masked(self, y, x):
+    return F.scaled_dot_product_attention(y, y, y, torch.zeros(4, 4, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("function, words", [
+    (groups_of_the_batch, "depends on the batch"),
+    (lambda self, y, x: y * self.scalar,
+     "scalar, a parameter without axes"),
+    (all_keys_masked, "leaves a query no key"),
+    (lambda self, y, x: F.fold(y[0].flatten(1), (4, 6), 1), "the batch"),
+    (lambda self, y, x: F.interpolate(y, size=9, mode="bicubic", antialias=True),
+     "parameters, without the batch")])
+def test_what_is_refused(function, words):
+    model = Model(function)
+    model.scalar = nn.Parameter(torch.tensor(0.7))
+    with pytest.raises(convgrad.Unimplemented, match=words):
+        import_(model, shape=(2, 3, 4, 6))
+
+
+def test_windows_are_views_and_indices():
+    steps = steps_of(import_(Model(windows_of_an_axis), shape=(2, 3, 4, 6)))
+    assert [step[1] for step in steps].count("index_select") == 2
