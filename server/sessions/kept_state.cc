@@ -55,6 +55,13 @@ void Replace(const Writes& writes, Kept* kept) {
   }
 }
 
+bool OnlyDropsTapes(const KeptWrites& writes) {
+  return writes.tensors.empty() && writes.programs.empty() &&
+         writes.trainer_state == nullptr &&
+         std::all_of(writes.tapes.begin(), writes.tapes.end(),
+                     [](const auto& tape) { return tape.second == nullptr; });
+}
+
 }  // namespace
 
 KeptTotals TotalsAfter(const KeptState& state, const KeptWrites& writes) {
@@ -76,6 +83,10 @@ KeptState After(const KeptState& state, const KeptWrites& writes) {
   after.totals = TotalsAfter(state, writes);
   after.paid = nullptr;
   ++after.number;
+  // Trainers drop the tape of a step when the step is over.
+  if (state.trainer_state_number == state.number && OnlyDropsTapes(writes)) {
+    after.trainer_state_number = after.number;
+  }
   Replace(writes.programs, &after.programs);
   Replace(writes.tapes, &after.tapes);
   if (writes.trainer_state != nullptr) {
@@ -95,6 +106,7 @@ KeptState WithoutTapes(const KeptState& state) {
   for (const auto& [name, tape] : state.tapes) writes.tapes[name] = nullptr;
   KeptState after = After(state, writes);
   after.number = state.number;
+  after.trainer_state_number = state.trainer_state_number;
   return after;
 }
 

@@ -121,8 +121,9 @@ KeptState WithoutTapes(const KeptState& state);
 
 // Returns whether a client may resume a session from `state`: it has no tapes,
 // which only the client that made them can use, and if the trainer keeps data
-// of its own, the change that led to `state` carried them. Otherwise the state
-// may be in the middle of a step, and the data say that the step is to come.
+// of its own, the change that led to `state` carried them; only drops of tapes
+// may have followed. Otherwise the state may be in the middle of a step, and
+// the data say that the step is to come.
 bool IsResumable(const KeptState& state);
 
 // Checks the name of a tensor or a session: 1 to 255 bytes of printable ASCII

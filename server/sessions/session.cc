@@ -188,7 +188,8 @@ void KeptSession::DropTapes(absl::Time now) {
   std::shared_ptr<const KeptState> old;
   MutexLock lock(&mutex_);
   if (has_ended_) return;
-  if (last_resumable_ && state_->trainer_state != nullptr) {
+  if (last_resumable_ && state_->trainer_state != nullptr &&
+      state_->trainer_state_number != state_->number) {
     old = GoBack(now);
     return;
   }

@@ -129,6 +129,20 @@ TEST_F(KeptStateTest, WithoutTapesKeepsTheNumberAndTheRest) {
   ExpectCounted(after);
 }
 
+TEST_F(KeptStateTest, IsResumableWhenTheTapeOfAStepIsDropped) {
+  KeptWrites of_trainer;
+  of_trainer.trainer_state = std::make_shared<const std::string>("step 1");
+  const KeptState with_tape = After(Full(), of_trainer);
+  EXPECT_FALSE(IsResumable(with_tape));
+  KeptWrites drop;
+  drop.tapes["t"] = nullptr;
+  EXPECT_TRUE(IsResumable(After(with_tape, drop)));
+  EXPECT_TRUE(IsResumable(WithoutTapes(with_tape)));
+  // Anything else begins the next step.
+  drop.tensors["x"] = std::nullopt;
+  EXPECT_FALSE(IsResumable(After(with_tape, drop)));
+}
+
 TEST_F(KeptStateTest, IsResumableBetweenTheTrainersSteps) {
   EXPECT_FALSE(IsResumable(Full()));
   KeptState state = WithoutTapes(Full());

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -19,6 +19,7 @@ from convgrad.errors import (
 from convgrad.networks import ParameterGroup, Update, Updated
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.state import RemoteState
+from convgrad.torch.networks.trainer_state import TrainerState
 
 Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
 
@@ -111,7 +112,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         self.param_groups.append(group)
 
     def step(self, closure: Callable[[], Any] | None = None, *,
-             trainer_state: Mapping[str, Any] | None = None) -> Any:
+             trainer_state: TrainerState | None = None) -> Any:
         """Steps all parameters that have a gradient; doesn't wait for the server.
 
         Gradients stay until zero_grad(), as in torch. `trainer_state` takes effect with the
@@ -125,11 +126,11 @@ class RemoteOptimizer(torch.optim.Optimizer):
         return loss
 
     @short_traceback
-    def _send_step(self, trainer_state: Mapping[str, Any] | None) -> None:
+    def _send_step(self, trainer_state: TrainerState | None) -> None:
         self.network.send_update(self.update(), trainer_state)
 
     @short_traceback
-    def submit_step(self, *, trainer_state: Mapping[str, Any] | None = None,
+    def submit_step(self, *, trainer_state: TrainerState | None = None,
                     ) -> Future[Updated]:
         """Does the same as step(); the future's result has the gradients' norm and whether the
         step was skipped."""

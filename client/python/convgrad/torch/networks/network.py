@@ -26,6 +26,7 @@ from convgrad.torch.networks.pipeline import mapped
 from convgrad.torch.networks.run import DTYPES, Forward, arrays_of, compute_dtype_of
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.tracing import bind, check_model
+from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.networks.variants import Variant, Variants, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
 
@@ -193,7 +194,9 @@ class RemoteNetwork(RemoteState):
 
         Does the same as forward_backward(), optimizer.step() and zero_grad(), but atomically:
         either all of it takes effect or nothing. Adds to gradients that exist already.
-        `trainer_state` takes effect with the step; see save().
+        `trainer_state` takes effect with the step; see save(). The step draws the seed of its
+        dropout masks from torch's default generator. So give a function if the state has that
+        generator's state: it is called after the draw.
         """
         return self.pipeline.result(
             self.submit_train_step(*args, optimizer=optimizer, **keywords))
@@ -201,12 +204,11 @@ class RemoteNetwork(RemoteState):
     @short_traceback
     def submit_train_step(self, *args: Any, optimizer: RemoteOptimizer,
                           loss: str = "cross_entropy",
-                          trainer_state: Mapping[str, Any] | None = None,
+                          trainer_state: TrainerState | None = None,
                           **attributes: Attribute) -> Future[float]:
         """Does the same as train_step, and returns a future at once."""
         update = optimizer.update(keep_gradients=False)
-        future = self._submit_loss_run(args, loss, attributes, update,
-                                       self.trainer_states.encode(trainer_state))
+        future = self._submit_loss_run(args, loss, attributes, update, trainer_state)
         self._gradients.forget(update)
         return future
 
@@ -262,7 +264,7 @@ class RemoteNetwork(RemoteState):
 
     def _submit_loss_run(self, args: tuple[Any, ...], loss: str,
                          attributes: Mapping[str, Attribute], update: Update | None = None,
-                         trainer_state: bytes = b"") -> Future[float]:
+                         trainer_state: TrainerState | None = None) -> Future[float]:
         variant, arrays, dtype = self._loss_run(args, loss, attributes)
         trainable = variant.imported.trainable
         self._gradients.note(trainable)
@@ -270,7 +272,8 @@ class RemoteNetwork(RemoteState):
         future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
             backward=Backward(leave_parameters=not trainable), update=update,
-            fast=self.fast, recompute=self.recompute, trainer_state=trainer_state)
+            fast=self.fast, recompute=self.recompute,
+            trainer_state=self.encoded(trainer_state))
         return mapped(future, _loss_of, variant.name_step)
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,

@@ -26,7 +26,7 @@ from convgrad.torch.networks.original import Original
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.tapes import Tapes
 from convgrad.torch.networks.tracing import without_values
-from convgrad.torch.networks.trainer_state import TrainerStates, decode
+from convgrad.torch.networks.trainer_state import TrainerState, TrainerStates, decode
 from convgrad.torch.networks.transfers import fetch, put
 from convgrad.torch.networks.variants import Variant
 
@@ -76,14 +76,22 @@ class RemoteState(RemoteModule):
         return decode(self.session.trainer_state)
 
     @short_traceback
-    def save(self, trainer_state: Mapping[str, Any]) -> None:
+    def save(self, trainer_state: TrainerState) -> None:
         """Has the session keep the state, behind all that was sent. Doesn't wait.
 
         A durable session is resumed as of a change that carried a state. The state may have
-        numbers, strings, lists, dicts and tensors, 64 KiB in all.
+        numbers, strings, lists, dicts and tensors, 64 KiB in all. A function that returns it is
+        also possible.
         """
-        self.pipeline.send(self.session.put, {},
-                           trainer_state=self.trainer_states.encode(trainer_state))
+        self.pipeline.send(self.session.put, {}, trainer_state=self.encoded(trainer_state))
+
+    def encoded(self, trainer_state: TrainerState | None) -> bytes:
+        """Returns the state as bytes. Drops tapes of steps that are over, because a session
+        isn't resumed as of a change that left a tape."""
+        if trainer_state is None:
+            return b""
+        self.tapes.drop_dead()
+        return self.trainer_states.encode(trainer_state)
 
     @short_traceback
     def zero_grad(self, set_to_none: bool = True, names: Iterable[str] | None = None) -> None:
@@ -248,14 +256,14 @@ class RemoteState(RemoteModule):
         if dropped:
             self.pipeline.call(self.session.drop, *dropped)
 
-    def send_update(self, update: Update, state: Mapping[str, Any] | None) -> None:
-        encoded = self.trainer_states.encode(state)
+    def send_update(self, update: Update, state: TrainerState | None) -> None:
+        encoded = self.encoded(state)
         self._gradients.forget(update)
         self.pipeline.send(self.session.update, update, trainer_state=encoded)
 
-    def submit_update(self, update: Update, state: Mapping[str, Any] | None,
+    def submit_update(self, update: Update, state: TrainerState | None,
                       ) -> Future[Updated]:
-        encoded = self.trainer_states.encode(state)
+        encoded = self.encoded(state)
         self._gradients.forget(update)
         return self.pipeline.submit(self.session.update, update, trainer_state=encoded)
 

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import itertools
 import secrets
+import threading
 import weakref
 from dataclasses import dataclass
 
@@ -45,6 +46,9 @@ class Tapes:
         self._tapes: dict[int, Tape] = {}
         self._dead: collections.deque[str] = collections.deque()
         self._thread = thread
+        # Held while tapes are dropped, so that a caller of drop_dead() sends changes behind
+        # those drops that another thread has begun.
+        self._dropping = threading.Lock()
 
     def new_name(self) -> str:
         return f"{self._prefix}{next(self._numbers)}"
@@ -81,10 +85,11 @@ class Tapes:
         self._thread.later(0, self.drop_dead)
 
     def drop_dead(self) -> None:
-        names = []
-        with contextlib.suppress(IndexError):
-            while True:
-                names.append(self._dead.popleft())
-        if names and not self._session.is_lost:
-            with contextlib.suppress(ConvgradError):
-                self._session.submit(self._session.drop_programs, tapes=names)
+        with self._dropping:
+            names = []
+            with contextlib.suppress(IndexError):
+                while True:
+                    names.append(self._dead.popleft())
+            if names and not self._session.is_lost:
+                with contextlib.suppress(ConvgradError):
+                    self._session.submit(self._session.drop_programs, tapes=names)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from convgrad.errors import invalid
+
+# A state, or a function that returns it when it is sent.
+TrainerState = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
 
 class TrainerStates:
@@ -17,13 +20,13 @@ class TrainerStates:
     def __init__(self) -> None:
         self._is_checked = False
 
-    def encode(self, state: Mapping[str, Any] | None) -> bytes:
-        """Returns the state as bytes; None becomes no bytes.
+    def encode(self, state: TrainerState) -> bytes:
+        """Returns the state as bytes.
 
         Errors: InvalidArgument, for the first state, if decode() couldn't read it.
         """
-        if state is None:
-            return b""
+        if callable(state):
+            state = state()
         file = io.BytesIO()
         torch.save(dict(state), file)
         encoded = file.getvalue()
