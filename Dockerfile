@@ -46,8 +46,8 @@ RUN apt-get update && \
       opentelemetry-cpp && \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
 COPY --from=build /image /
-# Folder for sockets. A volume that is mounted there gets this folder's owner.
-RUN install -d -o 10001 -g 10001 /run/convgrad
+# Folders for sockets and --state_dir. A volume that is mounted there gets the folder's owner.
+RUN install -d -o 10001 -g 10001 /run/convgrad /var/lib/convgrad
 RUN ldconfig && ! ldd /usr/local/bin/convgrad-server /usr/local/bin/convgrad | grep 'not found'
 
 ARG VERSION=0.1.0

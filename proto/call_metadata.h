@@ -24,6 +24,9 @@ inline constexpr char kAcknowledgedKey[] = "convgrad-session-acknowledged";
 // Trailer: number of the session's last committed change.
 inline constexpr char kNumberTrailer[] = "convgrad-session-number";
 
+// Trailer: number of the newest state of a durable session that is on disk.
+inline constexpr char kDurableNumberTrailer[] = "convgrad-durable-number";
+
 // Trailer: serialized v1::ErrorDetail of an error.
 inline constexpr char kErrorTrailer[] = "convgrad-error-bin";
 

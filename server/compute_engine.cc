@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "backends/core/status.h"
 #include "server/devices.h"
 #include "server/workers.h"
 
@@ -28,6 +29,15 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
              config.threads_per_worker),
       scheduler(SchedulerOptions(config, machine, backends), &plans,
                 memory.get(), &weights) {}
+
+absl::Status ComputeEngine::StartDurability(const Config& config) {
+  ASSIGN_OR_RETURN(durable_sessions, DurableSessions::Start(config, &sessions));
+  return absl::OkStatus();
+}
+
+void ComputeEngine::SaveSessions() {
+  if (durable_sessions != nullptr) durable_sessions->SaveAll();
+}
 
 void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
   memory->budget.ExpireWaiters(now);
@@ -73,6 +83,7 @@ ServerGauges ComputeEngine::gauges() const {
   for (const ClientQuotas::Use& use : sessions.ClientUses()) {
     gauges.clients.push_back({use.client, use.sessions, use.kept_bytes});
   }
+  if (durable_sessions != nullptr) durable_sessions->AddGauges(&gauges);
   gauges.digest_hits = sessions.digests().hits();
   gauges.digest_saved_bytes = sessions.digests().saved_bytes();
   gauges.plan_cache_bytes = plans.bytes();

@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "backends/registry.h"
+#include "server/durable_sessions.h"
 #include "server/flags/config.h"
 #include "server/machine/idle_heap.h"
 #include "server/machine/machine.h"
@@ -31,6 +32,15 @@ struct ComputeEngine {
                 std::vector<RegisteredBackend> own_backends,
                 MemoryBudget::Executor executor);
 
+  // Makes durable sessions possible if `config` has a --state_dir. Call it
+  // before calls come.
+  // Errors: kInvalidArgument naming the flag.
+  absl::Status StartDurability(const Config& config);
+
+  // Blocks until the durable sessions are on disk, as far as the server can
+  // write.
+  void SaveSessions();
+
   // Refuses the calls and jobs whose deadline is over, and frees the buffers
   // that are unused since `unused_since`. Trims the heap if no call took a
   // buffer since then. Only one thread may call it.
@@ -48,6 +58,8 @@ struct ComputeEngine {
   const std::shared_ptr<CallMemory> memory;
   RegionRegistry regions;
   SessionTable sessions;
+  // Null without --state_dir, and before StartDurability.
+  std::unique_ptr<DurableSessions> durable_sessions;
   PlanCache plans;
   WeightCache weights;
   Router router;

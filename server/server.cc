@@ -138,6 +138,7 @@ GrpcServer::~GrpcServer() {
 
 absl::Status GrpcServer::Start() {
   RETURN_IF_ERROR(tokens_.Refresh());
+  RETURN_IF_ERROR(engine_.StartDurability(config_));
   RETURN_IF_ERROR(StartMetrics());
   RETURN_IF_ERROR(StartTracer());
   RETURN_IF_ERROR(StartRegions());
@@ -168,14 +169,8 @@ absl::Status GrpcServer::StartMetrics() {
   for (const RegisteredBackend& entry : engine_.backends) {
     options.backends.emplace_back(entry.name);
   }
-  options.operations = {std::string(NameOf(Direction::kForward)),
-                        std::string(NameOf(Direction::kBackward)),
-                        "put",
-                        "get",
-                        "run",
-                        "backward_program",
-                        "train",
-                        "update"};
+  options.operations = {"forward", "backward",         "put",   "get",
+                        "run",     "backward_program", "train", "update"};
   ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
   return absl::OkStatus();
 }
@@ -273,9 +268,11 @@ absl::Status GrpcServer::Reload(const Config& config) {
 bool GrpcServer::Drain() {
   readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
-  return lifecycle_.Drain(config_.drain_timeout, [this] {
+  const bool is_idle = lifecycle_.Drain(config_.drain_timeout, [this] {
     return engine_.IsAtWork() || !copies_.is_idle();
   });
+  engine_.SaveSessions();
+  return is_idle;
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ constexpr absl::string_view kReasonNames[] = {
     "DRAINING",       "DEADLINE",
     "CANCELLED",      "UNAUTHENTICATED",
     "FORBIDDEN",      "TAKEN_OVER",
-    "EPOCH_ENDED",    "OUT_OF_ORDER",
-    "INTERNAL"};
+    "RESTORED",       "EPOCH_ENDED",
+    "OUT_OF_ORDER",   "INTERNAL"};
 static_assert(std::size(kReasonNames) ==
               static_cast<size_t>(Reason::kInternal) + 1);
 

@@ -39,6 +39,7 @@ enum class Reason {
   kUnauthenticated,     // the caller isn't authenticated
   kForbidden,           // the caller may not do this
   kTakenOver,           // a call of a session that another process has resumed
+  kRestored,            // a call from before the server's restart
   kEpochEnded,          // an earlier change of the session's epoch failed
   kOutOfOrder,          // a change whose number isn't the next
   kInternal,            // the library or the server failed

@@ -29,6 +29,11 @@ const std::vector<Row>& Rows() {
        {2, 35, 7, 6},
        "parameter w [35, 19, 3, 3]\nparameter b [35]\n"
        "y = conv(x, w, b, padding=1)\n"},
+      {"conv fast",
+       {{1, 35, 17, 16}},
+       {1, 40, 17, 16},
+       "parameter w [40, 35, 3, 3]\nparameter b [40]\n"
+       "y = conv(x, w, b, padding=1)\n"},
       {"conv depthwise",
        {{2, 32, 7, 6}},
        {2, 32, 7, 6},
@@ -220,6 +225,7 @@ ProgramRequest RequestOf(const Row& row, DataType compute_dtype) {
   request.program = std::make_shared<Program>(*ParseProgram(text));
   request.part = ProgramPart::kTrain;
   request.compute_dtype = compute_dtype;
+  request.fast = true;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const bool is_index = request.program->inputs[i].is_index;
     request.inputs.push_back(

@@ -8,6 +8,7 @@
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/codec_enums.h"
+#include "proto/codec/payload_message.h"
 
 namespace convgrad {
 namespace {
@@ -173,6 +174,21 @@ v1::Program EncodeProgram(const Program& program) {
   message.mutable_outputs()->Add(program.outputs.begin(),
                                  program.outputs.end());
   return message;
+}
+
+std::string SerializeProgram(const Program& program) {
+  return EncodeProgram(program).SerializeAsString();
+}
+
+absl::StatusOr<Program> DeserializeProgram(absl::string_view bytes) {
+  v1::Program message;
+  const auto size = static_cast<int64_t>(bytes.size());
+  if (size > kMaxHeadBytes ||
+      !message.ParseFromArray(bytes.data(), static_cast<int>(size))) {
+    return InvalidField(Reason::kMalformed, "program", "other bytes",
+                        "a serialized Program");
+  }
+  return DecodeProgram(message);
 }
 
 }  // namespace convgrad

@@ -5,7 +5,10 @@
 // Thread-safe: free functions without state.
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "backends/core/program/program.h"
 #include "convgrad/v1/network.pb.h"
 
@@ -19,5 +22,11 @@ absl::StatusOr<Program> DecodeProgram(const v1::Program& message);
 
 // Returns the message. DecodeProgram(EncodeProgram(p)) == p for every valid p.
 v1::Program EncodeProgram(const Program& program);
+
+// Returns the bytes of EncodeProgram(program).
+std::string SerializeProgram(const Program& program);
+// Returns the program that has these bytes.
+// Errors: those of DecodeProgram; kInvalidArgument, reason MALFORMED.
+absl::StatusOr<Program> DeserializeProgram(absl::string_view bytes);
 
 }  // namespace convgrad

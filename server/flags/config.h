@@ -48,6 +48,9 @@ struct Config {
   int max_client_calls = 0;
   int max_admission_waiters = 1024;
 
+  std::string state_dir;
+  absl::Duration snapshot_interval = absl::Minutes(1);
+
   std::string backends;
   int workers = 0;
   int threads_per_worker = 0;

@@ -95,6 +95,16 @@ constexpr Flag kFlags[] = {
      "their message; one client may have half of them",
      {0, 1'000'000}},
 
+    {"state_dir", &Config::state_dir,
+     "folder that keeps durable sessions when the server stops; one server at "
+     "a time uses it. Empty: sessions can't be durable"},
+    {"snapshot_interval",
+     &Config::snapshot_interval,
+     "how old a change of a durable session gets before the server writes the "
+     "session to disk; longer if writing would take more than 3.5 % of the "
+     "time",
+     {1, kMost}},
+
     {"backends", &Config::backends,
      "backends to use, separated by commas; empty: all that are compiled in"},
     {"workers",

@@ -10,17 +10,6 @@ namespace convgrad {
 
 // Each function fills the response of its method (see ControlCall).
 // Thread-safe.
-absl::Status OpenSession(const CallServices& services, const CallPermit& permit,
-                         const v1::OpenSessionRequest& request,
-                         v1::SessionResponse* response);
-absl::Status RenewSession(const CallServices& services,
-                          const CallPermit& permit,
-                          const v1::RenewSessionRequest& request,
-                          v1::SessionResponse* response);
-absl::Status CloseSession(const CallServices& services,
-                          const CallPermit& permit,
-                          const v1::CloseSessionRequest& request,
-                          v1::CloseSessionResponse* response);
 absl::Status ListSessions(const CallServices& services,
                           const CallPermit& permit,
                           const v1::ListSessionsRequest& request,
@@ -29,17 +18,78 @@ absl::Status HaveTensors(const CallServices& services, const CallPermit& permit,
                          const v1::HaveTensorsRequest& request,
                          v1::HaveTensorsResponse* response);
 
-// `ResumeSessionCall` answers when no change of an earlier epoch runs.
-class ResumeSessionCall final : public MessageCall {
+// `SessionCall` is the base of the calls that return a session. It waits until
+// the content of a durable session is in memory.
+class SessionCall : public MessageCall {
+ public:
+  using MessageCall::MessageCall;
+
+ protected:
+  // Returns the session that the message names.
+  virtual absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) = 0;
+  // Continues with `use()`. Must lead to one Respond or End.
+  virtual void OnSession() = 0;
+  // Describes the session to a caller in `epoch`.
+  void Respond(int64_t epoch);
+  // Calls `done` when the newest capture of the session is on disk, at once if
+  // the session isn't durable; or with the error why it isn't on disk.
+  void Save(SessionArchive::Done done);
+
+  // Keeps the session from expiring until the call is over.
+  const SessionUse& use() const { return use_; }
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) final;
+
+  SessionUse use_;
+};
+
+// `OpenSessionCall` answers when a durable session is on disk.
+class OpenSessionCall final : public SessionCall {
+ public:
+  using SessionCall::SessionCall;
+
+ private:
+  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) override;
+  void OnSession() override;
+};
+
+class RenewSessionCall final : public SessionCall {
+ public:
+  using SessionCall::SessionCall;
+
+ private:
+  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) override;
+  void OnSession() override { Respond(use()->epoch()); }
+};
+
+// `ResumeSessionCall` answers when no change of an earlier epoch runs. If the
+// session is durable and the server can write, all changes are on disk then.
+class ResumeSessionCall final : public SessionCall {
+ public:
+  using SessionCall::SessionCall;
+
+ private:
+  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) override;
+  void OnSession() override;
+};
+
+// `CloseSessionCall` answers when nothing of the session is on disk.
+class CloseSessionCall final : public MessageCall {
  public:
   using MessageCall::MessageCall;
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override;
-  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message);
+};
 
-  // Keeps the session from expiring until the call is over.
-  SessionUse resumed_;
+// `SaveStateCall` answers when a snapshot of the session is on disk.
+class SaveStateCall final : public MessageCall {
+ public:
+  using MessageCall::MessageCall;
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override;
 };
 
 }  // namespace convgrad

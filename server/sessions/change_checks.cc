@@ -28,6 +28,13 @@ absl::Status ChangeOrder::CheckEpoch(int64_t epoch) const {
                    absl::StrCat(epoch), absl::StrCat(epoch_));
   }
   if (epoch >= first_epoch_) return EpochEnded();
+  if (is_restored_) {
+    return Refusal(Reason::kRestored, "convgrad-session-epoch",
+                   absl::StrCat(epoch),
+                   absl::StrCat("one that ResumeSession starts: the session "
+                                "was restored after change ",
+                                number_));
+  }
   return Refusal(Reason::kTakenOver, "convgrad-session-epoch",
                  absl::StrCat(epoch),
                  absl::StrCat(epoch_,
@@ -51,7 +58,15 @@ absl::Status ChangeOrder::Missing() const {
                     absl::StrCat(number_ + 1, " first")});
 }
 
-absl::Status ChangeOrder::TooFar(int64_t number) const {
+absl::Status ChangeOrder::CheckAhead(int64_t number) const {
+  if (is_restored_) {
+    return Refusal(Reason::kRestored, "convgrad-session-after",
+                   absl::StrCat(number),
+                   absl::StrCat("at most ", number_,
+                                ", the change after which the session was "
+                                "restored, until ResumeSession"));
+  }
+  if (number <= number_ + kWindow) return absl::OkStatus();
   return Refusal(Reason::kOutOfOrder, "convgrad-session-after",
                  absl::StrCat(number),
                  absl::StrCat("at most ", number_ + kWindow));

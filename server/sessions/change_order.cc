@@ -87,9 +87,8 @@ uint64_t ChangeOrder::AwaitNumber(int64_t number, absl::Time now, Caller caller,
     notices->emplace_back(std::move(caller.decided), Decision::Refuse(closed_));
   } else if (number <= number_) {
     notices->emplace_back(std::move(caller.decided), Decision::Run());
-  } else if (number > number_ + kWindow) {
-    notices->emplace_back(std::move(caller.decided),
-                          Decision::Refuse(TooFar(number)));
+  } else if (const absl::Status ahead = CheckAhead(number); !ahead.ok()) {
+    notices->emplace_back(std::move(caller.decided), Decision::Refuse(ahead));
   } else {
     readers_.push_back({number, {id, now, std::move(caller)}});
   }
@@ -217,6 +216,7 @@ void ChangeOrder::Advance(Notices* notices) {
 }
 
 int64_t ChangeOrder::Resume(Notices* notices) {
+  is_restored_ = false;
   first_epoch_ = ++epoch_;
   RefuseWaiting(CheckEpoch(epoch_ - 1), notices);
   return epoch_;

@@ -47,6 +47,8 @@ struct ChangeId {
 //   change is admitted early until n+1 is committed.
 // * Resume starts a new epoch as well. Calls of older epochs are refused with
 //   FAILED_PRECONDITION, reason TAKEN_OVER.
+// * After Restore and until Resume, calls of older epochs, and reads that wait
+//   for a later change, are refused with FAILED_PRECONDITION, reason RESTORED.
 //
 // Thread-compatible: the session's lock guards it. It calls no callback; it
 // adds callbacks to `*notices`, and the caller runs them (Tell) after it has
@@ -81,6 +83,14 @@ class ChangeOrder {
   };
   using Decided = std::function<void(Decision)>;
   using Notices = std::vector<std::pair<Decided, Decision>>;
+
+  // A committed change that the client hasn't acknowledged. Value type.
+  struct Unacknowledged {
+    int64_t number = 0;
+    std::string call_id;
+    Reply reply;  // Null if it is no longer kept.
+    int64_t reply_bytes = 0;
+  };
 
   // A waiting call.
   struct Caller {
@@ -125,6 +135,14 @@ class ChangeOrder {
 
   // Starts a new epoch and returns it.
   int64_t Resume(Notices* notices);
+
+  // Returns the unacknowledged changes in the order of their numbers.
+  std::vector<Unacknowledged> unacknowledged() const;
+  // Makes this the order of a session that was restored after change `number`.
+  // `epoch` is greater than all epochs that the session has had. Requires: no
+  // call has arrived.
+  void Restore(int64_t number, int64_t epoch,
+               std::vector<Unacknowledged> changes, absl::Time now);
   // Runs `settled` when no change of an earlier epoch runs. number() then stays
   // the same until a change of the epoch that Resume returned commits.
   void AwaitSettled(Decided settled, Notices* notices);
@@ -163,7 +181,8 @@ class ChangeOrder {
   // Returns the error that refuses the change; OK if it runs or waits.
   absl::Status Check(const ChangeId& change) const;
   absl::Status CheckEpoch(int64_t epoch) const;
-  absl::Status TooFar(int64_t number) const;
+  // Returns the error of a read that can't wait for change `number`.
+  absl::Status CheckAhead(int64_t number) const;
   void Acknowledge(int64_t number);
   // Runs the next change, if it has arrived, and the reads that wait for
   // number_.
@@ -180,6 +199,8 @@ class ChangeOrder {
   int64_t epoch_ = 1;
   // The first epoch after the last Resume.
   int64_t first_epoch_ = 1;
+  // True from Restore to Resume.
+  bool is_restored_ = false;
   int64_t acknowledged_ = 0;
   uint64_t last_waiter_ = 0;
   std::string last_failure_;

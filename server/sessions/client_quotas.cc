@@ -18,10 +18,12 @@ absl::Status TooMuch(const std::string& client, const std::string& found,
 
 }  // namespace
 
-absl::Status ClientQuotas::AddSession(const std::string& client) {
+absl::Status ClientQuotas::AddSession(const std::string& client,
+                                      bool is_limited) {
   MutexLock lock(&mutex_);
   Account& account = accounts_[client];
-  if (limits_.sessions > 0 && account.sessions >= limits_.sessions) {
+  if (is_limited && limits_.sessions > 0 &&
+      account.sessions >= limits_.sessions) {
     return TooMuch(client, absl::StrCat(account.sessions, " open sessions"),
                    absl::StrCat("at most ", limits_.sessions,
                                 ", the server's --max_client_sessions"));

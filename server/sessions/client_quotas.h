@@ -24,8 +24,9 @@ class ClientQuotas {
   explicit ClientQuotas(Limits limits) : limits_(limits) {}
 
   // Counts a session of `client`.
-  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
-  absl::Status AddSession(const std::string& client);
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if `is_limited` and the
+  // client has as many sessions as it may have.
+  absl::Status AddSession(const std::string& client, bool is_limited = true);
   void RemoveSession(const std::string& client);
 
   // Replaces `old_bytes` by `new_bytes` in the client's account.

@@ -42,6 +42,10 @@ void Count(const Writes& writes, const Kept& kept, int64_t* count,
   }
 }
 
+int64_t SizeOf(const std::shared_ptr<const std::string>& text) {
+  return text == nullptr ? 0 : static_cast<int64_t>(text->size());
+}
+
 // Applies `writes` to `kept`. A null value drops the name.
 template <typename Writes, typename Kept>
 void Replace(const Writes& writes, Kept* kept) {
@@ -58,6 +62,12 @@ KeptTotals TotalsAfter(const KeptState& state, const KeptWrites& writes) {
   Count(writes.tensors, state.tensors, &totals.tensors, &totals);
   Count(writes.programs, state.programs, &totals.programs, &totals);
   Count(writes.tapes, state.tapes, &totals.tapes, &totals);
+  if (writes.trainer_state != nullptr) {
+    const int64_t more =
+        SizeOf(writes.trainer_state) - SizeOf(state.trainer_state);
+    totals.entry_bytes += more;
+    totals.quota_bytes += more;
+  }
   return totals;
 }
 
@@ -68,6 +78,10 @@ KeptState After(const KeptState& state, const KeptWrites& writes) {
   ++after.number;
   Replace(writes.programs, &after.programs);
   Replace(writes.tapes, &after.tapes);
+  if (writes.trainer_state != nullptr) {
+    after.trainer_state = writes.trainer_state;
+    after.trainer_state_number = after.number;
+  }
   for (const auto& [name, tensor] : writes.tensors) {
     after.tensors.erase(name);
     if (!tensor) continue;
@@ -82,6 +96,11 @@ KeptState WithoutTapes(const KeptState& state) {
   KeptState after = After(state, writes);
   after.number = state.number;
   return after;
+}
+
+bool IsResumable(const KeptState& state) {
+  return state.tapes.empty() && (state.trainer_state == nullptr ||
+                                 state.trainer_state_number == state.number);
 }
 
 absl::Status CheckName(absl::string_view name, absl::string_view field) {

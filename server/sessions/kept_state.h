@@ -22,11 +22,16 @@ namespace convgrad {
 inline constexpr int64_t kMaxKeptTensors = 16384;
 inline constexpr int64_t kMaxKeptPrograms = 1024;
 inline constexpr int64_t kMaxKeptTapes = 1024;
+inline constexpr int64_t kMaxTrainerStateBytes = int64_t{64} << 10;
 
 // Bytes of an entry beside its content and its name: map nodes, descriptor,
 // control blocks. Measured: 12,288 tensors of four axes and 64 bytes raise the
 // resident size by 600 bytes each, including their bytes.
 inline constexpr int64_t kEntryBytes = 640;
+
+// The memory of a program per byte on the wire: strings, maps and variants of
+// some ten bytes each. An upper estimate.
+inline constexpr int64_t kMemoryPerProgramByte = 16;
 
 // A tensor of a session: a descriptor and shared bytes. Value type.
 struct KeptTensor {
@@ -87,6 +92,10 @@ struct KeptState {
   std::map<std::string, std::shared_ptr<const KeptProgram>, std::less<>>
       programs;
   std::map<std::string, std::shared_ptr<const KeptTape>, std::less<>> tapes;
+  // The trainer's own data; null if no change has carried any.
+  std::shared_ptr<const std::string> trainer_state;
+  // The number of the change that carried it.
+  int64_t trainer_state_number = 0;
   KeptTotals totals;
   // Reserves the bytes of the entries as long as a reader holds the state.
   std::shared_ptr<const Reservation> paid;
@@ -97,6 +106,8 @@ struct KeptWrites {
   std::map<std::string, std::optional<KeptTensor>> tensors;
   std::map<std::string, std::shared_ptr<const KeptProgram>> programs;
   std::map<std::string, std::shared_ptr<const KeptTape>> tapes;
+  // Null: the state keeps the trainer's data that it has.
+  std::shared_ptr<const std::string> trainer_state;
 };
 
 // Returns the totals that After(state, writes) would have.
@@ -107,6 +118,12 @@ KeptState After(const KeptState& state, const KeptWrites& writes);
 
 // Returns `state` without its tapes, at the same number.
 KeptState WithoutTapes(const KeptState& state);
+
+// Returns whether a client may resume a session from `state`: it has no tapes,
+// which only the client that made them can use, and if the trainer keeps data
+// of its own, the change that led to `state` carried them. Otherwise the state
+// may be in the middle of a step, and the data say that the step is to come.
+bool IsResumable(const KeptState& state);
 
 // Checks the name of a tensor or a session: 1 to 255 bytes of printable ASCII
 // without / and \. Such a name can be a label, a file name and a part of a log

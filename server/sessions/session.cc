@@ -1,5 +1,6 @@
 #include "server/sessions/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,7 +54,10 @@ SessionInfo KeptSession::info() const {
           order_.reply_bytes(),
           settings_.quota_bytes,
           settings_.lease,
-          users_ > 0 ? absl::InfiniteFuture() : expires_};
+          users_ > 0 ? absl::InfiniteFuture() : expires_,
+          settings_.durable,
+          std::max(durable_number_, int64_t{0}),
+          place_ != Place::kMemory};
 }
 
 int64_t KeptSession::epoch() const {
@@ -142,6 +146,7 @@ absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
   // Declared before the lock, so that the old tensors are freed after its
   // release.
   std::shared_ptr<const KeptState> old;
+  std::optional<SessionCapture> unneeded;
   int64_t number;
   {
     MutexLock lock(&mutex_);
@@ -149,6 +154,7 @@ absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
     Promised promised = std::exchange(promised_, Promised());
     KeptState after = After(*state_, writes);
     after.paid = std::move(promised.entries);
+    if (settings_.durable) unneeded = NoteChange(after, now);
     number = after.number;
     old = std::exchange(state_,
                         std::make_shared<const KeptState>(std::move(after)));
@@ -178,10 +184,15 @@ absl::Status KeptSession::Fail(const absl::Status& why, absl::Time now) {
   return told;
 }
 
-void KeptSession::DropTapes() {
+void KeptSession::DropTapes(absl::Time now) {
   std::shared_ptr<const KeptState> old;
   MutexLock lock(&mutex_);
-  if (has_ended_ || state_->tapes.empty()) return;
+  if (has_ended_) return;
+  if (last_resumable_ && state_->trainer_state != nullptr) {
+    old = GoBack(now);
+    return;
+  }
+  if (state_->tapes.empty()) return;
   KeptState after = WithoutTapes(*state_);
   after.paid = state_->paid;
   old = std::exchange(state_,
@@ -190,7 +201,7 @@ void KeptSession::DropTapes() {
 }
 
 bool KeptSession::IsOpenLocked(absl::Time now) const {
-  return !has_ended_ && (users_ > 0 || expires_ > now);
+  return !has_ended_ && (settings_.durable || users_ > 0 || expires_ > now);
 }
 
 bool KeptSession::IsOpen(absl::Time now) const {
@@ -215,7 +226,7 @@ bool KeptSession::EndIfExpired(absl::Time now) {
   {
     MutexLock lock(&mutex_);
     if (has_ended_) return true;
-    if (users_ > 0 || expires_ > now) return false;
+    if (settings_.durable || users_ > 0 || expires_ > now) return false;
     // Keeps other calls from entering.
     expires_ = absl::InfinitePast();
   }
@@ -227,10 +238,14 @@ void KeptSession::End(const absl::Status& why) {
   ChangeOrder::Notices notices;
   Promised promised;
   std::shared_ptr<const KeptState> old;
+  std::optional<SessionCapture> unneeded;
+  std::vector<Ready> awaiting;
   {
     MutexLock lock(&mutex_);
     if (has_ended_) return;
     has_ended_ = true;
+    unneeded.swap(last_resumable_);
+    awaiting.swap(awaiting_);
     order_.Close(why, &notices);
     // Replies still report the session's number.
     KeptState empty;
@@ -242,6 +257,7 @@ void KeptSession::End(const absl::Status& why) {
     counted_bytes_ = 0;
   }
   Tell(notices);
+  for (const Ready& ready : awaiting) ready(why);
 }
 
 }  // namespace convgrad

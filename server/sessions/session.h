@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "server/sessions/change_order.h"
 #include "server/sessions/client_quotas.h"
 #include "server/sessions/kept_state.h"
+#include "server/sessions/session_capture.h"
 
 namespace convgrad {
 
@@ -28,6 +31,9 @@ struct SessionInfo {
   int64_t quota_bytes = 0;
   absl::Duration lease;
   absl::Time expires;  // Infinite while a call uses the session.
+  bool durable = false;
+  int64_t durable_number = 0;
+  bool on_disk = false;  // Memory doesn't have its content.
 };
 
 // The bytes of a change's answer while the session keeps it. Value type.
@@ -41,9 +47,13 @@ struct ReplySize {
 // `KeptSession` guards order and state with one lock, so that number and
 // tensors change atomically. Thread-safe. It calls no callback with the lock
 // held.
+//
+// A durable session stays open until it is closed. When its lease is over, it
+// leaves memory: its content is only on disk until a call names it.
 class KeptSession {
  public:
   using Decided = ChangeOrder::Decided;
+  using Ready = std::function<void(const absl::Status&)>;
 
   struct Settings {
     std::string id;      // 16 bytes, secret.
@@ -57,6 +67,8 @@ class KeptSession {
     std::vector<std::string> readers;
     absl::Duration lease;
     int64_t quota_bytes = 0;
+    bool durable = false;
+    std::string open_id;
   };
 
   // `quotas` counts the session's bytes and outlives it. `memory` pays for its
@@ -69,6 +81,12 @@ class KeptSession {
   SessionInfo info() const;
   // See ChangeOrder::epoch.
   int64_t epoch() const;
+
+  // Number of the newest state on disk; 0 if there is none.
+  int64_t durable_number() const;
+  // Time of the oldest change that isn't on disk; infinite if there is none, or
+  // if the session isn't durable.
+  absl::Time changed_since() const;
 
   // Returns the state after the last committed change.
   std::shared_ptr<const KeptState> state() const;
@@ -98,8 +116,9 @@ class KeptSession {
   absl::StatusOr<int64_t> Commit(const KeptWrites& writes,
                                  ChangeOrder::Reply reply, absl::Time now);
   // Drops all tapes, because a client that took the session over doesn't know
-  // them. Requires: no change runs.
-  void DropTapes();
+  // them. A durable session with a trainer_state goes back to the last state
+  // that is resumable. Requires: no change runs.
+  void DropTapes(absl::Time now);
   // Ends the running change without effect. Returns the status of its call
   // (ChangeOrder::Fail).
   absl::Status Fail(const absl::Status& why, absl::Time now);
@@ -111,13 +130,37 @@ class KeptSession {
   void Leave(absl::Time now);
   // Returns whether the session is open: neither expired nor closed.
   bool IsOpen(absl::Time now) const;
-  // Ends the session if no call uses it and its lease is over. Returns whether
-  // it has ended, now or before.
+  // Ends the session if no call uses it, its lease is over, and it isn't
+  // durable. Returns whether it has ended, now or before.
   bool EndIfExpired(absl::Time now);
+  // Frees the memory of a durable session that no call uses and whose lease is
+  // over, when its newest capture is on disk. Changes after that capture are
+  // lost. Returns whether it freed the memory now.
+  bool RestIfExpired(absl::Time now);
   // Ends the session: drops its tensors and refuses waiting calls with `why`.
   void End(const absl::Status& why);
 
+  // Says that the session is only on disk, after change `number` in `epoch`,
+  // with contents of these totals. Requires: no call has used the session.
+  void StayOnDisk(int64_t number, int64_t epoch, const KeptTotals& totals);
+  // Calls `ready` when the session's content is in memory, or with the error
+  // why it isn't; possibly before this returns. Returns whether the caller must
+  // load the content, which ends with Restore or FailToRestore.
+  bool AwaitContent(Ready ready);
+  // Takes the content from disk, in an epoch of at least `content.epoch`.
+  void Restore(const SessionCapture& content, absl::Time now);
+  void FailToRestore(const absl::Status& why);
+
+  // Returns the newest state that is resumable, unless it is on disk already. A
+  // session that has ended or isn't durable has none.
+  std::optional<SessionCapture> NewestCapture(absl::Time now) const;
+  // Says that this capture is on disk.
+  void OnDurable(const SessionCapture& capture);
+
  private:
+  // Where the content of the session is.
+  enum class Place { kMemory, kLoading, kDisk };
+
   bool IsOpenLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   // The promise of the running change.
@@ -131,6 +174,23 @@ class KeptSession {
   absl::Status CheckQuota(const KeptTotals& after, int64_t reply_bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakePromised(const KeptTotals& after, const ReplySize& reply)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the state that NewestCapture returns; null if there is none.
+  std::shared_ptr<const KeptState> Capturable() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Prepares a durable session for the commit of `after`: if this isn't
+  // resumable, keeps the last state that is. Returns what the caller frees
+  // after it has released the lock.
+  std::optional<SessionCapture> NoteChange(const KeptState& after,
+                                           absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Goes back to the last state that is resumable, in the same epoch. Returns
+  // the state before, which the caller frees after it has released the lock.
+  // Requires: no change runs or waits.
+  std::shared_ptr<const KeptState> GoBack(absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Puts the session into the state of one that is only on disk.
+  void ForgetContent(int64_t number, int64_t epoch, const KeptTotals& totals)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Updates the client's quota to the bytes that are kept and promised now.
   // Errors: those of ClientQuotas::Exchange, but none if the bytes decrease.
@@ -148,6 +208,17 @@ class KeptSession {
   int users_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time expires_ ABSL_GUARDED_BY(mutex_);
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
+  // The members below are those of a durable session.
+  Place place_ ABSL_GUARDED_BY(mutex_) = Place::kMemory;
+  // Calls that wait for the content.
+  std::vector<Ready> awaiting_ ABSL_GUARDED_BY(mutex_);
+  // -1 before the first snapshot.
+  int64_t durable_number_ ABSL_GUARDED_BY(mutex_) = -1;
+  KeptTotals durable_totals_ ABSL_GUARDED_BY(mutex_);
+  absl::Time changed_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  // The last state that is resumable, while the current one isn't. Empty if it
+  // is on disk and the session has no trainer_state.
+  std::optional<SessionCapture> last_resumable_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Returns the error for each session that the caller can't use. It is the same

@@ -7,9 +7,41 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
+namespace {
+
+// Bytes of the budget that a session takes beside its names: its objects and
+// table entries.
+constexpr int64_t kSessionBytes = 4096;
+
+// The key contains the client's size, so that keys of different clients differ.
+std::string KeyOf(const std::string& client, const std::string& rest) {
+  return absl::StrCat(client.size(), ":", client, rest);
+}
+
+}  // namespace
+
+std::string OpenKeyOf(const KeptSession::Settings& settings) {
+  return KeyOf(settings.client, settings.open_id);
+}
+
+std::string NameKeyOf(const KeptSession::Settings& settings) {
+  const bool has_key = !settings.name.empty() && !settings.owner.empty();
+  return has_key ? KeyOf(settings.client, settings.name) : "";
+}
+
+int64_t BookkeepingBytes(const KeptSession::Settings& settings) {
+  // The session, a key and the value of another key each hold the name as a
+  // string.
+  auto bytes = kSessionBytes + 3 * static_cast<int64_t>(settings.name.size());
+  for (const std::string& reader : settings.readers) {
+    bytes += static_cast<int64_t>(reader.size() + sizeof(reader));
+  }
+  return bytes;
+}
 
 std::string NewSessionId() {
   std::string id(kSessionIdBytes, '\0');
@@ -17,12 +49,16 @@ std::string NewSessionId() {
   return id;
 }
 
+std::string HashOf(const std::string& id) {
+  unsigned char hash[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  EVP_Digest(id.data(), id.size(), hash, &size, EVP_sha256(), nullptr);
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(hash), size));
+}
+
 std::string HandleOf(const std::string& id) {
-  std::string hash(EVP_MAX_MD_SIZE, '\0');
-  EVP_Digest(id.data(), id.size(),
-             reinterpret_cast<unsigned char*>(hash.data()), nullptr,
-             EVP_sha256(), nullptr);
-  return absl::BytesToHexString(hash.substr(0, 8));
+  return HashOf(id).substr(0, kHandleDigits);
 }
 
 bool IsOwner(const SessionCaller& caller, const KeptSession& session) {

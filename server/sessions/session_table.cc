@@ -9,25 +9,6 @@ namespace convgrad {
 namespace {
 
 constexpr size_t kMaxReaders = 64;
-// Bytes of the budget that a session takes beside its names: its objects and
-// table entries.
-constexpr int64_t kSessionBytes = 4096;
-
-// Returns the bytes of a session's names.
-int64_t NameBytes(const SessionTable::OpenRequest& request) {
-  // The session, a key and the value of another key each hold the name as a
-  // string.
-  int64_t bytes = 3 * static_cast<int64_t>(request.name.size());
-  for (const std::string& reader : request.readers) {
-    bytes += static_cast<int64_t>(reader.size() + sizeof(reader));
-  }
-  return bytes;
-}
-
-// The key contains the client's size, so that keys of different clients differ.
-std::string KeyOf(const std::string& client, const std::string& rest) {
-  return absl::StrCat(client.size(), ":", client, rest);
-}
 
 }  // namespace
 
@@ -65,6 +46,11 @@ absl::Status SessionTable::Check(const SessionCaller& caller,
                         absl::StrCat(absl::ToDoubleSeconds(request.lease)),
                         "1 to 86400");
   }
+  if (request.durable && archive_ == nullptr) {
+    return MakeError(absl::StatusCode::kFailedPrecondition,
+                     {Reason::kUnsupported, "durable", "true",
+                      "false: this server has no --state_dir"});
+  }
   if (request.quota_bytes >= 0) return absl::OkStatus();
   return InvalidField(Reason::kOutOfRange, "quota_bytes",
                       absl::StrCat(request.quota_bytes), "at least 0");
@@ -73,45 +59,58 @@ absl::Status SessionTable::Check(const SessionCaller& caller,
 absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
                                               const OpenRequest& request) {
   RETURN_IF_ERROR(Check(caller, request));
-  const std::string open_key = KeyOf(caller.client, request.open_id);
-  const std::string name_key = request.name.empty() || !caller.has_identity
-                                   ? ""
-                                   : KeyOf(caller.client, request.name);
+  KeptSession::Settings settings;
+  settings.id = NewSessionId();
+  settings.name = request.name;
+  settings.client = caller.client;
+  settings.owner = caller.has_identity ? caller.client : "";
+  settings.readers = request.readers;
+  settings.lease = request.lease;
+  settings.quota_bytes =
+      request.quota_bytes == 0
+          ? memory_->max_bytes()
+          : std::min(request.quota_bytes, memory_->max_bytes());
+  settings.durable = request.durable;
+  settings.open_id = request.open_id;
   MutexLock lock(&mutex_);
-  if (const auto opened = by_open_.find(open_key); opened != by_open_.end()) {
+  if (const auto opened = by_open_.find(OpenKeyOf(settings));
+      opened != by_open_.end()) {
     const std::shared_ptr<KeptSession>& session =
         entries_.find(opened->second)->second.session;
     if (session->Enter(clock_())) return SessionUse(session, &clock_);
     return NoSuchSession();
   }
-  if (!name_key.empty() && by_name_.contains(name_key)) {
+  ASSIGN_OR_RETURN(std::shared_ptr<KeptSession> session,
+                   Add(std::move(settings), /*is_new=*/true));
+  session->Enter(clock_());
+  return SessionUse(std::move(session), &clock_);
+}
+
+absl::StatusOr<std::shared_ptr<KeptSession>> SessionTable::Add(
+    KeptSession::Settings settings, bool is_new) {
+  std::string name_key = NameKeyOf(settings);
+  if (is_new && !name_key.empty() && by_name_.contains(name_key)) {
     return MakeError(absl::StatusCode::kAlreadyExists,
                      {Reason::kDuplicate, "name",
-                      absl::StrCat("'", request.name, "', an open session"),
+                      absl::StrCat("'", settings.name, "', an open session"),
                       "another name, or ResumeSession"});
   }
   ASSIGN_OR_RETURN(
       Reservation reservation,
-      memory_->memory()->budget.TryReserve(kSessionBytes + NameBytes(request)));
-  RETURN_IF_ERROR(quotas_.AddSession(caller.client));
-  const int64_t quota =
-      request.quota_bytes == 0
-          ? memory_->max_bytes()
-          : std::min(request.quota_bytes, memory_->max_bytes());
-  const std::string id = NewSessionId();
-  const std::string handle = HandleOf(id);
-  auto session = std::make_shared<KeptSession>(
-      KeptSession::Settings{id, handle, request.name,
-                            request.name.empty() ? handle : request.name,
-                            caller.client,
-                            caller.has_identity ? caller.client : "",
-                            request.readers, request.lease, quota},
-      &quotas_, memory_, clock_());
-  entries_[id] = {session, open_key, name_key, std::move(reservation)};
+      memory_->memory()->budget.TryReserve(BookkeepingBytes(settings)));
+  RETURN_IF_ERROR(quotas_.AddSession(settings.client, is_new));
+  settings.handle = HandleOf(settings.id);
+  settings.label = settings.name.empty() ? settings.handle : settings.name;
+  const std::string id = settings.id;
+  const std::string open_key = OpenKeyOf(settings);
+  auto session = std::make_shared<KeptSession>(std::move(settings), &quotas_,
+                                               memory_, clock_());
+  if (!name_key.empty() && !by_name_.emplace(name_key, id).second) {
+    name_key.clear();
+  }
   by_open_[open_key] = id;
-  if (!name_key.empty()) by_name_[name_key] = id;
-  session->Enter(clock_());
-  return SessionUse(std::move(session), &clock_);
+  entries_[id] = {session, open_key, name_key, std::move(reservation)};
+  return session;
 }
 
 std::shared_ptr<KeptSession> SessionTable::Lookup(const std::string& id) const {
@@ -133,7 +132,7 @@ absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
                                               const std::string& id,
                                               bool renews) {
   std::shared_ptr<KeptSession> session = Lookup(id);
-  if (session == nullptr) return NoSuchSession();
+  if (session == nullptr) return WhyMissing(id);
   if (!IsOwner(caller, *session)) {
     // A reader knows that the session exists, so kNotFound would tell it
     // wrongly that the session has ended.
@@ -146,7 +145,7 @@ absl::StatusOr<SessionUse> SessionTable::FindToRead(const SessionCaller& caller,
                                                     const std::string& id,
                                                     bool renews) {
   std::shared_ptr<KeptSession> session = Lookup(id);
-  if (session == nullptr) return NoSuchSession();
+  if (session == nullptr) return WhyMissing(id);
   const bool is_owner = IsOwner(caller, *session);
   if (!is_owner && !IsReader(caller, *session)) return NoSuchSession();
   return Enter(std::move(session), renews && is_owner);
@@ -157,32 +156,40 @@ absl::StatusOr<SessionUse> SessionTable::FindByName(const SessionCaller& caller,
   std::string id;
   if (caller.has_identity) {
     MutexLock lock(&mutex_);
-    const auto found = by_name_.find(KeyOf(caller.client, name));
+    KeptSession::Settings wanted;
+    wanted.name = name;
+    wanted.client = caller.client;
+    wanted.owner = caller.client;
+    const auto found = by_name_.find(NameKeyOf(wanted));
     if (found != by_name_.end()) id = found->second;
   }
   return Enter(Lookup(id), /*renews=*/true);
 }
 
-absl::Status SessionTable::Close(const SessionCaller& caller,
-                                 const std::string& id) {
+void SessionTable::Close(const SessionCaller& caller, const std::string& id,
+                         const Closed& closed) {
+  const std::shared_ptr<KeptSession> session = Lookup(id);
+  if (session == nullptr) return closed(WhyMissing(id));
+  const bool may = caller.is_admin || IsOwner(caller, *session);
+  if (!may) return closed(NoSuchSession());
   {
-    std::shared_ptr<KeptSession> session = Lookup(id);
-    const bool may =
-        session != nullptr && (caller.is_admin || IsOwner(caller, *session));
-    if (!may) return NoSuchSession();
-    ASSIGN_OR_RETURN(const SessionUse use,
-                     Enter(std::move(session), /*renews=*/true));
-    use->End(NoSuchSession());
+    const absl::StatusOr<SessionUse> use = Enter(session, /*renews=*/true);
+    if (!use.ok()) return closed(use.status());
+    session->End(NoSuchSession());
   }
   Remove(id);
-  return absl::OkStatus();
+  if (!session->settings().durable) return closed(absl::OkStatus());
+  archive_->Remove(HashOf(id), closed);
 }
 
-absl::Status SessionTable::CloseByHandle(const SessionCaller& caller,
-                                         const std::string& handle) {
+void SessionTable::CloseByHandle(const SessionCaller& caller,
+                                 const std::string& handle,
+                                 const Closed& closed) {
   std::string id;
+  std::string broken;
   {
     MutexLock lock(&mutex_);
+    if (caller.is_admin) broken = TakeBroken(handle);
     for (const auto& [other, entry] : entries_) {
       const KeptSession::Settings& settings = entry.session->settings();
       // For a session without an owner, only the id gives the right to end it.
@@ -191,7 +198,8 @@ absl::Status SessionTable::CloseByHandle(const SessionCaller& caller,
       if (may && settings.handle == handle) id = other;
     }
   }
-  return Close(caller, id);
+  if (!broken.empty()) return archive_->Remove(broken, closed);
+  Close(caller, id, closed);
 }
 
 std::vector<SessionInfo> SessionTable::List(const SessionCaller& caller,
@@ -234,8 +242,11 @@ void SessionTable::Expire() {
   const absl::Time now = clock_();
   for (const auto& session : sessions) {
     session->Expire(now);
-    if (!session->EndIfExpired(now)) continue;
-    Remove(session->settings().id);
+    const bool has_ended = session->EndIfExpired(now);
+    if (has_ended) Remove(session->settings().id);
+    const bool rests = !has_ended && session->RestIfExpired(now);
+    if (rests) archive_->Forget(session);
+    if (!has_ended && !rests) continue;
     MutexLock lock(&mutex_);
     ++expired_;
   }

@@ -19,6 +19,7 @@
 #include "server/sessions/kept_memory.h"
 #include "server/sessions/session.h"
 #include "server/sessions/session_access.h"
+#include "server/sessions/session_archive.h"
 
 namespace convgrad {
 
@@ -45,6 +46,7 @@ class SessionUse {
   }
 
   KeptSession* operator->() const { return session_.get(); }
+  const std::shared_ptr<KeptSession>& session() const { return session_; }
   explicit operator bool() const { return session_ != nullptr; }
 
  private:
@@ -65,6 +67,15 @@ class SessionTable {
     std::vector<std::string> readers;
     absl::Duration lease = kDefaultLease;
     int64_t quota_bytes = 0;  // 0: the limit of all sessions of the server.
+    bool durable = false;
+  };
+
+  // A session that is on disk when the server starts.
+  struct StoredSession {
+    KeptSession::Settings settings;  // `handle` and `label` may be empty.
+    int64_t number = 0;
+    int64_t epoch = 0;
+    KeptTotals totals;
   };
 
   // All sessions together keep at most the share of `memory`. Tests may pass
@@ -73,10 +84,27 @@ class SessionTable {
                SessionUse::Clock clock);
   ~SessionTable();
 
+  // Makes durable sessions possible. `archive` outlives all calls. Call it
+  // before calls come.
+  void SetArchive(SessionArchive* archive) { archive_ = archive; }
+  // Null: sessions can't be durable.
+  SessionArchive* archive() const { return archive_; }
+  // Adds a session whose content is only on disk. Its client may have more
+  // sessions than its limit then. Call it before calls come.
+  // Errors: kInvalidArgument as Open; kResourceExhausted.
+  absl::Status AddStored(const StoredSession& stored);
+  // Says that nothing on disk of the session whose id has this hash can be
+  // used, for the reason `why`. Calls that name it get this error.
+  void AddBroken(const std::string& hash, const absl::Status& why);
+  // Calls `ready` when the content of the session is in memory, or with the
+  // error why it isn't; possibly before this returns.
+  void AwaitContent(const SessionUse& session, KeptSession::Ready ready);
+
   // Opens a session in epoch 1, or returns the session that `open_id` opened
-  // before.
+  // before. A durable session isn't on disk yet.
   // Errors: kInvalidArgument naming the field; kAlreadyExists if the caller has
-  // a session of this name; kResourceExhausted.
+  // a session of this name; kResourceExhausted; kFailedPrecondition if sessions
+  // can't be durable.
   absl::StatusOr<SessionUse> Open(const SessionCaller& caller,
                                   const OpenRequest& request);
 
@@ -93,13 +121,18 @@ class SessionTable {
   absl::StatusOr<SessionUse> FindByName(const SessionCaller& caller,
                                         const std::string& name);
 
-  // Ends a session of the caller; an admin may end every session.
-  // Errors: kNotFound.
-  absl::Status Close(const SessionCaller& caller, const std::string& id);
+  using Closed = SessionArchive::Done;
+  // Ends a session of the caller; an admin may end every session. Calls
+  // `closed` when nothing of it is on disk either, possibly before this
+  // returns; with kNotFound if there is no such session; with other errors if
+  // something stays on disk.
+  void Close(const SessionCaller& caller, const std::string& id,
+             const Closed& closed);
   // As Close, for the session with this handle. Requires an identity or the
-  // role admin; otherwise the error is kNotFound.
-  absl::Status CloseByHandle(const SessionCaller& caller,
-                             const std::string& handle);
+  // role admin; otherwise the error is kNotFound. An admin may end a session
+  // that AddBroken has named.
+  void CloseByHandle(const SessionCaller& caller, const std::string& handle,
+                     const Closed& closed);
 
   // Returns the caller's sessions, or all sessions if `everybody`. Doesn't
   // check the caller's role.
@@ -123,6 +156,9 @@ class SessionTable {
   void CountAbort() { ++aborts_; }
   int64_t repeats() const { return repeats_; }
   int64_t aborts() const { return aborts_; }
+
+  // Returns the durable sessions, whether in memory or only on disk.
+  std::vector<std::shared_ptr<KeptSession>> DurableSessions() const;
 
   // See ClientQuotas::Uses.
   std::vector<ClientQuotas::Use> ClientUses() const { return quotas_.Uses(); }
@@ -149,6 +185,19 @@ class SessionTable {
 
   absl::Status Check(const SessionCaller& caller,
                      const OpenRequest& request) const;
+  // Returns why the session `id` isn't in the table: NoSuchSession, or the
+  // error of AddBroken.
+  absl::Status WhyMissing(const std::string& id) const;
+  // Forgets the broken session with this handle and returns its hash; "" if
+  // there is none.
+  std::string TakeBroken(const std::string& handle)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds a session. If it `is_new`, its name must be free, and the client's
+  // limit applies; otherwise a name that isn't free finds another session.
+  // Errors: kAlreadyExists; kResourceExhausted.
+  absl::StatusOr<std::shared_ptr<KeptSession>> Add(
+      KeptSession::Settings settings, bool is_new)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns a use of the session, which renews the lease if `renews`.
   // Errors: kNotFound if `session` is null or has ended.
   absl::StatusOr<SessionUse> Enter(std::shared_ptr<KeptSession> session,
@@ -157,6 +206,7 @@ class SessionTable {
   void Remove(const std::string& id);
 
   const std::shared_ptr<KeptMemory> memory_;
+  SessionArchive* archive_ = nullptr;
   ClientQuotas quotas_;
   const SessionUse::Clock clock_;
   DigestIndex digests_;
@@ -167,6 +217,8 @@ class SessionTable {
   // Ids by client and open id, and by identity and name.
   std::map<std::string, std::string> by_open_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::string> by_name_ ABSL_GUARDED_BY(mutex_);
+  // Errors by hash; see AddBroken.
+  std::map<std::string, absl::Status> broken_ ABSL_GUARDED_BY(mutex_);
   int64_t expired_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -199,6 +199,32 @@ std::vector<MetricFamily> ProofFamilies(absl::Span<const ProofGauges> proofs) {
   return {std::move(total), std::move(failed)};
 }
 
+std::vector<MetricFamily> DurabilityFamilies(
+    const std::optional<DurabilityGauges>& durability) {
+  if (!durability) return {};
+  const DurabilityGauges& now = *durability;
+  MetricFamily snapshots = CounterFamily("convgrad_snapshots_total",
+                                         "Snapshots of durable sessions.");
+  Add({{"outcome", "written"}}, static_cast<double>(now.snapshots_written),
+      &snapshots);
+  Add({{"outcome", "failed"}}, static_cast<double>(now.snapshots_failed),
+      &snapshots);
+  MetricFamily seconds = CounterFamily("convgrad_snapshot_seconds_total",
+                                       "Time of writing snapshots.");
+  Add({}, absl::ToDoubleSeconds(now.snapshot_time), &seconds);
+  MetricFamily age =
+      GaugeFamily("convgrad_undurable_age_seconds",
+                  "Age of the oldest change that isn't on disk yet.");
+  Add({}, absl::ToDoubleSeconds(now.undurable_age), &age);
+  return {
+      std::move(snapshots), std::move(seconds),
+      Counter("convgrad_snapshot_bytes_total",
+              "Bytes of the sessions in snapshots.", now.snapshot_bytes),
+      std::move(age),
+      Gauge("convgrad_sessions_on_disk",
+            "Durable sessions that aren't in memory.", now.sessions_on_disk)};
+}
+
 std::vector<MetricFamily> CertificateFamilies(
     absl::Span<const CertificateFile> files) {
   MetricFamily family =
@@ -227,6 +253,7 @@ std::vector<MetricFamily> GaugeFamilies(
   add(ClientFamilies(now.clients));
   add(DeviceFamilies(now.devices));
   add(ProofFamilies(now.proofs));
+  add(DurabilityFamilies(now.durability));
   add(CertificateFamilies(certificates));
   return families;
 }

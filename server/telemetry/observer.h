@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -119,6 +120,18 @@ struct ClientGauges {
   int64_t kept_bytes = 0;  // As quotas count them.
 };
 
+// Durable sessions. Counts are since the start.
+struct DurabilityGauges {
+  int64_t snapshots_written = 0;
+  int64_t snapshots_failed = 0;
+  absl::Duration snapshot_time;  // Of both.
+  int64_t snapshot_bytes = 0;    // Of the sessions that were written.
+  int64_t sessions_on_disk = 0;  // Sessions that aren't in memory.
+  // Age of the oldest change of a durable session that isn't on disk; 0 if
+  // there is none.
+  absl::Duration undurable_age;
+};
+
 // Gauges, read at scrape time from the components that own them.
 struct ServerGauges {
   std::vector<QueueGauges> queues;
@@ -152,6 +165,8 @@ struct ServerGauges {
   std::vector<ClientGauges> clients;  // Clients with sessions, largest first.
   std::vector<DeviceGauges> devices;
   std::vector<ProofGauges> proofs;
+  // Only with --state_dir.
+  std::optional<DurabilityGauges> durability;
 };
 
 }  // namespace convgrad

@@ -5,7 +5,7 @@
 //
 //   network_step --program=FILE --input=16x3x224x224 --input=16 --data=FOLDER
 //                [--part=train|forward] [--threads=2] [--block=16|8|0]
-//                [--dtype=f32|bf16] [--native_bf16] [--recompute]
+//                [--dtype=f32|bf16] [--native_bf16] [--recompute] [--fast]
 //
 // FOLDER has the operands as operand_0, operand_1... in the order of
 // RunBuffers, as bytes. The line "write" writes result_0... there. "steps"
@@ -43,6 +43,7 @@ ABSL_FLAG(int, threads, 2, "threads");
 ABSL_FLAG(int, block, 16, "channels per block; 0: channels last");
 ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16");
 ABSL_FLAG(bool, recompute, false, "compute values again in the backward");
+ABSL_FLAG(bool, fast, false, "convolutions by Winograd's algorithm");
 ABSL_FLAG(bool, native_bf16, false, "bf16 by the CPU's own instructions");
 
 namespace convgrad::bench {
@@ -73,6 +74,7 @@ ProgramRequest RequestOf(std::shared_ptr<const Program> program) {
                                                       : ProgramPart::kForward;
   request.compute_dtype = *ParseDataType(absl::GetFlag(FLAGS_dtype));
   request.recompute = absl::GetFlag(FLAGS_recompute);
+  request.fast = absl::GetFlag(FLAGS_fast);
   const std::vector<std::string> inputs = absl::GetFlag(FLAGS_input);
   for (size_t i = 0; i < request.program->inputs.size(); ++i) {
     TensorDescriptor& tensor = request.inputs.emplace_back();

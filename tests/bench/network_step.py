@@ -32,7 +32,7 @@ class Ours:
         self.process = subprocess.Popen(
             [f"{options.build}/tests/bench/network_step", f"--program={folder}/program",
              f"--data={folder}", f"--threads={options.threads}", f"--block={block}",
-             f"--part={options.part}", "--input=" + ",".join(inputs)],
+             f"--part={options.part}", *(["--fast"] if options.fast else []), "--input=" + ",".join(inputs)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={"OMP_PROC_BIND": "true", "OMP_WAIT_POLICY": "passive"})
         self.about = self.read()[0]
@@ -165,6 +165,7 @@ def main():
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--networks", default="resnet18,resnet50")
     parser.add_argument("--part", default="train")
+    parser.add_argument("--fast", action="store_true")
     parser.add_argument("--torch", default="eager,eager last")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--size", type=int, default=224)

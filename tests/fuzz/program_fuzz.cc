@@ -97,6 +97,7 @@ ProgramRequest RequestOf(const ProgramRun& input,
   request.parameter_gradients = !input.leave_parameters();
   request.recompute = input.recompute();
   request.fuse = input.fuse();
+  request.fast = input.fast();
   request.tape_bytes = std::max<int64_t>(input.tape_bytes(), 0);
   return request;
 }

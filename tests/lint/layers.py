@@ -24,7 +24,8 @@ PROOF = "backends/proof/"
 REGISTRY = "backends/registry."
 BACKENDS = "backends/"
 SERVER = tuple(f"server/{room}/" for room in (
-    "flags", "machine", "memory", "rpc", "scheduling", "sessions", "telemetry"))
+    "durability", "flags", "machine", "memory", "rpc", "scheduling", "sessions",
+    "snapshots", "telemetry"))
 CALLS = (CORE, KERNELS, REGISTRY, "proto/", "server/memory/",
          "server/scheduling/", "server/sessions/", "server/telemetry/",
          "server/rpc/transport/")
@@ -83,6 +84,12 @@ SEES = {
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
          "server/telemetry/"),
     "server/sessions/": (CORE, "server/memory/"),
+    # Programs are stored as on the wire.
+    "server/durability/":
+        (CORE, "proto/codec/program_codec.", "server/memory/",
+         "server/sessions/", "server/snapshots/"),
+    # Files, digests and bytes: it knows no session.
+    "server/snapshots/": (CONTRACT, "proto/file_descriptor."),
     "server/rpc/transport/": (CONTRACT, "proto/"),
     "server/rpc/calls/": CALLS,
     "server/rpc/tensors/": CALLS + ("server/rpc/calls/",),
@@ -127,7 +134,11 @@ FAMILIES = {
     "CUDA": (r"(cuda|cudnn|cublas|nccl|nvtx)", ("backends/cuda/",)),
     "OpenTelemetry": (r"opentelemetry/", ("server/telemetry/",)),
     "Prometheus": (r"prometheus/", ("server/telemetry/",)),
-    "gRPC and protobuf": (r"(grpc|google/|.*\.pb\.h$)", WIRE),
+    "gRPC": (r"(grpc|.*\.grpc\.pb\.h$)", WIRE),
+    "protobuf": (r"(google/|.*\.pb\.h$)",
+                 WIRE + ("server/snapshots/manifest", "server/snapshots/snapshot_store_test.")),
+    "JSON": (r"nlohmann/", ("server/snapshots/safetensors.",
+                            "client/cpp/command_line/")),
     "CLI11": (r"CLI/", ("server/flags/", "client/cpp/command_line/")),
     "Highway": (r"hwy/", ("backends/kernels/",)),
     "spdlog": (r"(spdlog|fmt)/", ("server/",)),
@@ -268,6 +279,9 @@ def self_test():
         "server/memory/a.h": ["server/rpc/a.h", "server/scheduling/job.h",
                               "grpcpp/grpcpp.h", "hwy/highway.h",
                               "proto/codec/codec.h"],
+        "server/snapshots/a.cc": ["server/sessions/a.h", "server/memory/a.h",
+                                  "grpcpp/grpcpp.h", "nlohmann/json.hpp",
+                                  "server/snapshots/manifest.pb.h"],
         "server/telemetry/a.cc": ["server/scheduling/job.h",
                                   "proto/convgrad/v1/convgrad.pb.h"],
         "server/scheduling/a.h": ["server/rpc/a.h", "prometheus/counter.h",
@@ -282,6 +296,10 @@ def self_test():
         "server/rpc/networks/a.cc": ["server/rpc/convolutions/a.h"],
         "server/rpc/convolutions/a.cc": ["server/rpc/networks/a.h"],
         "server/machine/a.cc": ["server/flags/config.h", "CLI/CLI.hpp"],
+        "server/sessions/a.cc": ["server/durability/a.h",
+                                 "server/snapshots/a.h"],
+        "server/durability/a.cc": ["server/rpc/calls/a.h", "grpcpp/grpcpp.h",
+                                   "proto/codec/codec.h"],
         "server/flags/config.h": ["grpcpp/grpcpp.h", "client/cpp/client.h",
                                   "server/server.h"],
         "client/cpp/client.h": ["server/flags/config.h", "backends/registry.h",
@@ -317,10 +335,15 @@ def self_test():
                                  "proto/received_slices.h"],
         "server/scheduling/a.h": ["server/memory/buffer_pool.h",
                                   "backends/registry.h"],
+        "server/snapshots/manifest.cc": ["server/snapshots/manifest.pb.h",
+                                         "server/snapshots/a.h"],
+        "server/snapshots/safetensors.cc": ["nlohmann/json.hpp"],
         "server/rpc/networks/a.cc": ["server/rpc/networks/a.h",
                                      "server/rpc/tensors/a.h",
                                      "server/rpc/calls/a.h"],
         "server/rpc/a.cc": ["server/rpc/networks/a.h"],
+        "server/durability/a.cc": ["server/sessions/a.h",
+                                   "server/snapshots/a.h"],
         "server/main.cc": ["server/rpc/a.h", "grpcpp/grpcpp.h",
                            "server/server.h"],
         "server/telemetry/a.cc": ["prometheus/counter.h"],

@@ -28,6 +28,7 @@ COVERED = {
     "client/cpp/sessions/change_epochs.cc": "tests/client/cpp/sessions/change_sender_test.cc",
     "server/rpc/calls/call.cc": "tests/server/rpc/calls/message_call_test.cc",
     "server/rpc/calls/call_clients.cc": "tests/server/rpc/calls/message_call_test.cc",
+    "server/sessions/change_checks.cc": "tests/server/sessions/change_order_test.cc",
     "server/sessions/session.cc": "tests/server/sessions/session_table_test.cc",
     "server/sessions/session_promise.cc": "tests/server/sessions/session_table_test.cc",
     # One half of a codec, which is tested together with the other half.

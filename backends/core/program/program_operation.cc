@@ -218,6 +218,7 @@ std::string ProgramOperation::text() const {
                       absl::StrJoin(request_.output_gradients, ","), " to ",
                       wanted, request_.parameter_gradients ? " parameters" : "",
                       request_.recompute ? " recompute" : "",
+                      request_.fast ? " fast" : "",
                       request_.fuse ? "\n" : " unfused\n", program_text_);
 }
 

@@ -51,6 +51,9 @@ struct ProgramRequest {
   // rounded nor written. If false, every value can be fetched. A backward has
   // the value of its tape's forward.
   bool fuse = true;
+  // If true, convolutions may be computed by Winograd's algorithm, with other
+  // rounding errors. A backward has the value of its tape's forward.
+  bool fast = false;
   // kForwardTape and kBackward: bytes of the tape, from Plan::tape_bytes(). Not
   // part of the text, so that a caller can ask the plan for it first.
   int64_t tape_bytes = 0;

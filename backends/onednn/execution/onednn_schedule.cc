@@ -8,8 +8,13 @@ namespace convgrad::onednn {
 
 void RunContext::ForParts(int64_t count,
                           absl::FunctionRef<void(int64_t)> part) const {
-  ParallelFor(threads_, count, 1, [&](int, int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) part(i);
+  ForThreadParts(count, [&](int64_t i, int64_t) { part(i); });
+}
+
+void RunContext::ForThreadParts(
+    int64_t count, absl::FunctionRef<void(int64_t, int64_t)> part) const {
+  ParallelFor(threads_, count, 1, [&](int share, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) part(i, share);
   });
 }
 

@@ -77,6 +77,10 @@ class RunContext {
   // Calls `part` for each number in [0, count) on the team and waits: a
   // RunParts of backends/kernels.
   void ForParts(int64_t count, absl::FunctionRef<void(int64_t)> part) const;
+  // Does the same, and passes the number of the thread's share, below
+  // threads(): no two calls with the same number run at once.
+  void ForThreadParts(int64_t count,
+                      absl::FunctionRef<void(int64_t, int64_t)> part) const;
   int threads() const { return threads_; }
 
  private:

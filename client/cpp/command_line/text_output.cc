@@ -180,20 +180,24 @@ void TextOutput::Bench(const ConvOperation& operation,
 }
 
 void TextOutput::Sessions(const v1::ListSessionsResponse& response) {
-  std::cout << absl::StrFormat("%-20s %-16s %-20s %7s %9s %7s %10s %10s %9s\n",
-                               "session", "handle", "client", "epoch", "change",
-                               "tensors", "MB", "quota MB", "ends in");
+  std::cout << absl::StrFormat(
+      "%-20s %-16s %-20s %12s %9s %9s %7s %10s %10s %9s\n", "session", "handle",
+      "client", "epoch", "change", "durable", "tensors", "MB", "quota MB",
+      "ends in");
   for (const v1::SessionInfo& session : response.sessions()) {
     const std::string rest =
-        session.remaining_seconds() > 0
+        session.on_disk() ? "on disk"
+        : session.remaining_seconds() > 0
             ? absl::StrFormat("%.0f s", session.remaining_seconds())
             : "in use";
+    const std::string durable =
+        session.durable() ? absl::StrCat(session.durable_number()) : "-";
     std::cout << absl::StrFormat(
-        "%-20s %-16s %-20s %7d %9d %7d %10.2f %10.2f %9s\n",
+        "%-20s %-16s %-20s %12d %9d %9s %7d %10.2f %10.2f %9s\n",
         session.name().empty() ? "-" : session.name(), session.handle(),
-        session.client(), session.epoch(), session.number(), session.tensors(),
-        Megabytes(session.kept_bytes()), Megabytes(session.quota_bytes()),
-        rest);
+        session.client(), session.epoch(), session.number(), durable,
+        session.tensors(), Megabytes(session.kept_bytes()),
+        Megabytes(session.quota_bytes()), rest);
   }
 }
 

@@ -33,7 +33,9 @@ from convgrad.errors import (
     PermissionDenied,
     ReplyLost,
     ResourceExhausted,
+    SessionDamaged,
     SessionExpired,
+    SessionRestored,
     SessionTakenOver,
     Unauthenticated,
     Unavailable,
@@ -59,8 +61,9 @@ __all__ = [
     "DeadlineExceeded", "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal",
     "InvalidArgument", "Kept", "LocalServer", "NotFound", "OpenSession", "ParameterGroup",
     "PermissionDenied", "Program", "Region", "ReplyLost", "ResourceExhausted",
-    "RetryPolicy", "Session", "SessionExpired", "SessionTakenOver", "Tls",
-    "Unauthenticated", "Unavailable", "Unimplemented", "Update", "native",
+    "RetryPolicy", "Session", "SessionDamaged", "SessionExpired", "SessionRestored",
+    "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable", "Unimplemented", "Update",
+    "native",
 ]
 
 

@@ -17,6 +17,7 @@ from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.sessions.aio import Attached, Opening
 from convgrad.sessions.leases import OpenSession
+from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +56,8 @@ class Client(ClientBase):
     def session(
         self, name: str = "", *, lease: float = 600.0, quota: int = 0,
         readers: Sequence[str] = (), resume: bool | bytes = False,
-        keep_open: bool = False,
+        keep_open: bool = False, durable: bool = False,
+        replay_bytes: int = DEFAULT_REPLAY_BYTES,
     ) -> Opening:
         """Opens a session, as convgrad.Client.session() does.
 
@@ -64,7 +66,7 @@ class Client(ClientBase):
         """
         return Opening(lambda: self._session_client().session(
             name, lease=lease, quota=quota, readers=readers, resume=resume,
-            keep_open=keep_open))
+            keep_open=keep_open, durable=durable, replay_bytes=replay_bytes))
 
     async def attach(self, session: bytes | str) -> Attached:
         """Attaches to a session to read it, as convgrad.Client.attach() does.

@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from convgrad import operations
 from convgrad.attached import Attached, attach
 from convgrad.caller import Caller
-from convgrad.errors import short_traceback
+from convgrad.errors import FailedPrecondition, invalid, message_of, short_traceback
 from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.sessions.leases import (
@@ -19,6 +19,7 @@ from convgrad.sessions.leases import (
     open_session,
     resume_session,
 )
+from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 from convgrad.sessions.session import Session
 from convgrad.sharing import address_of_regions, check_region
 
@@ -55,7 +56,8 @@ class Client(Caller):
     def session(
         self, name: str = "", *, lease: float = 600.0, quota: int = 0,
         readers: Sequence[str] = (), resume: bool | bytes = False,
-        keep_open: bool = False,
+        keep_open: bool = False, durable: bool = False,
+        replay_bytes: int = DEFAULT_REPLAY_BYTES,
     ) -> Session:
         """Opens a session, which keeps tensors on the server; see Session.
 
@@ -69,13 +71,23 @@ class Client(Caller):
         token or certificate. `resume=session.id` resumes the session with this id. The previous
         user's calls raise SessionTakenOver.
 
-        Errors: SessionExpired if the session to resume doesn't exist.
+        A `durable` session survives a restart of the server, which needs a --state_dir. The
+        session then keeps up to `replay_bytes` of its newest changes here, and repeats those
+        that the server has lost. If more are kept, it waits until the server has written them.
+
+        Errors: SessionExpired if the session to resume doesn't exist; FailedPrecondition if it,
+        or the server, isn't durable.
         """
+        if replay_bytes < 0:
+            raise invalid("OUT_OF_RANGE", "replay_bytes", replay_bytes, "at least 0")
         if resume:
             opened = resume_session(self, name, resume if isinstance(resume, bytes) else b"")
         else:
-            opened = open_session(self, name, lease, quota, readers)
-        return Session(self, opened, keep_open)
+            opened = open_session(self, name, lease, quota, readers, durable)
+        if durable and not opened.answer.durable:
+            raise FailedPrecondition(message_of(
+                "durable", "a session that isn't", "one that was opened with durable=True"))
+        return Session(self, opened, keep_open, replay_bytes)
 
     def attach(self, session: bytes | str) -> Attached:
         """Attaches to a session that another process or thread has open, to read it during

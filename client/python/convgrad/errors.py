@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -21,9 +20,6 @@ Metadata = Iterable[tuple[str, "str | bytes"]]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-# Parses the message of NoSuchSession in server/sessions/session.cc.
-_START = re.compile(r"before its start at (\d+-\d+-\d+ \d+:\d+:\d+) UTC")
 
 # Modules whose frames don't help a user.
 _OWN = re.compile(r"(convgrad|concurrent\.futures)(\.|$)")
@@ -147,6 +143,18 @@ class SessionTakenOver(FailedPrecondition):
     """Another client has resumed the session and owns it now."""
 
 
+class SessionRestored(FailedPrecondition):
+    """The server was started again with an earlier state of a durable session, and the client
+    can't repeat what came after. Resume the session; its trainer_state says where it is."""
+
+
+class SessionDamaged(Internal):
+    """No file of the durable session on the server's disk can be used. Only the server's
+    operator can help; closing the session by its handle removes it."""
+
+    code = grpc.StatusCode.DATA_LOSS
+
+
 def invalid(reason: str, field: str, found: object, expected: object) -> InvalidArgument:
     """Returns the error with the message that the server would give."""
     return InvalidArgument(**_words(reason, field, found, expected))
@@ -180,30 +188,6 @@ def unreachable(error: ConvgradError, target: str, has_answered: bool) -> Convgr
     found = Unavailable(**words)
     found.attempts, found.request_id = error.attempts, error.request_id
     return found
-
-
-def lost_with_server(error: SessionExpired, target: str, since: float,
-                     number: int) -> SessionExpired:
-    """Returns an error that says that the server was restarted, if that was after `since` (a
-    time.time()). Otherwise returns `error`.
-
-    Compares the clocks of two machines, which may differ. `number` is the number of the
-    session's last change.
-    """
-    start = _START.search(error.expected)
-    if start is None:
-        return error
-    started = datetime.datetime.strptime(start[1], "%Y-%m-%d %H:%M:%S").replace(
-        tzinfo=datetime.timezone.utc)
-    if started.timestamp() < since:
-        return error
-    lost = SessionExpired(
-        f"the server at {target} was started again at "
-        f"{started.astimezone():%Y-%m-%d %H:%M:%S}; the session, and all that it kept, was "
-        f"lost after change {number}. Open a new session and put a checkpoint there: of a "
-        "network by convgrad.torch.remote, then load_state_dict of network and optimizer")
-    vars(lost).update({key: value for key, value in vars(error).items() if key != "message"})
-    return lost
 
 
 def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
@@ -280,6 +264,10 @@ def from_rpc(code: grpc.StatusCode, message: str | None,
     cls = _CLASSES.get(code, ConvgradError)
     if detail is not None and detail.reason == "TAKEN_OVER":
         cls = SessionTakenOver
+    elif detail is not None and detail.reason == "RESTORED":
+        cls = SessionRestored
+    elif cls is ReplyLost and detail is not None and detail.reason == "MALFORMED":
+        cls = SessionDamaged
     elif cls is NotFound and detail is not None and detail.field == "session":
         cls = SessionExpired
     error = cls(message or "no message", detail=detail, code=code)

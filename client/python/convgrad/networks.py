@@ -151,8 +151,8 @@ def drop_programs(*names: str, tapes: Iterable[str] = (),
 def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         fetched: Sequence[str] = (), compute_dtype: npt.DTypeLike = "f32", tape: str = "",
         backward: Backward | None = None, update: Update | None = None,
-        change: bool = False, fuse: bool = True, recompute: bool = False,
-        report_groups: bool = False, averaged: bool = False,
+        change: bool = False, fuse: bool = True, fast: bool = False, recompute: bool = False,
+        report_groups: bool = False, averaged: bool = False, trainer_state: bytes = b"",
         timeout: float | None = None) -> Call[Run]:
     """Runs a loaded program on inputs, which are arrays or names of kept tensors.
 
@@ -165,14 +165,19 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
 
     The server fuses some steps and neither rounds nor writes the values between them.
     `report_groups=True` lists fused steps in the report. `fuse=False` makes every value
-    fetchable; its results have different bits. `recompute=True` recomputes values in the
+    fetchable; its results have different bits. With `fast=True` the server may compute 3x3
+    convolutions in float32 by Winograd's algorithm, which takes about half the time and has
+    other rounding errors; integers stay exact. `recompute=True` recomputes values in the
     backward pass instead of keeping them: less memory, more time, the same bits.
     `averaged=True` reads the average "NAME#ema" of each parameter NAME, where the session keeps
     one (Update.ema_decay); the run then mustn't change the session.
+
+    `trainer_state` (at most 64 KiB; only for a change) is kept with the session. Resuming it
+    returns the newest as Session.trainer_state.
     """
     request = network_pb2.RunProgramRequest(
-        program=program, fetched=fetched, tape=tape, recompute=recompute,
-        report_groups=report_groups, averaged=averaged)
+        program=program, fetched=fetched, tape=tape, fast=fast, recompute=recompute,
+        report_groups=report_groups, averaged=averaged, trainer_state=trainer_state)
     if not fuse:
         request.fuse = False
     request.compute_dtype = layouts.wire_dtype(
@@ -193,7 +198,8 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
 
 def backward(tape: str, output_gradients: Mapping[str, npt.ArrayLike], *,
              input_gradients: Sequence[str] = (), leave_parameters: bool = False,
-             retain: bool = False, timeout: float | None = None) -> Call[Run]:
+             retain: bool = False, trainer_state: bytes = b"",
+             timeout: float | None = None) -> Call[Run]:
     """Computes gradients from a run's tape and float32 gradients of its outputs.
 
     Adds the gradients of trainable parameters to the session's, unless `leave_parameters`, and
@@ -203,7 +209,7 @@ def backward(tape: str, output_gradients: Mapping[str, npt.ArrayLike], *,
     """
     request = network_pb2.BackwardProgramRequest(
         tape=tape, input_gradients=input_gradients, leave_parameters=leave_parameters,
-        retain=retain)
+        retain=retain, trainer_state=trainer_state)
     payloads = _add_tensors(
         request.output_gradients,
         {name: np.asarray(gradient, order="C") for name, gradient in output_gradients.items()},
@@ -213,10 +219,12 @@ def backward(tape: str, output_gradients: Mapping[str, npt.ArrayLike], *,
                    timeout)
 
 
-def update(update: Update, *, timeout: float | None = None) -> Call[Updated]:
+def update(update: Update, *, trainer_state: bytes = b"",
+           timeout: float | None = None) -> Call[Updated]:
     """Steps the parameters by the session's gradients."""
-    return _change("UpdateParameters", update.message().SerializeToString(), _decode_update,
-                   timeout)
+    request = update.message()
+    request.trainer_state = trainer_state
+    return _change("UpdateParameters", request.SerializeToString(), _decode_update, timeout)
 
 
 def _change(method: str, message: bytes, decode: Any, timeout: float | None) -> Call[Any]:

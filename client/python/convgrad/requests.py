@@ -71,6 +71,8 @@ class Call(Generic[R]):
     """Converts a call by value to one that leaves tensors in the client's regions there."""
     loan: Loan | None = None
     """The arrays that such a call has in regions."""
+    whole: Call[R] | None = None
+    """The call with all bytes, if this one leaves out those that the server has."""
 
 
 class RequestBuilder:

@@ -3,6 +3,7 @@
     python train_remote.py --target localhost:7070                    # ResNet-18
     python train_remote.py --network small --steps 200 --plot loss.png
     python train_remote.py --loss local --batch 8                     # logits down, any loss
+    python train_remote.py --session FILE     # durable: after a kill, run it again to go on
 
 The images are generated: a pattern for each class, with noise. For comparison, PyTorch trains
 the same network here from the same weights. Exits with 1 if the remote loss of the last steps
@@ -12,10 +13,13 @@ is too high: above --expect, by default 1.25 times PyTorch's.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import pathlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 # See digits.py.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -102,28 +106,63 @@ def generate(steps: int, batch: int, size: int) -> list[tuple[torch.Tensor, torc
 
 def train(run: Run, net: Callable[[torch.Tensor], torch.Tensor],
           optimizer: torch.optim.Optimizer,
-          batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-    """Trains locally or remotely with the same code."""
+          batches: list[tuple[torch.Tensor, torch.Tensor]], first: int = 0,
+          save: Callable[[dict[str, Any]], None] = lambda state: None) -> None:
+    """Trains locally or remotely with the same code, from the step `first` on."""
     start = time.perf_counter()
-    for images, labels in batches:
+    for step, (images, labels) in enumerate(batches[first:], first):
         optimizer.zero_grad()
         loss = F.cross_entropy(net(images), labels)
         loss.backward()
         optimizer.step()
+        save({"step": step + 1})
         run.losses.append(loss.item())
     run.seconds = time.perf_counter() - start
 
 
 def train_ahead(run: Run, net: convgrad.torch.RemoteNetwork,
                 optimizer: convgrad.torch.optim.SGD,
-                batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+                batches: list[tuple[torch.Tensor, torch.Tensor]], first: int) -> None:
     """Trains with the loss on the server, without waiting for it."""
     start = time.perf_counter()
     futures = []
-    for images, labels in batches:
-        futures.append(net.submit_train_step(images, labels, optimizer=optimizer))
+    for step, (images, labels) in enumerate(batches[first:], first):
+        futures.append(net.submit_train_step(images, labels, optimizer=optimizer,
+                                             trainer_state={"step": step + 1}))
     run.losses = [future.result() for future in futures]
     run.seconds = time.perf_counter() - start
+
+
+def open_or_resume(client: convgrad.Client, path: pathlib.Path) -> convgrad.Session:
+    """Resumes the session whose id the file has, or opens a durable one."""
+    with contextlib.suppress(FileNotFoundError, convgrad.SessionExpired):
+        session = client.session(resume=path.read_bytes(), keep_open=True)
+        if session.trainer_state:
+            return session
+        session.close()  # the program was killed before a step was durable
+    session = client.session(durable=True, keep_open=True)
+    path.touch(mode=0o600)  # who has the id may use the session
+    path.write_bytes(session.id)
+    return session
+
+
+@contextlib.contextmanager
+def network(client: convgrad.Client, model: nn.Module,
+            path: pathlib.Path | None) -> Iterator[tuple[convgrad.torch.RemoteNetwork, int]]:
+    """Yields the network and its first step. With `path` it may have been trained before."""
+    if path is None:
+        with convgrad.torch.remote(model, client) as net:
+            yield net, 0
+        return
+    with open_or_resume(client, path) as session:
+        net = convgrad.torch.remote(model, session, put=not session.trainer_state)
+        step = net.trainer_state.get("step", 0)
+        if step:
+            print(f"goes on after step {step}", flush=True)
+        yield net, step
+        net.wait()
+        session.close()  # it isn't needed any more
+        path.unlink()
 
 
 def plot(runs: list[Run], path: str) -> None:
@@ -147,6 +186,8 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--loss", choices=("server", "local"), default="server",
                         help="where the loss is computed")
+    parser.add_argument("--session", type=pathlib.Path, metavar="FILE",
+                        help="train in a durable session and keep its id in the file")
     parser.add_argument("--plot", metavar="PNG", help="save the losses")
     parser.add_argument("--expect", type=float, metavar="LOSS", help="the most that is right")
     arguments = parser.parse_args()
@@ -155,14 +196,14 @@ def main() -> int:
     model = make()
     batches = generate(arguments.steps, arguments.batch, size)
     remote, local = Run("remote"), Run("PyTorch, here")
-    settings = dict(lr=0.05, momentum=0.9)
+    settings: dict[str, Any] = dict(lr=0.05, momentum=0.9)
     with convgrad.Client(arguments.target) as client, \
-            convgrad.torch.remote(model, client) as net:
-        optimizer = convgrad.torch.optim.SGD(net.parameters(), **settings)
+            network(client, model, arguments.session) as (net, first):
+        optimizer = convgrad.torch.optim.SGD(net.parameters(), **settings, resume=first > 0)
         if arguments.loss == "server":
-            train_ahead(remote, net, optimizer, batches)
+            train_ahead(remote, net, optimizer, batches, first)
         else:
-            train(remote, net, optimizer, batches)
+            train(remote, net, optimizer, batches, first, net.save)
     train(local, model, torch.optim.SGD(model.parameters(), **settings), batches)
     for run in (remote, local):
         print(f"{run.name}: loss {run.losses[0]:.3f}, then {run.last_loss():.3f}; "

@@ -112,6 +112,17 @@ void Call::AwaitTurn(bool may_be_early) {
   if (!status.ok()) return OnTurn(Decision::Refuse(status));
   if (!session_.in_session()) return TellTurn(Decision::Run());
   if (sample() != nullptr) sample()->session = session_.settings().label;
+  // Most sessions have their content in memory, so `ready` runs here.
+  session_.AwaitContent(
+      [this, may_be_early,
+       hold = std::make_shared<CallHold>(this)](const absl::Status& loaded) {
+        HandOver();
+        if (!loaded.ok()) return OnTurn(Decision::Refuse(loaded));
+        AwaitTurnInSession(may_be_early);
+      });
+}
+
+void Call::AwaitTurnInSession(bool may_be_early) {
   std::function<void()> admit_early;
   // The hold keeps the call, because it may end before the session runs
   // `admit_early`.
@@ -256,6 +267,10 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   const std::optional<int64_t> number = session_.End(&status);
   if (number) {
     context_->AddTrailingMetadata(kNumberTrailer, absl::StrCat(*number));
+    if (const auto durable = session_.durable_number()) {
+      context_->AddTrailingMetadata(kDurableNumberTrailer,
+                                    absl::StrCat(*durable));
+    }
   }
   reservation_.ShrinkTo(0);
   if (sample() != nullptr) SetEnd(status, sample());

@@ -183,6 +183,8 @@ class Call : public grpc::ServerGenericBidiReactor {
  private:
   friend class CallHold;
 
+  // Waits for the turn. Requires: the content of the session is in memory.
+  void AwaitTurnInSession(bool may_be_early);
   // Ends the wait for memory with the reservation or an error.
   void EndWait(absl::StatusOr<Reservation> granted);
   // Returns the counter of the connection's bytes; null if unknown.

@@ -113,6 +113,24 @@ absl::Status CallSession::CheckChange(const std::string& path) const {
                       "a change of a session, which has one");
 }
 
+absl::Status CallSession::KeepTrainerState(const std::string& text,
+                                           const std::string& path) {
+  if (text.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckChange(path));
+  if (static_cast<int64_t>(text.size()) > kMaxTrainerStateBytes) {
+    return InvalidField(Reason::kOutOfRange, path,
+                        absl::StrCat(text.size(), " bytes"),
+                        absl::StrCat("at most ", kMaxTrainerStateBytes));
+  }
+  writes_.trainer_state = std::make_shared<const std::string>(text);
+  return absl::OkStatus();
+}
+
+std::optional<int64_t> CallSession::durable_number() const {
+  if (!settings().durable) return std::nullopt;
+  return use_->durable_number();
+}
+
 absl::StatusOr<KeptTensor> CallSession::Find(absl::string_view name,
                                              int64_t version,
                                              const std::string& path) const {

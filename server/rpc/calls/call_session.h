@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -46,10 +47,15 @@ class CallSession {
   bool in_session() const { return static_cast<bool>(use_); }
   bool is_change() const { return change_.has_value(); }
 
+  // Calls `ready` when the session's content is in memory, or with the error
+  // why it isn't; possibly before this returns. Requires: in_session().
+  void AwaitContent(KeptSession::Ready ready) {
+    table_->AwaitContent(use_, std::move(ready));
+  }
   // Waits until the call may go on: a change for its turn, a read for the
   // number that it asks for. Calls `decided` once, on any thread, possibly
   // before this returns (see ChangeOrder::Caller, for `admit_early` as well).
-  // Requires: in_session().
+  // Requires: in_session(), and AwaitContent has given OK.
   void Await(absl::Time deadline, ChangeOrder::Decided decided,
              std::function<void()> admit_early);
   // Ends the wait. Returns false if the call doesn't wait; otherwise `decided`
@@ -86,8 +92,18 @@ class CallSession {
   // field that needs one.
   absl::Status CheckChange(const std::string& path) const;
 
+  // Returns kInvalidArgument if `text`, the field `path`, is too long to be a
+  // trainer's state, or if it isn't empty and the call isn't a change.
+  // Otherwise the change keeps it, if it isn't empty.
+  absl::Status KeepTrainerState(const std::string& text,
+                                const std::string& path);
+
   SessionTable* table() const { return table_; }
   const KeptSession::Settings& settings() const { return use_->settings(); }
+  // The session's durable number; nullopt if it isn't durable. Requires:
+  // in_session().
+  std::optional<int64_t> durable_number() const;
+  const std::shared_ptr<KeptSession>& session() const { return use_.session(); }
 
   // Lets the session's next change be admitted before its turn. Requires:
   // is_change(), and this change waits for no more memory.

@@ -72,6 +72,8 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   ASSIGN_OR_RETURN(const DecodedBackward backward,
                    DecodeBackward(head, SizesOf(payloads)));
+  RETURN_IF_ERROR(
+      session().KeepTrainerState(head.trainer_state(), "trainer_state"));
   ASSIGN_OR_RETURN(const std::shared_ptr<const KeptTape> tape,
                    FindTape(backward.tape));
   RETURN_IF_ERROR(CheckVersions(*tape, session()));

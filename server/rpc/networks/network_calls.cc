@@ -12,10 +12,6 @@
 namespace convgrad {
 namespace {
 
-// The memory of a program per byte on the wire: strings, maps and variants of
-// some ten bytes each. An upper estimate.
-constexpr int64_t kMemoryPerWireByte = 16;
-
 absl::Status NoProgram(const std::string& path, const std::string& name) {
   return MakeError(absl::StatusCode::kNotFound,
                    {Reason::kNotFound, path, absl::StrCat("'", name, "'"),
@@ -72,7 +68,7 @@ absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
                       "a free name, or DropPrograms before"});
   }
   const int64_t bytes =
-      static_cast<int64_t>(head.ByteSizeLong()) * kMemoryPerWireByte;
+      static_cast<int64_t>(head.ByteSizeLong()) * kMemoryPerProgramByte;
   auto kept = std::make_shared<KeptProgram>();
   ASSIGN_OR_RETURN(kept->booking, session().table()->memory()->Book(
                                       bytes, bytes, reservation()));

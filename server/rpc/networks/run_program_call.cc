@@ -38,6 +38,7 @@ absl::StatusOr<ProgramRequest> RunProgramCall::RequestOf(
                         absl::StrCat("the program's ", run.inputs.size()));
   }
   if (decoded.fuse) run.fuse = *decoded.fuse;
+  run.fast = decoded.fast;
   run.recompute = decoded.recompute;
   run.fetched = decoded.fetched;
   if (!decoded.tape.empty()) run.part = ProgramPart::kForwardTape;
@@ -69,6 +70,12 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
   v1::RunProgramRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   ASSIGN_OR_RETURN(const DecodedRun run, DecodeRun(head, SizesOf(payloads)));
+  RETURN_IF_ERROR(
+      session().KeepTrainerState(head.trainer_state(), "trainer_state"));
+  if (!head.update().trainer_state().empty()) {
+    return InvalidField(Reason::kUnsupported, "update.trainer_state", "bytes",
+                        "none: the run has a trainer_state of its own");
+  }
   TensorResolver resolver(&session(), services().regions, std::move(payloads));
   ASSIGN_OR_RETURN(PlacedTensors inputs,
                    PlaceNamed(run.inputs, "inputs", &resolver));

@@ -13,6 +13,8 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
   v1::UpdateParametersRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
   ASSIGN_OR_RETURN(const DecodedUpdate update, DecodeUpdate(head, ""));
+  RETURN_IF_ERROR(
+      session().KeepTrainerState(head.trainer_state(), "trainer_state"));
   ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(update));
   Request request;
   request.operation = std::move(work.operation);

@@ -88,6 +88,8 @@ absl::Status PutStreamCall::TakeHeader() {
   RETURN_IF_ERROR(CheckCriticalFields(head));
   RETURN_IF_ERROR(CheckSession());
   ASSIGN_OR_RETURN(header_, DecodePutHeader(head, SizesOf(payloads)));
+  RETURN_IF_ERROR(session().KeepTrainerState(head.header().trainer_state(),
+                                             "header.trainer_state"));
   // Refuses tensors that never fit before the call waits for memory.
   return session().table()->memory()->CheckFits(
       TensorPut::CapacityFor(*header_));

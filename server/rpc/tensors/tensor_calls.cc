@@ -43,6 +43,8 @@ absl::Status PutTensorsCall::Begin(grpc::ByteBuffer* message) {
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
                    DecodePuts(head, SizesOf(payloads)));
+  RETURN_IF_ERROR(
+      session().KeepTrainerState(head.trainer_state(), "trainer_state"));
   put_.emplace(
       &session(), &sample_,
       TensorResolver(&session(), services().regions, std::move(payloads)));

@@ -56,12 +56,18 @@ class ServerProcess:
     def received_bytes(self, operation: str = "") -> float:
         """Returns the payload of requests so far, of one operation or all. Needs the flag
         --metrics_listen=127.0.0.1:0."""
-        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
-        with urllib.request.urlopen(url) as page:
-            lines = page.read().decode().splitlines()
-        return sum(float(line.split()[-1]) for line in lines
+        return sum(float(line.split()[-1]) for line in self._metrics()
                    if line.startswith("convgrad_received_bytes_total{")
                    and (not operation or f'op="{operation}"' in line))
+
+    def metric(self, name: str) -> float:
+        """Returns a metric without labels. Needs the same flag."""
+        return next(float(line.split()[-1]) for line in self._metrics()
+                    if line.startswith(f"{name} "))
+
+    def _metrics(self) -> list[str]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics") as page:
+            return page.read().decode().splitlines()
 
     def stand_still(self) -> None:
         """Stops the server until SIGCONT or kill(). Returns when none of its threads runs."""

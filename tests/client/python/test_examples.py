@@ -12,6 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from server_process import ServerProcess
+from shared_steps import wait_until
 
 import convgrad
 import convgrad.torch
@@ -65,6 +66,28 @@ def test_digits_expects_nothing_of_few_epochs_by_itself(server):
 def test_helps_begin_with_whole_sentences(name):
     usage, description, *_ = start(name, "--help").communicate()[0].split("\n\n")
     assert usage.startswith("usage: ") and description.endswith(".")
+
+
+@pytest.mark.remote
+@pytest.mark.parametrize("loss", ["server", "local"])
+def test_train_remote_goes_on_after_kills(tmp_path, loss):
+    server = ServerProcess(f"--state_dir={tmp_path / 'state'}", "--snapshot_interval=100ms")
+    session = tmp_path / "session"
+    arguments = ("train_remote.py", "--target", server.address, "--network", "small",
+                 "--batch", "8", "--steps", "300", "--loss", loss, "--session", str(session))
+    run = start(*arguments)
+    wait_until(lambda: session.exists())
+    with convgrad.Client(server.address) as client:
+        wait_until(lambda: client.sessions()[0].durable_number > 100)
+    run.kill()
+    run.wait()
+    server.kill()
+    server.restart()
+    output, _ = start(*arguments).communicate(timeout=600)
+    assert "goes on after step" in output and "ms a step" in output
+    with convgrad.Client(server.address) as client:
+        assert not client.sessions() and not session.exists()
+    server.kill()
 
 
 @pytest.mark.remote

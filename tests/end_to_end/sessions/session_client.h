@@ -67,6 +67,19 @@ inline int64_t NumberOf(const grpc::ClientContext& context) {
   return number;
 }
 
+// Returns the trailer kDurableNumberTrailer; -1 if there is none.
+inline int64_t DurableNumberOf(const grpc::ClientContext& context) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find(kDurableNumberTrailer);
+  int64_t number = -1;
+  if (found != trailers.end()) {
+    EXPECT_TRUE(absl::SimpleAtoi(
+        absl::string_view(found->second.data(), found->second.size()),
+        &number));
+  }
+  return number;
+}
+
 // The reply to a call of a session.
 template <typename Response>
 struct SessionReply {
@@ -74,6 +87,7 @@ struct SessionReply {
   Response response;
   Trailers trailers;
   int64_t number = -1;
+  int64_t durable_number = -1;
 };
 
 class SessionClient {
@@ -92,6 +106,15 @@ class SessionClient {
     EXPECT_TRUE(status.ok()) << status.error_message();
     id_ = response.session_id();
   }
+
+  // Continues a session that exists.
+  SessionClient(const std::shared_ptr<grpc::Channel>& channel,
+                const v1::SessionResponse& session)
+      : sessions_(v1::ConvGradSessions::NewStub(channel)),
+        conv_(v1::ConvGrad::NewStub(channel)),
+        id_(session.session_id()),
+        epoch_(session.epoch()),
+        number_(session.number()) {}
 
   const std::string& id() const { return id_; }
   int64_t epoch() const { return epoch_; }
@@ -124,6 +147,7 @@ class SessionClient {
     reply.status = (stub->*method)(&context, request, &reply.response);
     reply.trailers = TrailersOf(context);
     reply.number = NumberOf(context);
+    reply.durable_number = DurableNumberOf(context);
     return reply;
   }
 

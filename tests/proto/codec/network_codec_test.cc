@@ -51,6 +51,7 @@ TEST_F(DecodeRunTest, TakesEverythingOver) {
   request_.mutable_update()->set_algorithm(
       v1::UpdateParametersRequest::ALGORITHM_ADAM);
   request_.set_fuse(false);
+  request_.set_fast(true);
   request_.set_recompute(true);
   request_.set_report_groups(true);
   request_.set_averaged(true);
@@ -67,6 +68,7 @@ TEST_F(DecodeRunTest, TakesEverythingOver) {
   EXPECT_TRUE(run->backward->of_parameters);
   EXPECT_EQ(run->update->optimizer, Optimizer::kAdam);
   EXPECT_EQ(run->fuse, false);
+  EXPECT_TRUE(run->fast);
   EXPECT_TRUE(run->recompute);
   EXPECT_TRUE(run->report_groups);
   EXPECT_TRUE(run->averaged);

@@ -129,6 +129,22 @@ TEST_F(KeptStateTest, WithoutTapesKeepsTheNumberAndTheRest) {
   ExpectCounted(after);
 }
 
+TEST_F(KeptStateTest, IsResumableBetweenTheTrainersSteps) {
+  EXPECT_FALSE(IsResumable(Full()));
+  KeptState state = WithoutTapes(Full());
+  EXPECT_TRUE(IsResumable(state));
+  KeptWrites of_trainer;
+  of_trainer.trainer_state = std::make_shared<const std::string>("step 1");
+  state = After(state, of_trainer);
+  EXPECT_TRUE(IsResumable(state));
+  KeptWrites within_step;
+  within_step.tensors["x"] = std::nullopt;
+  state = After(state, within_step);
+  EXPECT_FALSE(IsResumable(state));
+  EXPECT_EQ(*state.trainer_state, "step 1");
+  EXPECT_TRUE(IsResumable(After(state, of_trainer)));
+}
+
 TEST(CheckName, TakesPlainNamesOnly) {
   EXPECT_TRUE(CheckName("layer1.0.weight", "name").ok());
   EXPECT_TRUE(CheckName(std::string(255, 'a'), "name").ok());

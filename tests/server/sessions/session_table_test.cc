@@ -30,6 +30,12 @@ class SessionTableTest : public ::testing::Test {
                    const std::string& name = "") {
     return (*Open(caller, open_id, name))->settings().id;
   }
+  absl::Status Close(const SessionCaller& caller, const std::string& id) {
+    absl::Status status = absl::UnknownError("not told");
+    table_.Close(caller, id,
+                 [&](const absl::Status& closed) { status = closed; });
+    return status;
+  }
   void Pass(absl::Duration time) {
     now_ += time;
     table_.Expire();
@@ -88,14 +94,14 @@ TEST_F(SessionTableTest, OthersSeeNothing) {
   EXPECT_EQ(theirs, table_.Find(kAda, std::string(16, '?')).status());
   EXPECT_EQ(theirs, table_.FindByName(kBob, "train").status());
   EXPECT_EQ(theirs, table_.Find(kHost, id).status());
-  EXPECT_EQ(theirs, table_.Close(kBob, id));
+  EXPECT_EQ(theirs, Close(kBob, id));
   EXPECT_FALSE(table_.FindToRead(kBob, id).ok());
   EXPECT_TRUE(table_.FindToRead({"reader", true, false}, id).ok());
   EXPECT_EQ(table_.Find({"reader", true, false}, id).status().code(),
             absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(table_.List(kBob, false).size(), 0u);
   EXPECT_EQ(table_.List(kAdmin, true).size(), 1u);
-  EXPECT_TRUE(table_.Close(kAdmin, id).ok());
+  EXPECT_TRUE(Close(kAdmin, id).ok());
   EXPECT_EQ(theirs, table_.Find(kAda, id).status());
 }
 
@@ -164,7 +170,7 @@ TEST_F(SessionTableTest, TellsWhoKeepsMost) {
   EXPECT_EQ(uses[1].client, "ada");
   EXPECT_EQ(uses[1].sessions, 2);
   EXPECT_EQ(uses[1].kept_bytes, counted(small));
-  EXPECT_TRUE(table_.Close(kBob, large->settings().id).ok());
+  EXPECT_TRUE(Close(kBob, large->settings().id).ok());
   EXPECT_EQ(table_.ClientUses().size(), 1u);
 }
 
@@ -177,7 +183,7 @@ TEST_F(SessionTableTest, CountsSessionsAndBytesOfAClient) {
   const absl::Status full = Put(second, 1, 50'000);
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(DetailOf(full)->reason, Reason::kLimitExceeded);
-  EXPECT_TRUE(table_.Close(kAda, first->settings().id).ok());
+  EXPECT_TRUE(Close(kAda, first->settings().id).ok());
   absl::Status status = absl::UnknownError("not told");
   second->Arrive(
       {2, 1, std::string(16, 'd'), 0}, now_,
@@ -243,6 +249,10 @@ TEST_F(SessionTableTest, RefusesBadSettings) {
     EXPECT_TRUE(refused({id, "", {}, lease})) << lease;
   }
   EXPECT_TRUE(refused({id, "", {}, absl::Seconds(9), -1}));
+  EXPECT_EQ(table_.Open(kAda, {id, "", {}, absl::Seconds(9), 0, true})
+                .status()
+                .code(),
+            absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(refused({id, "", std::vector<std::string>(65, "r")}));
   EXPECT_EQ(table_.sessions(), 0);
 }

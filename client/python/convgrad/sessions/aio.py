@@ -57,6 +57,7 @@ class Session:
     get = _awaited(sessions.Session.get)
     drop = _awaited(sessions.Session.drop)
     tensors = _awaited(sessions.Session.tensors)
+    save_state = _awaited(sessions.Session.save_state)
 
     def __init__(self, session: sessions.Session) -> None:
         self._session = session
@@ -73,6 +74,17 @@ class Session:
     def number(self) -> int:
         """Number of the last change up to which all are known to have taken effect."""
         return self._session.number
+
+    @property
+    def durable_number(self) -> int | None:
+        """Number of the newest change that is known to be on the server's disk; None if the
+        session isn't durable."""
+        return self._session.durable_number
+
+    @property
+    def trainer_state(self) -> bytes:
+        """The same as convgrad.Session.trainer_state."""
+        return self._session.trainer_state
 
     @property
     def is_lost(self) -> bool:

@@ -15,12 +15,13 @@ from convgrad.requests import Call
 from convgrad.v1 import session_pb2
 from convgrad.wire import Response
 
-_NUMBER_TRAILER = "convgrad-session-number"
+NUMBER_TRAILER = "convgrad-session-number"
+DURABLE_TRAILER = "convgrad-durable-number"
 # Timeout of an attempt that only finds out the outcome of a change.
 _VOID_SECONDS = 10.0
 # Replaces a change that its caller has given up. If the server has neither begun nor committed
 # that change, this one fails there and ends the epoch of the changes behind it.
-_VOID: Call[None] = Call(
+VOID: Call[None] = Call(
     "ConvGradSessions/DropTensors",
     session_pb2.DropTensorsRequest(names=[""]).SerializeToString(), lambda _: None)
 
@@ -35,6 +36,16 @@ class Opened:
     answer: session_pb2.SessionResponse = field(repr=False)
 
 
+def metadata_of(opened: Opened, epoch: int, sequence: int, call_id: bytes,
+                acknowledged: int) -> tuple[tuple[str, str | bytes], ...]:
+    """Returns the metadata that identifies a change."""
+    return (("convgrad-session-bin", opened.answer.session_id),
+            ("convgrad-session-epoch", str(epoch)),
+            ("convgrad-session-sequence", str(sequence)),
+            ("convgrad-call-id-bin", call_id),
+            ("convgrad-session-acknowledged", str(acknowledged)))
+
+
 @dataclass(eq=False)
 class Change:
     """A change in flight. Owned by the session's thread after submission."""
@@ -44,6 +55,8 @@ class Change:
     deadline: float | None
     instead: Instead | None
     """Returns the call to send instead if the server has refused this one; None: nothing."""
+    kept: Call[Any] | None = None
+    """The call with its own bytes, as a durable session repeats it after a restart."""
     future: Future[Any] = field(default_factory=Future)
     call_id: bytes = field(default_factory=lambda: os.urandom(16))
     attempts: int = 0
@@ -54,6 +67,15 @@ class Change:
     is_void: bool = False
     """Its caller was told that it has failed."""
     void_since: float = 0.0
+    is_repeat: bool = False
+    """It was committed before the server's restart, and its caller has the answer."""
+
+    @classmethod
+    def repeated(cls, sequence: int, call: Call[Any], call_id: bytes) -> Change:
+        """Returns a change whose answer is ignored."""
+        change = cls(call, sequence, None, None, call, call_id=call_id, is_repeat=True)
+        change.future.set_result(None)
+        return change
 
     def attempt(self, opened: Opened, epoch: int,
                 acknowledged: int) -> tuple[Call[Any], float | None]:
@@ -63,15 +85,13 @@ class Change:
         if not self.is_void:
             seconds = (None if self.deadline is None
                        else max(self.deadline - time.monotonic(), 0.001))
-        call = _VOID if self.is_void else self.call
-        return replace(call, target=opened.target, metadata=(
-            ("convgrad-session-bin", opened.answer.session_id),
-            ("convgrad-session-epoch", str(epoch)),
-            ("convgrad-session-sequence", str(self.sequence)),
-            ("convgrad-call-id-bin", self.call_id),
-            ("convgrad-session-acknowledged", str(acknowledged)))), seconds
+        call = VOID if self.is_void else self.call
+        return replace(call, target=opened.target, metadata=metadata_of(
+            opened, epoch, self.sequence, self.call_id, acknowledged)), seconds
 
     def succeed(self, response: Response) -> None:
+        if self.is_repeat:
+            return
         try:
             result = self.call.decode(response)
         except Exception as error:  # a malformed reply
@@ -97,6 +117,15 @@ class Change:
         """Moves it to the next epoch."""
         self.is_over, self.error, self.call_id = False, None, os.urandom(16)
 
+    def start_over(self, *, is_committed: bool) -> None:
+        """Prepares it for a server that was started again. `is_committed`: the client knows
+        that the server had committed it."""
+        self.is_over, self.error, self.attempts = False, None, 0
+        if self.is_void and is_committed:
+            self.is_void, self.is_repeat = False, True
+        if self.kept is not None and (self.is_repeat or self.call.loan is not None):
+            self.call = self.kept  # the server no longer has the client's regions
+
     def is_late_in(self, seconds: float) -> bool:
         return self.deadline is not None and time.monotonic() + seconds >= self.deadline
 
@@ -106,6 +135,10 @@ class Read:
     """A read in flight. begin() and lose() may run on two threads."""
 
     after: int
+    restores: int
+    """How often the session had been restored when it began."""
+    is_noticed: bool = False
+    """Whether the session's thread knows that the server was started again."""
     is_lost: bool = False
     """A change that it would have seen has failed."""
     rpc: Any = None
@@ -122,9 +155,9 @@ class Read:
             self.rpc.cancel()
 
 
-def number_of(rpc: Any) -> int | None:
-    """Returns the session's number; None if the server hasn't decided."""
+def number_of(rpc: Any, trailer: str = NUMBER_TRAILER) -> int | None:
+    """Returns the session's number, or another one; None if the server hasn't sent it."""
     for key, value in rpc.trailing_metadata() or ():
-        if key == _NUMBER_TRAILER and str(value).isdigit():
+        if key == trailer and str(value).isdigit():
             return int(value)
     return None

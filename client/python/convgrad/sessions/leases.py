@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import grpc
@@ -16,12 +16,13 @@ from convgrad.errors import (
     ConvgradError,
     DeadlineExceeded,
     SessionExpired,
+    SessionRestored,
     Unavailable,
     from_rpc,
 )
 from convgrad.options import Options
 from convgrad.requests import Call
-from convgrad.sessions.attempts import Opened
+from convgrad.sessions.attempts import VOID, Opened, metadata_of
 from convgrad.sessions.changes import Changes
 from convgrad.v1 import session_pb2
 
@@ -57,6 +58,10 @@ class OpenSession:
     """Seconds until it ends without a call; 0 while a call uses it."""
     target: str
     """Address of its server."""
+    durable_number: int | None = None
+    """Number of its newest change on the server's disk; None if it isn't durable."""
+    on_disk: bool = False
+    """Whether it is only on disk, since the server's restart or the end of its lease."""
 
 
 def call_of(method: str, request: Any, **settings: Any) -> Call[Any]:
@@ -66,11 +71,11 @@ def call_of(method: str, request: Any, **settings: Any) -> Call[Any]:
 
 
 def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: int,
-                 readers: Sequence[str]) -> Opened:
+                 readers: Sequence[str], durable: bool) -> Opened:
     """Opens a session on the next server of the client."""
     request = session_pb2.OpenSessionRequest(
         open_id=os.urandom(16), name=name, lease_seconds=lease_seconds,
-        quota_bytes=quota_bytes, readers=readers)
+        quota_bytes=quota_bytes, readers=readers, durable=durable)
     return Opened(*client.run_somewhere(call_of("OpenSession", request)))
 
 
@@ -141,7 +146,8 @@ def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
         found += [OpenSession(
             one.handle, one.name, one.client, one.number, one.tensors, one.kept_bytes,
             one.reply_bytes, one.quota_bytes, one.lease_seconds, one.remaining_seconds,
-            target) for one in listed.sessions]
+            target, one.durable_number if one.durable else None, one.on_disk)
+            for one in listed.sessions]
     return found
 
 
@@ -152,7 +158,7 @@ def close_listed(client: Caller, handle: str) -> None:
         call_of("CloseSession", request, target=target, options=options)))
 
 
-def close_session(client: Caller, opened: Opened, epoch: int) -> None:
+def close_session(client: Caller, opened: Opened, changes: Changes) -> None:
     """Closes the session, unless another client has resumed it meanwhile.
 
     A session on an unreachable server ends with its lease.
@@ -163,7 +169,21 @@ def close_session(client: Caller, opened: Opened, epoch: int) -> None:
     settings: dict[str, Any] = dict(
         target=opened.target, options=Options(timeout=seconds))
     with contextlib.suppress(ConvgradError):
-        if client.run(call_of("RenewSession", request, **settings)).epoch <= epoch:
+        if (client.run(call_of("RenewSession", request, **settings)).epoch <= changes.epoch
+                or _was_restored(client, opened, changes, settings)):
             request = session_pb2.CloseSessionRequest(
                 session_id=opened.answer.session_id)
             client.run(call_of("CloseSession", request, **settings))
+
+
+def _was_restored(client: Caller, opened: Opened, changes: Changes,
+                  settings: dict[str, Any]) -> bool:
+    """Returns whether a new epoch of the session comes from a restart of its server."""
+    if not opened.answer.durable:
+        return False
+    try:  # a change that the server would refuse in any epoch
+        client.run(replace(VOID, **settings, metadata=metadata_of(
+            opened, changes.epoch, changes.number + 1, os.urandom(16), changes.number)))
+    except SessionRestored:
+        return True
+    return False

@@ -71,6 +71,8 @@ def plain(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
 
 def with_own_bytes(call: Call[R]) -> Call[R]:
     """Returns the call with copies of its arrays, so that the caller may change them."""
+    if call.whole is not None:
+        call = replace(call, whole=with_own_bytes(call.whole))
     if call.frames is not None:
         frames = list(call.frames())
         return replace(call, frames=lambda: iter(frames), place=None)

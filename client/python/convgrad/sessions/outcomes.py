@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
+import re
 from typing import Any
 
 import grpc
 
+from convgrad.connections.retries import RetryPolicy
 from convgrad.errors import (
     ConvgradError,
     DeadlineExceeded,
     ReplyLost,
+    SessionDamaged,
     SessionExpired,
+    SessionRestored,
     SessionTakenOver,
     from_rpc,
 )
@@ -24,12 +29,22 @@ _UNKNOWN = (*_GONE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL,
             grpc.StatusCode.UNKNOWN)
 
 
+# Parses the message of NoSuchSession in server/sessions/session.cc.
+_START = re.compile(r"before its start at (\d+-\d+-\d+ \d+:\d+:\d+) UTC")
+
+
+# After these errors, the client can't use the session any more.
+ENDS = (SessionDamaged, SessionExpired, SessionTakenOver)
+
+
 class Outcome(enum.Enum):
     """The state of a change after an attempt that has failed."""
 
     SESSION_ENDED = enum.auto()
     REPLY_LOST = enum.auto()
     """The change is committed, but the server no longer has its reply."""
+    RESTORED = enum.auto()
+    """The server was started again and has the session as of its durable number."""
     EPOCH_ENDED = enum.auto()
     """An earlier change has failed."""
     COMMITTED = enum.auto()
@@ -46,8 +61,10 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
     """Returns the error of an attempt that has failed, and the state of its change."""
     error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
     error.request_id, error.attempts = change.call.request_id, change.attempts
-    if isinstance(error, (SessionTakenOver, SessionExpired)):
+    if isinstance(error, ENDS):
         return error, Outcome.SESSION_ENDED
+    if isinstance(error, SessionRestored):
+        return error, Outcome.RESTORED
     if isinstance(error, ReplyLost):
         return error, Outcome.REPLY_LOST
     if error.reason == "EPOCH_ENDED":
@@ -71,6 +88,22 @@ def _out_of_order(change: Change, error: ConvgradError, number: int | None) -> O
     return Outcome.SESSION_ENDED
 
 
+def delay_after(change: Change, retry: RetryPolicy) -> float | None:
+    """Returns the seconds after which the change that ended its epoch is repeated; None: never.
+    """
+    if change.is_void:
+        return None
+    if change.error is None:  # the reply with the reason was lost
+        delay: float | None = retry.backoff(change.attempts)
+    else:
+        other = change.instead(change.error) if change.instead else None
+        if other is not None:
+            change.call, change.instead = other, None
+            return 0.0
+        delay = retry.delay(change.error, change.attempts)
+    return None if delay is None or change.is_late_in(delay) else delay
+
+
 def late_error(error: ConvgradError) -> DeadlineExceeded:
     """Returns the error of a change whose last attempt failed with `error`."""
     # gRPC's message for an attempt that the deadline ended adds nothing.
@@ -80,3 +113,27 @@ def late_error(error: ConvgradError) -> DeadlineExceeded:
                                         f": {error.code.name}: {error.message}"))
     late.attempts, late.request_id = error.attempts, error.request_id
     return late
+
+
+def lost_with_server(error: SessionExpired, target: str, since: float,
+                     number: int) -> SessionExpired:
+    """Returns an error that says that the server was restarted, if that was after `since` (a
+    time.time()). Otherwise returns `error`.
+
+    Compares the clocks of two machines, which may differ. `number` is the number of the
+    session's last change.
+    """
+    start = _START.search(error.expected)
+    if start is None:
+        return error
+    started = datetime.datetime.strptime(start[1], "%Y-%m-%d %H:%M:%S").replace(
+        tzinfo=datetime.timezone.utc)
+    if started.timestamp() < since:
+        return error
+    lost = SessionExpired(
+        f"the server at {target} was started again at "
+        f"{started.astimezone():%Y-%m-%d %H:%M:%S}; the session, and all that it kept, was "
+        f"lost after change {number}. Open a new session and put a checkpoint there: of a "
+        "network by convgrad.torch.remote, then load_state_dict of network and optimizer")
+    vars(lost).update({key: value for key, value in vars(error).items() if key != "message"})
+    return lost

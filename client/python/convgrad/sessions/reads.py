@@ -40,7 +40,7 @@ def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
                 if isinstance(error, SessionExpired):
                     changes.stop(error)
                     changes.check_broken()
-                if not read.is_lost and not is_early:
+                if not (read.is_lost or is_early or changes.recovers(error, read, deadline)):
                     raise
             if read.is_lost:
                 break

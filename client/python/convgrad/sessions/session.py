@@ -10,22 +10,21 @@ from typing import Any, TypeVar
 
 import numpy.typing as npt
 
-from convgrad import layouts, networks, operations
+from convgrad import networks, operations
 from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     NotFound,
-    SessionExpired,
-    SessionTakenOver,
     invalid,
     message_of,
 )
 from convgrad.kept import Kept, listed_tensors
 from convgrad.layouts import Descriptor
 from convgrad.options import timeout_of
-from convgrad.requests import MAX_PAYLOAD_BYTES, Call
+from convgrad.requests import Call
 from convgrad.sessions.attempts import Instead, Opened, Read
 from convgrad.sessions.changes import Changes
+from convgrad.sessions.durable import DurableChanges, save_state_call
 from convgrad.sessions.known_tensors import KnownTensors
 from convgrad.sessions.leases import close_session, renew_regularly
 from convgrad.sessions.methods import (
@@ -36,25 +35,31 @@ from convgrad.sessions.methods import (
     plain,
     with_own_bytes,
 )
+from convgrad.sessions.outcomes import ENDS
 from convgrad.sessions.reads import run_read
-from convgrad.sessions.transfers import PutRequest, all_bytes, get_call, put_of, sent
+from convgrad.sessions.transfers import (
+    PutRequest,
+    get_call,
+    get_request,
+    put_of,
+    sent,
+    whole_if_unknown,
+)
+from convgrad.sessions.uploads import Uploads
 from convgrad.v1 import session_pb2
 
 R = TypeVar("R")
 
 _SERVICE = "ConvGradSessions/"
-# Every server's messages hold this much, so the client needn't ask.
-_UNASKED_BYTES = 64 << 10
 
 
 class Session:
     """Tensors and programs on the server, by name. Client.session() opens one. Thread-safe.
 
-        with client.session() as session:
-            session.put("w", w, layout="OIX")
-            y = session.conv_forward(x, "w", padding=1).output
-            session.conv_backward(dy, x, "w", padding=1, add={"grad_weight": "gw"})
-            gw = session.get("gw")
+        session.put("w", w, layout="OIX")
+        y = session.conv_forward(x, "w", padding=1).output
+        session.conv_backward(dy, x, "w", padding=1, add={"grad_weight": "gw"})
+        gw = session.get("gw")
 
     A call sees the changes that any thread submitted before it. A change takes effect exactly
     once: the client repeats a change whose answer it didn't receive.
@@ -76,17 +81,20 @@ class Session:
     backward = plain(networks.backward)
     update = plain(networks.update)
 
-    def __init__(self, client: Caller, opened: Opened, keep_open: bool) -> None:
+    def __init__(self, client: Caller, opened: Opened, keep_open: bool,
+                 replay_bytes: int = 0) -> None:
         self._client = client
         self._opened = opened
         self._keep_open = keep_open
-        self._changes = Changes(client, opened)
+        self._durable = (DurableChanges(client, opened, replay_bytes)
+                         if opened.answer.durable else None)
+        self._changes: Changes = self._durable or Changes(client, opened)
         self._known = KnownTensors(self._changes)
-        self._max_message_bytes: int | None = None
+        self._uploads = Uploads(client, opened.target)
         renew_regularly(client, opened, self._changes)
         # A session that nobody closes expires after its lease.
-        self._stop = weakref.finalize(self, self._changes.stop,
-                                      Cancelled("the session is closed"))
+        closed = Cancelled("the session is closed")
+        self._stop = weakref.finalize(self, self._changes.stop, closed)
 
     @property
     def client(self) -> Caller:
@@ -102,6 +110,17 @@ class Session:
     def number(self) -> int:
         """Number of the last change up to which all are known to have taken effect."""
         return self._changes.number
+
+    @property
+    def durable_number(self) -> int | None:
+        """Number of the newest change on the server's disk, as far as is known; None if the
+        session isn't durable."""
+        return None if self._durable is None else self._durable.durable_number
+
+    @property
+    def trainer_state(self) -> bytes:
+        """The newest `trainer_state` of a change before the session was resumed here."""
+        return self._opened.answer.trainer_state
 
     @property
     def is_lost(self) -> bool:
@@ -124,7 +143,8 @@ class Session:
             futures = [session.submit(session.put, name, array) for name, array in ...]
 
         Changes take effect in the order of these calls. Blocks only while 64 changes are in
-        flight. A future's callbacks must not wait for the session.
+        flight, or while a durable session makes room or is restored. A future's callbacks must
+        not wait for the session.
         """
         prepare = getattr(method, "prepare", None)
         if prepare is None or getattr(method, "__self__", None) is not self:
@@ -133,20 +153,20 @@ class Session:
         call, instead = prepare(self, *args, **kwargs)
         call = with_own_bytes(call)
         if is_change(call):
-            return self._changes.submit(call, instead)
+            return self._changes.submit(call, instead, call.whole or call)
         return self._client.submit(self._read, call, self._changes.begin_read())
 
     @method
     def put(self, name: str | Mapping[str, npt.ArrayLike],
             array: npt.ArrayLike | None = None, *, layout: str = "NCX",
             layouts: Mapping[str, str] | None = None, dedupe: bool = False,
-            timeout: float | None = None) -> Prepared[None]:
+            trainer_state: bytes = b"", timeout: float | None = None) -> Prepared[None]:
         """Keeps an array under a name, or all arrays of a mapping, all or none.
 
         A weight's `layout` is OIX, OXI or XIO; `layouts` overrides it by name. With `dedupe`
         the client first asks which of the bytes the server has in any of this client's
         sessions, and doesn't send those. If one message can't hold the arrays, the client sends
-        a stream.
+        a stream. `put({}, trainer_state=state)` only keeps the state.
 
         Errors: ResourceExhausted if the session's quota or the server's memory is full.
         """
@@ -158,13 +178,14 @@ class Session:
         self._known.remember({put.name: put.descriptor for put in puts})
         call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
                                 options=timeout_of(timeout), is_change=True)
-        limit = self._message_limit(sum(put.payload.nbytes for put in puts))
+        limit = self._uploads.message_limit(sum(put.payload.nbytes for put in puts))
         if not dedupe:
-            return sent(call, PutRequest(puts, {}), limit), None
+            return sent(call, PutRequest(puts, {}, trainer_state), limit), None
         digests = {put.name: put.digest() for put in puts}
-        known = self._have(digests.values())
-        return (sent(call, PutRequest(puts, digests, known), limit),
-                lambda error: all_bytes(error, call, PutRequest(puts, digests), limit))
+        request = PutRequest(puts, digests, trainer_state)
+        whole = sent(call, request, limit)
+        known = replace(request, known=self._uploads.known(digests.values()))
+        return replace(sent(call, known, limit), whole=whole), whole_if_unknown(whole)
 
     @method
     def get(self, name: str | Iterable[str], *, dtype: npt.DTypeLike | None = None,
@@ -175,14 +196,8 @@ class Session:
         For several names returns a dict of arrays, all as of one change. `items` selects that
         many items of the batch, from `first_item` on; 0: the rest.
         """
-        request = session_pb2.GetTensorsRequest()
-        for one in (name,) if isinstance(name, str) else name:
-            wanted = request.tensors.add(name=one, first_item=first_item, items=items)
-            if dtype is not None:
-                wanted.dtype = layouts.wire_dtype(
-                    layouts.name_of_dtype(dtype, "dtype", layouts.KEPT_DTYPES))
-            if layout is not None:
-                wanted.layout = layouts.wire_layout(layouts.layout_named(layout), "layout")
+        names = (name,) if isinstance(name, str) else name
+        request = get_request(names, dtype, layout, first_item, items)
         return get_call(_SERVICE + "GetTensors", request, timeout_of(timeout),
                         lambda arrays: arrays[name] if isinstance(name, str) else arrays), None
 
@@ -199,6 +214,16 @@ class Session:
         """Returns the kept tensors by name."""
         return Call(_SERVICE + "ListTensors", b"", listed_tensors,
                     options=timeout_of(timeout)), None
+
+    @method
+    def save_state(self, *, timeout: float | None = None) -> Prepared[int]:
+        """Makes the server write the session to its disk, and returns the durable number.
+
+        That is the number of the last change that left no tape.
+        Errors: FailedPrecondition if the session isn't durable; Internal if the server can't
+        write.
+        """
+        return save_state_call(self._durable, options=timeout_of(timeout)), None
 
     @property
     def is_at_home(self) -> bool:
@@ -231,45 +256,29 @@ class Session:
         else:  # the server may have ended the epoch, which must not look like a resume
             self._changes.settle()
         # After any other error the server may still have the session.
-        has_ended = isinstance(self._changes.error, (SessionExpired, SessionTakenOver))
+        has_ended = isinstance(self._changes.error, ENDS)
         self._stop()
         if not has_ended and not keep_open:
-            close_session(self._client, self._opened, self._changes.epoch)
+            close_session(self._client, self._opened, self._changes)
 
     def _perform(self, call: Call[R], instead: Instead | None) -> R:
         """Sends a read or a change and blocks until its outcome is known."""
         if not is_change(call):
             return self._read(call, self._changes.begin_read())
-        call = self._client.placed(call)
+        placed = self._client.placed(call)
+        kept = None if self._durable is None else with_own_bytes(call.whole or call)
+        if kept is not None and placed is call and call.whole is None:
+            placed = kept
         try:
-            result: R = self._changes.submit(call, instead).result()
+            result: R = self._changes.submit(placed, instead, kept).result()
         except BaseException:
-            if call.loan is not None:  # an attempt may still use it
-                call.loan.give_up()
+            if placed.loan is not None:  # an attempt may still use it
+                placed.loan.give_up()
             raise
         return result
 
     def _read(self, call: Call[R], read: Read) -> R:
         return run_read(self._client, self._opened, self._changes, call, read)
-
-    def _have(self, digests: Iterable[bytes]) -> frozenset[bytes]:
-        """Returns the digests whose bytes the server has."""
-        asked = list(dict.fromkeys(digests))
-        request = session_pb2.HaveTensorsRequest(digests=asked)
-        answer = self._client.run(Call(
-            _SERVICE + "HaveTensors", request.SerializeToString(),
-            session_pb2.HaveTensorsResponse.FromString, target=self._opened.target))
-        return frozenset(digest for digest, have in zip(asked, answer.have) if have)
-
-    def _message_limit(self, size: int) -> int:
-        """Returns how many bytes a request of `size` may have in one message."""
-        if size <= _UNASKED_BYTES:
-            return _UNASKED_BYTES + size
-        if self._max_message_bytes is None:
-            answer = self._client.run(replace(operations.capabilities(),
-                                              target=self._opened.target))
-            self._max_message_bytes = answer.limits.max_message_bytes
-        return min(self._max_message_bytes, MAX_PAYLOAD_BYTES)
 
     def _remember(self, descriptors: Mapping[str, Descriptor]) -> None:
         self._known.remember(descriptors)

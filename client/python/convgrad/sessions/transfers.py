@@ -71,6 +71,7 @@ class PutRequest:
     puts: Sequence[Put]
     digests: Mapping[str, bytes]
     """By name, for tensors put with a digest."""
+    trainer_state: bytes = b""
     known: frozenset[bytes] = frozenset()
     """Digests whose bytes the server has."""
 
@@ -121,7 +122,7 @@ class PutRequest:
 
     def _head(self, add_source: Callable[[tensor_pb2.Tensor, Put], None],
               ) -> session_pb2.PutTensorsRequest:
-        head = session_pb2.PutTensorsRequest()
+        head = session_pb2.PutTensorsRequest(trainer_state=self.trainer_state)
         for put in self.puts:
             message = head.tensors.add(name=put.name, digest=self.digests.get(put.name, b""))
             if self._is_known(put):
@@ -150,12 +151,28 @@ def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
     return replace(call_by_value, method=call.method + "Stream", frames=request.frames)
 
 
-def all_bytes(error: ConvgradError, call: Call[None], request: PutRequest,
-              limit: int) -> Call[None] | None:
-    """Returns the put with all bytes if the server no longer has some that it had before."""
-    if not isinstance(error, NotFound) or not error.field.endswith(".digest"):
-        return None
-    return sent(call, request, limit)
+def whole_if_unknown(whole: Call[None]) -> Callable[[ConvgradError], Call[None] | None]:
+    """Returns a function that returns `whole`, the put with all bytes, if the server no longer
+    has some that it had before."""
+    def instead(error: ConvgradError) -> Call[None] | None:
+        is_unknown = isinstance(error, NotFound) and error.field.endswith(".digest")
+        return whole if is_unknown else None
+
+    return instead
+
+
+def get_request(names: Iterable[str], dtype: npt.DTypeLike | None, layout: str | None,
+                first_item: int, items: int) -> session_pb2.GetTensorsRequest:
+    """Returns the message of Session.get()."""
+    request = session_pb2.GetTensorsRequest()
+    for name in names:
+        wanted = request.tensors.add(name=name, first_item=first_item, items=items)
+        if dtype is not None:
+            wanted.dtype = layouts.wire_dtype(
+                layouts.name_of_dtype(dtype, "dtype", KEPT_DTYPES))
+        if layout is not None:
+            wanted.layout = layouts.wire_layout(layouts.layout_named(layout), "layout")
+    return request
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -110,27 +110,30 @@ class RemoteOptimizer(torch.optim.Optimizer):
         network.optimizers.update(dict.fromkeys(names, self._mark))
         self.param_groups.append(group)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None, *,
+             trainer_state: Mapping[str, Any] | None = None) -> Any:
         """Steps all parameters that have a gradient; doesn't wait for the server.
 
-        Gradients stay until zero_grad(), as in torch.
+        Gradients stay until zero_grad(), as in torch. `trainer_state` takes effect with the
+        step: see the network's save().
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._send_step()
+        self._send_step(trainer_state)
         return loss
 
     @short_traceback
-    def _send_step(self) -> None:
-        self.network.send_update(self.update())
+    def _send_step(self, trainer_state: Mapping[str, Any] | None) -> None:
+        self.network.send_update(self.update(), trainer_state)
 
     @short_traceback
-    def submit_step(self) -> Future[Updated]:
+    def submit_step(self, *, trainer_state: Mapping[str, Any] | None = None,
+                    ) -> Future[Updated]:
         """Does the same as step(); the future's result has the gradients' norm and whether the
         step was skipped."""
-        return self.network.submit_update(self.update())
+        return self.network.submit_update(self.update(), trainer_state)
 
     def update(self, *, keep_gradients: bool = True) -> Update:
         """Returns the step for the session.

@@ -60,12 +60,17 @@ def test_the_tutorials_training_goes_on_after_its_server_was_killed(tmp_path):
 
 
 @pytest.mark.remote
-def test_sessions_run_and_leave_nothing(server, client):
+def test_sessions_run_and_leave_nothing(tmp_path):
+    server = ServerProcess(f"--state_dir={tmp_path}")
     ran = run(SESSIONS, server)
     assert ran["classes"].shape == (4, 16, 16)
-    assert ran["weights"].keys() == ran["make_model"]().state_dict().keys()
-    with pytest.raises(convgrad.SessionExpired):
-        client.attach(ran["session_id"])
+    for weights in (ran["weights"], ran["trained"]):
+        assert weights.keys() == ran["make_model"]().state_dict().keys()
+    with convgrad.Client(server.address) as client:
+        assert not client.sessions()
+        with pytest.raises(convgrad.SessionExpired):
+            client.attach(ran["session_id"])
+    server.kill()
 
 
 def test_names_that_sessions_tells_exist():
@@ -76,4 +81,5 @@ def test_names_that_sessions_tells_exist():
         assert name in WORDS or any(hasattr(one, name) for one in known), name
 
 
-WORDS = {"with", "lease", "train", "state_dict", "prepare"}
+WORDS = {"with", "lease", "train", "state_dict", "prepare", "timeout", "replay_bytes",
+         "train_step"}

@@ -63,7 +63,7 @@ def test_a_session_is_closed_behind_a_change_that_was_given_up():
     policy = convgrad.RetryPolicy(max_attempts=1)
     with convgrad.Client(server.address, retry=policy) as client:
         with client.session() as session:
-            server.process.send_signal(signal.SIGSTOP)
+            server.stand_still()
             with pytest.raises(convgrad.DeadlineExceeded):
                 session.put("x", X, timeout=0.2)
             server.process.send_signal(signal.SIGCONT)

@@ -229,7 +229,7 @@ def test_bytes_that_the_server_has_arent_sent(monkeypatch):
         assert server.received_bytes("put") == before + B.nbytes
         np.testing.assert_array_equal(second.get("w"), W)
         # As if the server had lost the tensors between the client's question and its put.
-        monkeypatch.setattr(second, "_have", frozenset)
+        monkeypatch.setattr(second._uploads, "known", frozenset)
         later = [second.submit(second.put, "gone", X + 1, dedupe=True),
                  second.submit(second.put, "later", B)]
         assert [future.result() for future in later] == [None, None]

@@ -17,6 +17,7 @@
 #include "backends/onednn/networks/steps/products/network_conv_bias.h"
 #include "backends/onednn/networks/steps/products/network_conv_descs.h"
 #include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/products/network_winograd.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -143,10 +144,33 @@ class Convolution final : public NetworkGroup {
                       "a convolution that oneDNN has"});
   }
 
-  // Appends a pass of `problem_`, with the reorders of its operands and its
-  // result.
+  // Appends a pass of `problem_`: by Winograd's algorithm where that is allowed
+  // and faster, and by the library for what it leaves.
   absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
                        NetworkBuilder* builder) const {
+    WinogradPass fast = {pass.pass,
+                         problem_,
+                         builder->Like(x_, Form::kImage),
+                         builder->Like(step_.result),
+                         tensors.weight.location.buffer,
+                         pass.bias};
+    fast.x.buffer = tensors.input.location.buffer;
+    fast.y.buffer = tensors.result.location.buffer;
+    if (!builder->operation().request().fast || is_mirrored_ ||
+        !IsFastByWinograd(fast)) {
+      return AddDirectPass(pass, tensors, builder);
+    }
+    const BufferId flag = AddWinograd(fast, pass.kind, builder);
+    const size_t begin = builder->schedule().steps().size();
+    RETURN_IF_ERROR(AddDirectPass(pass, tensors, builder));
+    builder->schedule().RunOnlyIf(flag, begin);
+    return absl::OkStatus();
+  }
+
+  // Appends a pass of `problem_`, with the reorders of its operands and its
+  // result.
+  absl::Status AddDirectPass(const PassToAdd& pass, const StepTensors& tensors,
+                             NetworkBuilder* builder) const {
     Schedule& schedule = builder->schedule();
     const LibraryTensor& data = is_mirrored_ ? tensors.result : tensors.input;
     const LibraryTensor& out = is_mirrored_ ? tensors.input : tensors.result;

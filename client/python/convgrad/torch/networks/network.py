@@ -47,13 +47,14 @@ def remote(model: nn.Module, server: Attached, *, dtype: torch.dtype = torch.flo
 @overload
 def remote(model: nn.Module, server: Client | Session | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True,
-           recompute: bool = False) -> RemoteNetwork: ...
+           recompute: bool = False, fast: bool = False, durable: bool = False,
+           ) -> RemoteNetwork: ...
 
 
 @short_traceback
 def remote(model: nn.Module, server: Client | Session | Attached | None = None, *,
-           dtype: torch.dtype = torch.float32, put: bool = True,
-           recompute: bool = False) -> RemoteNetwork | AttachedNetwork:
+           dtype: torch.dtype = torch.float32, put: bool = True, recompute: bool = False,
+           fast: bool = False, durable: bool = False) -> RemoteNetwork | AttachedNetwork:
     """Puts a model on the server, and returns a module that stands for it.
 
         net = convgrad.torch.remote(model, client)
@@ -68,12 +69,17 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
     the session under their own names. With `put=False` it uses those that the session has, e.g.
     after resuming it; give the optimizer `resume=True` then.
 
+    `durable=True` opens a durable session, for a client: the training survives a restart of the
+    server. For one that also survives its own process, give client.session(durable=True).
+
     Later changes of `model` have no effect, and the network's next call logs a warning about
     them. Change `net.model` instead.
 
     `dtype=torch.bfloat16` computes activations in bf16, as under autocast; parameters and their
     gradients stay float32. `recompute=True` recomputes activations in the backward instead of
-    keeping them: less memory, more time, the same bits.
+    keeping them: less memory, more time, the same bits. With `fast=True` the server may compute
+    3x3 convolutions in float32 by Winograd's algorithm while it trains. They take about half
+    the time and have other rounding errors.
 
     If `server` is client.attach(session_id), the network predicts with weights that another
     process trains; see AttachedNetwork. remote() puts nothing then.
@@ -96,10 +102,13 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
         quieten_for(server.client)
         return AttachedNetwork(model, server, dtype)
     is_own = not isinstance(server, Session)
-    session = server.session() if isinstance(server, Client) else server
+    if durable and not is_own:
+        raise invalid("OUT_OF_RANGE", "durable", "True beside a session",
+                      "a client, or client.session(durable=True)")
+    session = server.session(durable=durable) if isinstance(server, Client) else server
     quieten_for(session.client)
     try:
-        network = RemoteNetwork(model, session, dtype, is_own, recompute)
+        network = RemoteNetwork(model, session, dtype, is_own, recompute, fast)
         if put:
             network.put_new(model)
     except BaseException:
@@ -122,10 +131,11 @@ class RemoteNetwork(RemoteState):
     """
 
     def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
-                 owns_session: bool, recompute: bool) -> None:
+                 owns_session: bool, recompute: bool, fast: bool) -> None:
         """Only remote() calls this."""
         super().__init__(model, session, owns_session)
         self.recompute = recompute
+        self.fast = fast
         self._dtype = dtype
         self._owns_session = owns_session
         following = self._following
@@ -175,7 +185,7 @@ class RemoteNetwork(RemoteState):
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Attribute) -> Future[float]:
         """Does the same as forward_backward, and returns a future at once."""
-        return self._submit_loss_run(args, loss, attributes, None)
+        return self._submit_loss_run(args, loss, attributes)
 
     @short_traceback
     def train_step(self, *args: Any, optimizer: RemoteOptimizer, **keywords: Any) -> float:
@@ -183,6 +193,7 @@ class RemoteNetwork(RemoteState):
 
         Does the same as forward_backward(), optimizer.step() and zero_grad(), but atomically:
         either all of it takes effect or nothing. Adds to gradients that exist already.
+        `trainer_state` takes effect with the step; see save().
         """
         return self.pipeline.result(
             self.submit_train_step(*args, optimizer=optimizer, **keywords))
@@ -190,10 +201,12 @@ class RemoteNetwork(RemoteState):
     @short_traceback
     def submit_train_step(self, *args: Any, optimizer: RemoteOptimizer,
                           loss: str = "cross_entropy",
+                          trainer_state: Mapping[str, Any] | None = None,
                           **attributes: Attribute) -> Future[float]:
         """Does the same as train_step, and returns a future at once."""
         update = optimizer.update(keep_gradients=False)
-        future = self._submit_loss_run(args, loss, attributes, update)
+        future = self._submit_loss_run(args, loss, attributes, update,
+                                       self.trainer_states.encode(trainer_state))
         self._gradients.forget(update)
         return future
 
@@ -248,8 +261,8 @@ class RemoteNetwork(RemoteState):
             self.session.close()
 
     def _submit_loss_run(self, args: tuple[Any, ...], loss: str,
-                         attributes: Mapping[str, Attribute],
-                         update: Update | None) -> Future[float]:
+                         attributes: Mapping[str, Attribute], update: Update | None = None,
+                         trainer_state: bytes = b"") -> Future[float]:
         variant, arrays, dtype = self._loss_run(args, loss, attributes)
         trainable = variant.imported.trainable
         self._gradients.note(trainable)
@@ -257,7 +270,7 @@ class RemoteNetwork(RemoteState):
         future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
             backward=Backward(leave_parameters=not trainable), update=update,
-            recompute=self.recompute)
+            fast=self.fast, recompute=self.recompute, trainer_state=trainer_state)
         return mapped(future, _loss_of, variant.name_step)
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,

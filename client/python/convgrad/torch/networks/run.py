@@ -58,7 +58,8 @@ class Forward:
                 network.session.run, self.variant.name, arrays_of(self.inputs), tape=tape,
                 compute_dtype=self.compute_dtype,
                 change=self.variant.imported.program.is_training,
-                recompute=network.recompute, averaged=network.reads_averages)
+                fast=network.fast, recompute=network.recompute,
+                averaged=network.reads_averages)
         like = next(iter(self.inputs.values()), torch.empty(0))
         return tuple(taken(run, name, like) for name in self.variant.outputs)
 

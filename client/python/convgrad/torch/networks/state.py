@@ -26,6 +26,7 @@ from convgrad.torch.networks.original import Original
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.tapes import Tapes
 from convgrad.torch.networks.tracing import without_values
+from convgrad.torch.networks.trainer_state import TrainerStates, decode
 from convgrad.torch.networks.transfers import fetch, put
 from convgrad.torch.networks.variants import Variant
 
@@ -52,6 +53,7 @@ class RemoteState(RemoteModule):
     """A model whose tensors are in a session. Owned by one thread."""
 
     recompute: bool
+    fast: bool
 
     def __init__(self, model: nn.Module, session: Session, owns_session: bool) -> None:
         super().__init__(without_values(model))
@@ -65,7 +67,23 @@ class RemoteState(RemoteModule):
         self._gradients = KeptGradients(self.pipeline, lambda: following.parameters)
         # For each parameter, the optimizer whose state the session has.
         self.optimizers: dict[str, object] = {}
+        self.trainer_states = TrainerStates()
         self.reads_averages = False
+
+    @property
+    def trainer_state(self) -> dict[str, Any]:
+        """The newest state that the session had when it was resumed; {} if there was none."""
+        return decode(self.session.trainer_state)
+
+    @short_traceback
+    def save(self, trainer_state: Mapping[str, Any]) -> None:
+        """Has the session keep the state, behind all that was sent. Doesn't wait.
+
+        A durable session is resumed as of a change that carried a state. The state may have
+        numbers, strings, lists, dicts and tensors, 64 KiB in all.
+        """
+        self.pipeline.send(self.session.put, {},
+                           trainer_state=self.trainer_states.encode(trainer_state))
 
     @short_traceback
     def zero_grad(self, set_to_none: bool = True, names: Iterable[str] | None = None) -> None:
@@ -215,13 +233,16 @@ class RemoteState(RemoteModule):
         if dropped:
             self.pipeline.call(self.session.drop, *dropped)
 
-    def send_update(self, update: Update) -> None:
+    def send_update(self, update: Update, state: Mapping[str, Any] | None) -> None:
+        encoded = self.trainer_states.encode(state)
         self._gradients.forget(update)
-        self.pipeline.send(self.session.update, update)
+        self.pipeline.send(self.session.update, update, trainer_state=encoded)
 
-    def submit_update(self, update: Update) -> Future[Updated]:
+    def submit_update(self, update: Update, state: Mapping[str, Any] | None,
+                      ) -> Future[Updated]:
+        encoded = self.trainer_states.encode(state)
         self._gradients.forget(update)
-        return self.pipeline.submit(self.session.update, update)
+        return self.pipeline.submit(self.session.update, update, trainer_state=encoded)
 
     def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Returns kept tensors by name."""

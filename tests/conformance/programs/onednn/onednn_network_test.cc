@@ -10,7 +10,7 @@
 #include "backends/reference/reference_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/conformance/programs/guarded_run.h"
+#include "tests/conformance/programs/onednn/guarded_run.h"
 
 namespace convgrad {
 namespace {

@@ -7,7 +7,7 @@
 #include "backends/onednn/onednn_backend.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/conformance/programs/guarded_run.h"
+#include "tests/conformance/programs/onednn/guarded_run.h"
 
 namespace convgrad {
 namespace {

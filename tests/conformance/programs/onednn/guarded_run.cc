@@ -1,4 +1,4 @@
-#include "tests/conformance/programs/guarded_run.h"
+#include "tests/conformance/programs/onednn/guarded_run.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,154 @@
+"""Numbers a session's changes, and has them wait for room."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import copy
+import threading
+import time
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from convgrad.caller import Caller
+from convgrad.errors import ConvgradError, DeadlineExceeded, SessionExpired
+from convgrad.requests import Call
+from convgrad.sessions.attempts import Change, Instead, Opened, Read
+from convgrad.sessions.events import EventThread
+from convgrad.sessions.outcomes import lost_with_server
+from convgrad.sessions.pending import Pending
+from convgrad.wire import joined
+
+
+class ChangeQueue:
+    """What a session's callers see of its changes: numbers, room, reads, the end. Thread-safe.
+
+    `Changes` sends them.
+    """
+
+    def __init__(self, client: Caller, opened: Opened) -> None:
+        self._client = client
+        self._opened = opened
+        self._opened_at = time.time()
+        self._condition = threading.Condition()
+        self._epoch = opened.answer.epoch
+        self._pending = Pending(opened.answer.number + 1)
+        self._reads: set[Read] = set()
+        self._failures = 0
+        self._has_ended = False  # the server has ended the epoch
+        # How often the session was restored. Outcomes of earlier attempts don't count.
+        self._restores = 0
+        self._broken: ConvgradError | None = None
+        self.thread = EventThread("convgrad-session")
+
+    @property
+    def number(self) -> int:
+        """Number of the last change up to which all replies have arrived."""
+        with self._condition:
+            return self._pending.answered
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def error(self) -> ConvgradError | None:
+        """The error that ended the session; None while it is usable."""
+        return self._broken
+
+    @property
+    def failures(self) -> int:
+        """Number of epochs that ended with a failure reported to a caller."""
+        return self._failures
+
+    def submit(self, call: Call[Any], instead: Instead | None = None,
+               kept: Call[Any] | None = None) -> Future[Any]:
+        """Sends a change behind those submitted before. Blocks while the window is full.
+
+        Copies the message, because a repeat may follow after the caller has gone on.
+
+        `instead` returns the call to send if the server has refused this one; None: no other.
+        `kept` is the same call with its own bytes, for a durable session.
+        Errors: in the future those of the call; here that of an ended session, and
+        DeadlineExceeded if there is no room in time.
+        """
+        deadline = self._client.deadline_of(call)
+        if call.message is not None:
+            call = replace(call, message=joined(call.message))
+        with self._condition:
+            self._await_room(deadline)
+            change = self._pending.add(call, deadline, instead, kept)
+            restores = self._restores
+        self._send(change, restores)
+        return change.future
+
+    def begin_read(self) -> Read:
+        """Returns a read that sees all changes submitted so far. end_read() must follow."""
+        with self._condition:
+            self.check_broken()
+            read = Read(self._pending.next - 1, self._restores)
+            self._reads.add(read)
+            return read
+
+    def end_read(self, read: Read) -> None:
+        with self._condition:
+            self._reads.discard(read)
+
+    def recovers(self, error: ConvgradError, read: Read, deadline: float | None) -> bool:
+        """Returns whether a read that failed may be sent again because its session is being
+        restored. Blocks until the changes that it must see are back."""
+        return False
+
+    def flush(self) -> None:
+        """Blocks until all changes so far have ended; at most 2 s for those that were given up.
+        """
+        with self._condition:
+            changes = self._pending.all()
+        concurrent.futures.wait([change.future for change in changes])
+        self.settle()
+
+    def settle(self) -> None:
+        """Waits, for 2 s at most, until the outcome of each given-up change is known."""
+        with self._condition:
+            self._condition.wait_for(lambda: self._broken or not any(
+                change.future.done() for change in self._pending.all()), 2)
+
+    def stop(self, why: ConvgradError) -> None:
+        """Fails the changes in flight, and all later calls, with `why`."""
+        if not self._client.is_at_home:  # in a fork, the lock may be held forever
+            return
+        with self._condition:
+            if self._broken is not None:
+                return
+            if isinstance(why, SessionExpired):
+                why = lost_with_server(why, self._opened.target, self._opened_at,
+                                       self._pending.answered)
+            self._broken = why
+            changes = self._pending.all()
+            # Drops their messages; this must not acknowledge any of them.
+            self._pending.clear(self._pending.acknowledged + 1)
+            self._condition.notify_all()
+        self.thread.stop()
+        for change in changes:
+            change.fail(copy.copy(why))
+
+    def check_broken(self) -> None:
+        """Raises the error that ended the session."""
+        if self._broken is not None:
+            raise copy.copy(self._broken)
+
+    def _has_room(self) -> bool:
+        return not self._has_ended and (
+            self._pending.next - self._pending.acknowledged <= self._opened.answer.window)
+
+    def _await_room(self, deadline: float | None) -> None:
+        left = None if deadline is None else max(deadline - time.monotonic(), 0)
+        if not self._condition.wait_for(
+                lambda: self._broken is not None or self._has_room(), left):
+            raise DeadlineExceeded("the deadline was over before the change was sent, behind "
+                                   f"{len(self._pending.all())} others")
+        self.check_broken()
+
+    def _send(self, change: Change, restores: int) -> None:
+        """Sends the change, unless the session was restored since."""
+        raise NotImplementedError

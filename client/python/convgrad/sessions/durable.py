@@ -1,0 +1,205 @@
+"""Repeats a durable session's changes on a server that was started again."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from convgrad.caller import Caller
+from convgrad.errors import (
+    Cancelled,
+    ConvgradError,
+    DeadlineExceeded,
+    SessionRestored,
+    SessionTakenOver,
+    bad_reply,
+    from_rpc,
+)
+from convgrad.requests import Call
+from convgrad.sessions.attempts import DURABLE_TRAILER, Change, Opened, Read, number_of
+from convgrad.sessions.changes import Changes
+from convgrad.sessions.replay import Replay
+from convgrad.v1 import session_pb2
+
+_LOG = logging.getLogger("convgrad")
+
+# The server may have to read a whole session from its disk, or write one.
+_DISK_SECONDS = 600.0
+# Pause of a read that came too early.
+_AGAIN_SECONDS = 0.05
+
+
+def save_state_call(changes: DurableChanges | None, **settings: Any) -> Call[int]:
+    """Returns a call that answers with the durable number, which `changes` notes."""
+    def decode(response: bytes) -> int:
+        number = session_pb2.SaveStateResponse.FromString(response).number
+        if changes is not None:
+            changes.note_durable(number)
+        return number
+
+    return Call("ConvGradSessions/SaveState", b"", decode, **settings)
+
+
+class DurableChanges(Changes):
+    """Does the same as Changes, and keeps what a restart of the server would lose.
+
+    If the server was started again, it has the session as of its durable number. This class
+    then resumes the session and repeats the changes after that number, in their order and with
+    their call ids. It drops replies whose caller has them already.
+    """
+
+    def __init__(self, client: Caller, opened: Opened, replay_bytes: int) -> None:
+        super().__init__(client, opened)
+        self.replay = Replay(opened.answer.durable_number, replay_bytes)
+        self._is_restoring = False
+
+    @property
+    def durable_number(self) -> int:
+        """Number of the newest change that is known to be on the server's disk."""
+        return self.replay.durable_number
+
+    def note_durable(self, number: int) -> None:
+        """Drops the changes up to `number`, which the server has on disk."""
+        with self._condition:
+            self.replay.note_durable(number)
+
+    def recovers(self, error: ConvgradError, read: Read, deadline: float | None) -> bool:
+        is_restored = isinstance(error, SessionRestored)
+        if not is_restored and error.reason != "OUT_OF_ORDER":  # far ahead of those repeated
+            return False
+        read.is_noticed = not is_restored
+        if is_restored:
+            self.thread.later(0, functools.partial(self._notice, read))
+        left = None if deadline is None else deadline - time.monotonic()
+        with self._condition:
+            found = self._condition.wait_for(
+                lambda: self._broken is not None or read.is_lost
+                or read.is_noticed and not self._is_restoring
+                and self._pending.acknowledged >= read.after, left)
+            self.check_broken()
+            read.restores = self._restores
+        if not found:
+            raise DeadlineExceeded("the deadline was over before the session was restored")
+        time.sleep(0 if is_restored else _AGAIN_SECONDS)
+        return True
+
+    def _has_room(self) -> bool:
+        return not (self._is_restoring or self._pending.is_repeating
+                    or self.replay.is_full) and super()._has_room()
+
+    def _note_answer(self, rpc: Any) -> None:
+        number = number_of(rpc, DURABLE_TRAILER)
+        if number is not None and number > self.replay.durable_number:
+            self.note_durable(number)
+
+    def _note_committed(self, change: Change) -> None:
+        self.replay.add(change)
+
+    def _commit(self, change: Change, response: Any) -> None:
+        super()._commit(change, response)
+        self._send_waiting()
+        if self.replay.needs_snapshot and self._broken is None:
+            self.replay.begin_saving()
+            self._ask(save_state_call(
+                self, target=self._opened.target,
+                metadata=(("convgrad-session-bin", self._opened.answer.session_id),)),
+                self._on_saved)
+
+    def _send_waiting(self) -> None:
+        """Sends changes that waited for those before them to be repeated."""
+        with self._condition:
+            begun = [] if self._has_ended else self._pending.begin_waiting()
+            if begun:
+                self._condition.notify_all()
+        for change in begun:
+            self._send(change, self._restores)
+
+    def _on_saved(self, _: int | None, error: ConvgradError | None) -> None:
+        with self._condition:
+            self.replay.end_saving(error)
+            self._condition.notify_all()
+
+    def _fail(self, first: Change, restores: int) -> None:
+        repeated = [one for one in self._pending.all() if one.is_repeat]
+        if restores == self._restores and repeated:
+            return self.stop(SessionRestored(
+                f"change {first.sequence}, which the client repeated after a restart of the "
+                f"server, failed: {first.error}; change {repeated[-1].sequence} had been "
+                "committed before it"))
+        super()._fail(first, restores)
+
+    def _notice(self, read: Read) -> None:
+        """Restores the session if that wasn't done since the read began."""
+        if read.restores == self._restores and not self._is_restoring:
+            self._restore()
+        with self._condition:
+            read.is_noticed = True
+            self._condition.notify_all()
+
+    def _restore(self, error: ConvgradError | None = None) -> None:
+        with self._condition:
+            # From now on, the outcomes of earlier attempts don't count.
+            self._restores += 1
+            self._is_restoring = True
+        self._resume(1)
+
+    def _resume(self, attempts: int) -> None:
+        request = session_pb2.ResumeSessionRequest(session_id=self._opened.answer.session_id)
+
+        def answered(answer: session_pb2.SessionResponse | None,
+                     error: ConvgradError | None) -> None:
+            if error is None:
+                return self._repeat_all(answer)
+            delay = self._client.retry.delay(error, attempts)
+            if delay is None or self._client.is_closed:
+                return self.stop(error)
+            self._client.note_repeat("ResumeSession", self._opened.target, error, attempts,
+                                     delay, None)
+            self.thread.later(delay, functools.partial(self._resume, attempts + 1))
+
+        self._ask(Call("ConvGradSessions/ResumeSession", request.SerializeToString(),
+                       session_pb2.SessionResponse.FromString, target=self._opened.target),
+                  answered)
+
+    def _repeat_all(self, answer: Any) -> None:
+        """Sends all changes again that the restored session lacks, or whose reply is missing.
+        """
+        try:
+            with self._condition:
+                changes = self.replay.since(answer.number, self._pending)
+                self.replay.note_durable(answer.durable_number)
+                self._pending.repeat(changes)
+                self._epoch = answer.epoch
+                self._has_ended = self._is_restoring = False
+                self._condition.notify_all()
+        except (SessionRestored, SessionTakenOver) as error:
+            return self.stop(error)
+        self._client.outages.end(self._opened.target)
+        _LOG.warning("the server at %s was started again; it has the session as of change %d, "
+                     "and the client repeats %d changes", self._opened.target, answer.number,
+                     len(changes))
+        self._send_waiting()
+
+    def _ask(self, call: Call[Any],
+             then: Callable[[Any, ConvgradError | None], None]) -> None:
+        """Sends the call and calls `then` with the decoded answer, or an error, on the
+        session's thread."""
+        def done(rpc: Any) -> None:
+            if rpc.code() != grpc.StatusCode.OK:
+                return then(None, from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata()))
+            try:
+                answer = call.decode(rpc.result())
+            except Exception as error:  # protobuf's DecodeError
+                return then(None, bad_reply("message", error, "a response"))
+            then(answer, None)
+
+        try:
+            rpc = self._client.start(call, _DISK_SECONDS)
+        except Cancelled as closed:
+            return then(None, closed)
+        rpc.add_done_callback(lambda rpc: self.thread.later(0, functools.partial(done, rpc)))

@@ -1,0 +1,41 @@
+"""Asks the server what an upload needn't, or can't, send in one message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from convgrad import operations
+from convgrad.caller import Caller
+from convgrad.requests import MAX_PAYLOAD_BYTES, Call
+from convgrad.v1 import session_pb2
+
+# Every server's messages hold this much, so the client needn't ask.
+_UNASKED_BYTES = 64 << 10
+
+
+class Uploads:
+    """Answers of one server. Thread-safe."""
+
+    def __init__(self, client: Caller, target: str) -> None:
+        self._client = client
+        self._target = target
+        self._max_message_bytes: int | None = None
+
+    def known(self, digests: Iterable[bytes]) -> frozenset[bytes]:
+        """Returns the digests whose bytes the server has."""
+        asked = list(dict.fromkeys(digests))
+        request = session_pb2.HaveTensorsRequest(digests=asked)
+        answer = self._client.run(Call(
+            "ConvGradSessions/HaveTensors", request.SerializeToString(),
+            session_pb2.HaveTensorsResponse.FromString, target=self._target))
+        return frozenset(digest for digest, have in zip(asked, answer.have) if have)
+
+    def message_limit(self, size: int) -> int:
+        """Returns how many bytes a request of `size` may have in one message."""
+        if size <= _UNASKED_BYTES:
+            return _UNASKED_BYTES + size
+        if self._max_message_bytes is None:
+            answer = self._client.run(replace(operations.capabilities(), target=self._target))
+            self._max_message_bytes = answer.limits.max_message_bytes
+        return min(self._max_message_bytes, MAX_PAYLOAD_BYTES)

@@ -1,0 +1,197 @@
+#include "server/durability/image_conversion.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "proto/codec/program_codec.h"
+
+namespace convgrad {
+namespace {
+
+ImageBytes ShareText(std::shared_ptr<const std::string> text) {
+  const absl::Span<const std::byte> bytes(
+      reinterpret_cast<const std::byte*>(text->data()), text->size());
+  return {std::move(text), bytes};
+}
+
+absl::string_view View(const ImageBytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.bytes.data()),
+          bytes.bytes.size()};
+}
+
+absl::Status Damaged(const std::string& found, const std::string& expected) {
+  return MakeError(absl::StatusCode::kDataLoss,
+                   {Reason::kMalformed, "snapshot", found, expected});
+}
+
+// Gives an error of the store the detail that clients expect.
+absl::Status Explain(const absl::Status& status) {
+  if (DetailOf(status)) return status;
+  absl::StatusCode code = absl::StatusCode::kInternal;
+  Reason reason = Reason::kInternal;
+  if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
+    code = absl::StatusCode::kDataLoss;
+    reason = Reason::kMalformed;
+  } else if (absl::IsFailedPrecondition(status) ||
+             absl::IsUnimplemented(status)) {
+    code = absl::StatusCode::kFailedPrecondition;
+    reason = Reason::kUnsupported;
+  }
+  return MakeError(code, {reason, "snapshot", std::string(status.message()),
+                          "one that this server can read"});
+}
+
+absl::StatusOr<KeptTensor> TensorOf(const ImageTensor& tensor) {
+  const auto size = static_cast<int64_t>(tensor.data.bytes.size());
+  if (ByteSize(tensor.descriptor) != size) {
+    return Damaged(
+        absl::StrCat("tensor '", tensor.name, "' of ", size, " bytes"),
+        ToString(tensor.descriptor));
+  }
+  return KeptTensor{
+      tensor.descriptor,
+      std::static_pointer_cast<const KeptBytes>(tensor.data.owner),
+      tensor.version};
+}
+
+absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramOf(
+    const ImageProgram& program, KeptMemory* memory) {
+  const auto size = static_cast<int64_t>(program.message.bytes.size());
+  const int64_t bytes = size * kMemoryPerProgramByte;
+  auto kept = std::make_shared<KeptProgram>();
+  ASSIGN_OR_RETURN(kept->booking, memory->Book(bytes, bytes, nullptr));
+  absl::StatusOr<Program> parsed = DeserializeProgram(View(program.message));
+  if (!parsed.ok()) {
+    return Damaged(absl::StrCat("program '", program.name,
+                                "': ", parsed.status().message()),
+                   "a program of this version");
+  }
+  kept->program = std::make_shared<const Program>(*std::move(parsed));
+  return kept;
+}
+
+absl::StatusOr<std::shared_ptr<const KeptState>> StateOf(
+    const SessionImage& image, KeptMemory* memory) {
+  KeptWrites writes;
+  for (const ImageTensor& tensor : image.tensors) {
+    ASSIGN_OR_RETURN(writes.tensors[tensor.name], TensorOf(tensor));
+  }
+  for (const ImageProgram& program : image.programs) {
+    ASSIGN_OR_RETURN(writes.programs[program.name], ProgramOf(program, memory));
+  }
+  if (!image.head.trainer_state.empty()) {
+    writes.trainer_state =
+        std::make_shared<const std::string>(image.head.trainer_state);
+  }
+  KeptState state = After(KeptState(), writes);
+  state.number = image.head.number;
+  state.trainer_state_number = state.number;
+  for (const ImageTensor& tensor : image.tensors) {
+    state.tensors.find(tensor.name)->second.version = tensor.version;
+  }
+  ASSIGN_OR_RETURN(Reservation paid, memory->memory()->budget.TryReserve(
+                                         state.totals.entry_bytes));
+  state.paid = std::make_shared<const Reservation>(std::move(paid));
+  return std::make_shared<const KeptState>(std::move(state));
+}
+
+absl::Status AddReplies(const SessionCapture& capture,
+                        const ReplyFormat& replies, SessionImage* image) {
+  for (const ChangeOrder::Unacknowledged& change : capture.replies) {
+    ImageReply reply;
+    reply.number = change.number;
+    reply.call_id = change.call_id;
+    if (change.reply != nullptr) {
+      ASSIGN_OR_RETURN(reply.message, replies.write(change.reply));
+    }
+    image->replies.push_back(std::move(reply));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,
+                                      const SessionCapture& capture,
+                                      const ReplyFormat& replies,
+                                      KeptMemory* memory) {
+  const KeptState& state = *capture.state;
+  CapturedImage captured;
+  ImageHead& head = captured.image.head;
+  head.id = settings.id;
+  head.open_id = settings.open_id;
+  head.name = settings.name;
+  head.client = settings.client;
+  head.owner = settings.owner;
+  head.readers = settings.readers;
+  head.lease = settings.lease;
+  head.quota_bytes = settings.quota_bytes;
+  head.number = state.number;
+  head.epoch = capture.epoch;
+  if (state.trainer_state != nullptr) {
+    head.trainer_state = *state.trainer_state;
+  }
+  for (const auto& [name, tensor] : state.tensors) {
+    captured.image.tensors.push_back(
+        {name,
+         tensor.descriptor,
+         tensor.version,
+         {tensor.bytes,
+          absl::MakeConstSpan(tensor.bytes->data(),
+                              static_cast<size_t>(tensor.bytes->size()))}});
+  }
+  for (const auto& [name, program] : state.programs) {
+    captured.image.programs.push_back(
+        {name, ShareText(std::make_shared<const std::string>(
+                   SerializeProgram(*program->program)))});
+  }
+  int64_t reply_bytes = 0;
+  for (const auto& change : capture.replies) reply_bytes += change.reply_bytes;
+  ASSIGN_OR_RETURN(captured.paid,
+                   memory->memory()->budget.TryReserve(reply_bytes));
+  RETURN_IF_ERROR(AddReplies(capture, replies, &captured.image));
+  return captured;
+}
+
+absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
+                                           const std::string& hash,
+                                           const ReplyFormat& replies,
+                                           KeptMemory* memory,
+                                           std::vector<std::string>* broken) {
+  const auto allocate =
+      [memory](int64_t size) -> absl::StatusOr<WritableBytes> {
+    ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
+                     memory->Take(size, nullptr));
+    std::byte* const data = bytes->data();
+    return WritableBytes{std::shared_ptr<const KeptBytes>(std::move(bytes)),
+                         data};
+  };
+  absl::StatusOr<LoadedSnapshot> loaded = store->Load(hash, allocate);
+  if (!loaded.ok()) return Explain(loaded.status());
+  *broken = std::move(loaded->broken);
+  const SessionImage& image = loaded->image;
+  SessionCapture capture;
+  capture.epoch = image.head.epoch;
+  ASSIGN_OR_RETURN(capture.state, StateOf(image, memory));
+  int64_t before = 0;
+  for (const ImageReply& reply : image.replies) {
+    if (reply.number <= before || reply.number > image.head.number) {
+      return Damaged(
+          absl::StrCat("reply ", reply.number),
+          absl::StrCat("one after ", before, ", at most ", image.head.number));
+    }
+    before = reply.number;
+    ChangeOrder::Unacknowledged change{reply.number, reply.call_id, nullptr, 0};
+    if (reply.message) {
+      change.reply = replies.read(*reply.message);
+      change.reply_bytes = static_cast<int64_t>(reply.message->bytes.size());
+    }
+    capture.replies.push_back(std::move(change));
+  }
+  return capture;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,59 @@
+// `SnapshotPacing` decides when the server writes the next snapshot that nobody
+// asked for.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace convgrad {
+
+// A session is due when its oldest change that isn't on disk is `interval` old.
+// Snapshots wait longer if writing would take more than kShare of the time, or
+// if the session's last snapshot failed. Thread-compatible.
+class SnapshotPacing {
+ public:
+  // The part of the time that writing may take.
+  static constexpr double kShare = 0.035;
+  // The time after which a snapshot that failed is tried again, if the interval
+  // isn't shorter.
+  static constexpr absl::Duration kRetry = absl::Seconds(10);
+
+  explicit SnapshotPacing(absl::Duration interval) : interval_(interval) {}
+
+  // `session` is any name of the session, the same in all calls.
+  bool IsDue(const std::string& session, absl::Time changed_since,
+             absl::Time now) const {
+    const auto failed = retry_at_.find(session);
+    const bool may_try = failed == retry_at_.end() || failed->second <= now;
+    return may_try && free_at_ <= now && changed_since + interval_ <= now;
+  }
+  bool HasFailed(const std::string& session) const {
+    return retry_at_.contains(session);
+  }
+
+  // A snapshot that nobody asked for took from `start` to `end`. Those that
+  // clients ask for don't count, so that no client can stop the others'.
+  void OnUnasked(absl::Time start, absl::Time end) {
+    free_at_ = end + (end - start) * (1 / kShare - 1);
+  }
+  // Any snapshot has ended.
+  void OnEnd(const std::string& session, bool is_ok, absl::Time end) {
+    if (is_ok) {
+      retry_at_.erase(session);
+    } else {
+      retry_at_[session] = end + std::min(interval_, kRetry);
+    }
+  }
+  void Forget(const std::string& session) { retry_at_.erase(session); }
+
+ private:
+  const absl::Duration interval_;
+  absl::Time free_at_ = absl::InfinitePast();
+  // Sessions whose last snapshot failed.
+  std::map<std::string, absl::Time> retry_at_;
+};
+
+}  // namespace convgrad

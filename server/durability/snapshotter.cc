@@ -1,0 +1,226 @@
+#include "server/durability/snapshotter.h"
+
+#include <algorithm>
+#include <atomic>
+#include <tuple>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "spdlog/spdlog.h"
+
+namespace convgrad {
+namespace {
+
+// The longest time between two looks for sessions that are due.
+constexpr absl::Duration kLook = absl::Seconds(1);
+
+// Epochs after a start of the server are greater than all epochs before, which
+// a snapshot may not know: the fencing number is their upper half.
+int64_t FirstEpoch(int64_t fencing_number) { return fencing_number << 32; }
+
+absl::Status CannotWrite(const absl::Status& why) {
+  return MakeError(absl::StatusCode::kInternal,
+                   {Reason::kInternal, "snapshot", std::string(why.message()),
+                    "a --state_dir that the server can write"});
+}
+
+}  // namespace
+
+Snapshotter::Snapshotter(SessionTable* sessions, SnapshotStore* store,
+                         Options options)
+    : sessions_(sessions),
+      store_(store),
+      options_(std::move(options)),
+      pacing_(options_.interval),
+      thread_([this] { Run(); }) {}
+
+Snapshotter::~Snapshotter() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
+  options_.load([this, session = std::move(session)] {
+    const KeptSession::Settings& settings = session->settings();
+    std::vector<std::string> broken;
+    absl::StatusOr<SessionCapture> content =
+        LoadCapture(store_, SnapshotStore::KeyOf(settings.id), options_.replies,
+                    sessions_->memory().get(), &broken);
+    for (const std::string& why : broken) {
+      spdlog::error("session {}: a snapshot can't be used: {}", settings.handle,
+                    why);
+    }
+    if (!content.ok()) {
+      spdlog::error("session {} can't be restored: {}", settings.handle,
+                    std::string(content.status().message()));
+      return session->FailToRestore(content.status());
+    }
+    spdlog::info("session {} restored after change {}", settings.handle,
+                 content->state->number);
+    content->epoch =
+        std::max(content->epoch + 1, FirstEpoch(store_->fencing_number()));
+    session->Restore(*content, sessions_->now());
+  });
+}
+
+void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
+  options_.load([this, session = std::move(session)] {
+    // A Load before this task needs what the store remembers.
+    if (!session->info().on_disk) return;
+    store_->Forget(SnapshotStore::KeyOf(session->settings().id));
+  });
+}
+
+void Snapshotter::Save(std::shared_ptr<KeptSession> session, Done done) {
+  Post([this, session = std::move(session), done = std::move(done)] {
+    done(Write(session.get()));
+  });
+}
+
+void Snapshotter::Remove(const std::string& hash, Done done) {
+  Post([this, hash, done = std::move(done)] {
+    const absl::Status removed = store_->Remove(hash);
+    const std::string handle = hash.substr(0, kHandleDigits);
+    pacing_.Forget(handle);
+    if (!removed.ok()) {
+      spdlog::error("session {} stays on disk: {}", handle,
+                    std::string(removed.message()));
+    }
+    done(removed.ok() ? removed : CannotWrite(removed));
+  });
+}
+
+bool Snapshotter::SaveAll() {
+  std::atomic<bool> all_ok = true;
+  Mutex mutex;
+  CondVar ended;
+  const auto sessions = sessions_->DurableSessions();
+  size_t left = sessions.size();
+  for (const std::shared_ptr<KeptSession>& session : sessions) {
+    Save(session, [&](const absl::Status& saved) {
+      if (!saved.ok()) all_ok = false;
+      MutexLock lock(&mutex);
+      if (--left == 0) ended.NotifyAll();
+    });
+  }
+  MutexLock lock(&mutex);
+  while (left > 0) ended.Wait(&mutex);
+  return all_ok;
+}
+
+Snapshotter::Counts Snapshotter::counts() const {
+  MutexLock lock(&mutex_);
+  return counts_;
+}
+
+void Snapshotter::Post(std::function<void()> task) {
+  MutexLock lock(&mutex_);
+  tasks_.push_back(std::move(task));
+  changed_.NotifyAll();
+}
+
+bool Snapshotter::HasTasks() const {
+  MutexLock lock(&mutex_);
+  return stopping_ || !tasks_.empty();
+}
+
+void Snapshotter::Run() {
+  const absl::Duration period = std::min(kLook, options_.interval);
+  absl::Time next_look = absl::Now() + period;
+  while (true) {
+    std::function<void()> task;
+    {
+      MutexLock lock(&mutex_);
+      while (tasks_.empty() && !stopping_ && absl::Now() < next_look) {
+        changed_.WaitUntil(&mutex_, next_look);
+      }
+      if (tasks_.empty() && stopping_) return;
+      if (!tasks_.empty()) {
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+    }
+    if (task != nullptr) task();
+    // Tasks that come without a pause don't keep sessions from being due.
+    if (absl::Now() < next_look) continue;
+    WriteDue();
+    next_look = absl::Now() + period;
+  }
+}
+
+void Snapshotter::WriteDue() {
+  struct Candidate {
+    std::shared_ptr<KeptSession> session;
+    bool has_failed;
+    absl::Time changed_since;
+  };
+  std::vector<Candidate> candidates;
+  for (std::shared_ptr<KeptSession>& session : sessions_->DurableSessions()) {
+    const absl::Time since = session->changed_since();
+    if (since == absl::InfiniteFuture()) continue;
+    const bool has_failed = pacing_.HasFailed(session->settings().handle);
+    candidates.push_back({std::move(session), has_failed, since});
+  }
+  // A session that can't be written doesn't keep the others waiting.
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& one, const Candidate& other) {
+              return std::tie(one.has_failed, one.changed_since) <
+                     std::tie(other.has_failed, other.changed_since);
+            });
+  for (const Candidate& candidate : candidates) {
+    const absl::Time start = sessions_->now();
+    if (!pacing_.IsDue(candidate.session->settings().handle,
+                       candidate.changed_since, start)) {
+      continue;
+    }
+    Write(candidate.session.get()).IgnoreError();
+    pacing_.OnUnasked(start, sessions_->now());
+    if (HasTasks()) return;
+  }
+}
+
+absl::Status Snapshotter::Write(KeptSession* session) {
+  const absl::Time start = sessions_->now();
+  const std::optional<SessionCapture> capture = session->NewestCapture(start);
+  if (!capture) return absl::OkStatus();
+  int64_t bytes = 0;
+  const absl::Status written = WriteCapture(*session, *capture, &bytes);
+  const absl::Time end = sessions_->now();
+  const std::string& handle = session->settings().handle;
+  const bool has_failed_before = pacing_.HasFailed(handle);
+  pacing_.OnEnd(handle, written.ok(), end);
+  if (written.ok()) {
+    session->OnDurable(*capture);
+    spdlog::debug("session {}: change {} on disk after {}", handle,
+                  capture->state->number, absl::FormatDuration(end - start));
+    if (has_failed_before) spdlog::info("session {} is on disk again", handle);
+  } else {
+    spdlog::warn("session {}: change {} isn't on disk: {}", handle,
+                 capture->state->number, std::string(written.message()));
+  }
+  MutexLock lock(&mutex_);
+  ++(written.ok() ? counts_.written : counts_.failed);
+  counts_.time += end - start;
+  counts_.bytes += bytes;
+  return written.ok() ? written : CannotWrite(written);
+}
+
+absl::Status Snapshotter::WriteCapture(const KeptSession& session,
+                                       const SessionCapture& capture,
+                                       int64_t* bytes) {
+  ASSIGN_OR_RETURN(const CapturedImage captured,
+                   Capture(session.settings(), capture, options_.replies,
+                           sessions_->memory().get()));
+  RETURN_IF_ERROR(store_->Write(captured.image));
+  for (const ImageTensor& tensor : captured.image.tensors) {
+    *bytes += static_cast<int64_t>(tensor.data.bytes.size());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace convgrad

@@ -1,0 +1,86 @@
+// `Snapshotter` writes durable sessions to disk and loads them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "backends/core/mutex.h"
+#include "server/durability/image_conversion.h"
+#include "server/durability/snapshot_pacing.h"
+#include "server/sessions/session_archive.h"
+#include "server/sessions/session_table.h"
+#include "server/snapshots/snapshot_store.h"
+
+namespace convgrad {
+
+// One thread of its own writes and removes, one session at a time. It writes a
+// session when it is asked to (Save), and when SnapshotPacing says so. Training
+// continues meanwhile, because a capture is immutable. A snapshot that fails is
+// logged and tried again; the session isn't affected. Thread-safe.
+class Snapshotter final : public SessionArchive {
+ public:
+  struct Options {
+    // See SnapshotPacing.
+    absl::Duration interval;
+    ReplyFormat replies;
+    // Runs a task that loads a session, on another thread, after the tasks
+    // before it. It runs all tasks before the Snapshotter is destroyed.
+    std::function<void(std::function<void()>)> load;
+  };
+  // Counts since the start.
+  struct Counts {
+    int64_t written = 0;
+    int64_t failed = 0;
+    absl::Duration time;  // Of both.
+    int64_t bytes = 0;    // Of the sessions that were written.
+  };
+
+  // `sessions` and `store` outlive this.
+  Snapshotter(SessionTable* sessions, SnapshotStore* store, Options options);
+  // Does what Save and Remove have asked for.
+  ~Snapshotter() override;
+
+  void Load(std::shared_ptr<KeptSession> session) override;
+  void Forget(std::shared_ptr<KeptSession> session) override;
+  // Errors: kInternal with the reason why the server can't write.
+  void Save(std::shared_ptr<KeptSession> session, Done done) override;
+  void Remove(const std::string& hash, Done done) override;
+
+  // Writes all sessions that have changed, once each, and blocks until that is
+  // done. Returns whether none failed.
+  bool SaveAll();
+
+  Counts counts() const;
+
+ private:
+  void Run();
+  void Post(std::function<void()> task);
+  // Writes sessions that are due, the one with the oldest change first. After
+  // one of them it returns if there is a task.
+  void WriteDue();
+  absl::Status Write(KeptSession* session);
+  absl::Status WriteCapture(const KeptSession& session,
+                            const SessionCapture& capture, int64_t* bytes);
+  bool HasTasks() const;
+
+  SessionTable* const sessions_;
+  SnapshotStore* const store_;
+  const Options options_;
+  // Only the thread uses it.
+  SnapshotPacing pacing_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  Counts counts_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace convgrad

@@ -1,0 +1,123 @@
+#include "server/durable_sessions.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "server/rpc/calls/reply_bytes.h"
+#include "spdlog/spdlog.h"
+
+namespace convgrad {
+namespace {
+
+ReplyFormat RepliesOfCalls() {
+  ReplyFormat format;
+  format.write =
+      [](const ChangeOrder::Reply& reply) -> absl::StatusOr<ImageBytes> {
+    ASSIGN_OR_RETURN(ReplyBytes bytes, BytesOfReply(reply));
+    return ImageBytes{std::move(bytes.owner), bytes.bytes};
+  };
+  format.read = [](const ImageBytes& bytes) {
+    return ReplyOver({bytes.owner, bytes.bytes});
+  };
+  return format;
+}
+
+SessionTable::StoredSession StoredOf(const SnapshotEntry& entry) {
+  SessionTable::StoredSession stored;
+  const ImageHead& head = entry.head;
+  stored.settings.id = head.id;
+  stored.settings.name = head.name;
+  stored.settings.client = head.client;
+  stored.settings.owner = head.owner;
+  stored.settings.readers = head.readers;
+  stored.settings.lease = head.lease;
+  stored.settings.quota_bytes = head.quota_bytes;
+  stored.settings.durable = true;
+  stored.settings.open_id = head.open_id;
+  stored.number = head.number;
+  stored.epoch = head.epoch;
+  stored.totals.tensors = entry.tensors;
+  stored.totals.quota_bytes = entry.bytes;
+  return stored;
+}
+
+absl::Status BadFolder(const std::string& folder, const absl::Status& why) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   {Reason::kBackendUnavailable, "--state_dir",
+                    absl::StrCat("'", folder, "': ", why.message()),
+                    "a folder that this server alone can write"});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DurableSessions>> DurableSessions::Start(
+    const Config& config, SessionTable* sessions) {
+  if (config.state_dir.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<SnapshotStore>> store =
+      SnapshotStore::Open(config.state_dir, PosixFiles());
+  if (!store.ok()) return BadFolder(config.state_dir, store.status());
+  auto durable =
+      std::make_unique<DurableSessions>(*std::move(store), config, sessions);
+  const absl::Status added = durable->AddStored();
+  if (!added.ok()) return BadFolder(config.state_dir, added);
+  return durable;
+}
+
+DurableSessions::DurableSessions(std::unique_ptr<SnapshotStore> store,
+                                 const Config& config, SessionTable* sessions)
+    : sessions_(sessions),
+      store_(std::move(store)),
+      snapshotter_(sessions, store_.get(),
+                   {config.snapshot_interval, RepliesOfCalls(),
+                    [this](std::function<void()> task) {
+                      loader_.Post(std::move(task));
+                    }}) {
+  sessions->SetArchive(&snapshotter_);
+}
+
+absl::Status DurableSessions::AddStored() {
+  ASSIGN_OR_RETURN(const std::vector<SnapshotEntry> entries, store_->List());
+  int added = 0;
+  for (const SnapshotEntry& entry : entries) {
+    const std::string handle = entry.key.substr(0, kHandleDigits);
+    absl::Status status = entry.status;
+    if (status.ok()) {
+      status = sessions_->AddStored(StoredOf(entry));
+      if (absl::IsResourceExhausted(status)) return status;
+    }
+    if (status.ok()) {
+      ++added;
+      continue;
+    }
+    const std::string why(status.message());
+    spdlog::error("session {} is damaged: {}", handle, why);
+    sessions_->AddBroken(entry.key,
+                         MakeError(absl::StatusCode::kDataLoss,
+                                   {Reason::kMalformed, "snapshot", why,
+                                    "one that this server can read"}));
+  }
+  spdlog::info("{} sessions on disk", added);
+  return absl::OkStatus();
+}
+
+void DurableSessions::AddGauges(ServerGauges* gauges) const {
+  const Snapshotter::Counts counts = snapshotter_.counts();
+  DurabilityGauges& now = gauges->durability.emplace();
+  now.snapshots_written = counts.written;
+  now.snapshots_failed = counts.failed;
+  now.snapshot_time = counts.time;
+  now.snapshot_bytes = counts.bytes;
+  const absl::Time time = sessions_->now();
+  for (const auto& session : sessions_->DurableSessions()) {
+    now.sessions_on_disk += session->info().on_disk ? 1 : 0;
+    const absl::Time since = session->changed_since();
+    if (since == absl::InfiniteFuture()) continue;
+    now.undurable_age = std::max(now.undurable_age, time - since);
+  }
+}
+
+}  // namespace convgrad

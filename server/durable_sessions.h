@@ -1,0 +1,43 @@
+// `DurableSessions` makes the sessions of a server survive it, in the folder of
+// --state_dir.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/background_thread.h"
+#include "server/durability/snapshotter.h"
+#include "server/flags/config.h"
+#include "server/sessions/session_table.h"
+#include "server/snapshots/snapshot_store.h"
+#include "server/telemetry/observer.h"
+
+namespace convgrad {
+
+// `DurableSessions` is thread-safe.
+class DurableSessions {
+ public:
+  // Takes the folder, and adds the sessions in it to `*sessions`, which
+  // outlives this. Null without --state_dir. Call it before calls come. Errors:
+  // kInvalidArgument naming the flag, if the folder can't be used.
+  static absl::StatusOr<std::unique_ptr<DurableSessions>> Start(
+      const Config& config, SessionTable* sessions);
+  DurableSessions(std::unique_ptr<SnapshotStore> store, const Config& config,
+                  SessionTable* sessions);
+
+  // Writes what has changed, and blocks until it is written or has failed.
+  void SaveAll() { snapshotter_.SaveAll(); }
+
+  void AddGauges(ServerGauges* gauges) const;
+
+ private:
+  absl::Status AddStored();
+
+  SessionTable* const sessions_;
+  const std::unique_ptr<SnapshotStore> store_;
+  Snapshotter snapshotter_;
+  // Destroyed first, because its tasks use the snapshotter.
+  BackgroundThread loader_{1};
+};
+
+}  // namespace convgrad

@@ -1,0 +1,208 @@
+// These calls open, resume, renew, save and close a session.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "proto/codec/codec.h"
+#include "server/rpc/calls/call_session.h"
+#include "server/rpc/session_calls.h"
+
+namespace convgrad {
+namespace {
+
+// The most sessions that a refusal names.
+constexpr size_t kNamedSessions = 5;
+
+SessionTable::OpenRequest Decode(const v1::OpenSessionRequest& request) {
+  SessionTable::OpenRequest open;
+  open.open_id = request.open_id();
+  open.name = request.name();
+  open.readers.assign(request.readers().begin(), request.readers().end());
+  if (request.lease_seconds() != 0) {
+    open.lease = absl::Seconds(request.lease_seconds());
+  }
+  open.quota_bytes = request.quota_bytes();
+  open.durable = request.durable();
+  return open;
+}
+
+// Adds the client's largest sessions to a refusal, because its user must know
+// which sessions to close.
+absl::Status WithSessions(const absl::Status& refusal,
+                          std::vector<SessionInfo> sessions, absl::Time now) {
+  if (sessions.empty()) return refusal;
+  std::sort(sessions.begin(), sessions.end(),
+            [](const SessionInfo& one, const SessionInfo& other) {
+              return std::tie(other.kept_bytes, one.handle) <
+                     std::tie(one.kept_bytes, other.handle);
+            });
+  std::string text(refusal.message());
+  const char* separator = "; open: ";
+  for (size_t i = 0; i < std::min(kNamedSessions, sessions.size()); ++i) {
+    const SessionInfo& info = sessions[i];
+    absl::StrAppend(&text, separator, info.handle);
+    if (!info.name.empty()) absl::StrAppend(&text, " '", info.name, "'");
+    absl::StrAppend(&text, " with ", info.kept_bytes, " bytes, ");
+    if (info.on_disk) {
+      absl::StrAppend(&text, "on disk");
+    } else if (info.expires == absl::InfiniteFuture()) {
+      absl::StrAppend(&text, "in use");
+    } else {
+      absl::StrAppend(
+          &text, "until ",
+          std::max(int64_t{0}, absl::ToInt64Seconds(info.expires - now)),
+          " s from now");
+    }
+    separator = "; ";
+  }
+  if (sessions.size() > kNamedSessions) {
+    absl::StrAppend(&text, "; and ", sessions.size() - kNamedSessions, " more");
+  }
+  absl::StrAppend(&text, "; CloseSession ends one by its handle");
+  absl::Status named(refusal.code(), text);
+  refusal.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) {
+        named.SetPayload(type, payload);
+      });
+  return named;
+}
+
+}  // namespace
+
+void SessionCall::OnMessage(grpc::ByteBuffer* message) {
+  absl::StatusOr<SessionUse> found = FindSession(message);
+  if (!found.ok()) return End(found.status());
+  use_ = *std::move(found);
+  HandOver();
+  services().sessions->AwaitContent(use_, [this](const absl::Status& loaded) {
+    HandOver();
+    if (!loaded.ok()) return End(loaded);
+    OnSession();
+  });
+}
+
+void SessionCall::Respond(int64_t epoch) {
+  const KeptSession::Settings& settings = use_->settings();
+  const std::shared_ptr<const KeptState> state = use_->state();
+  v1::SessionResponse response;
+  response.set_session_id(settings.id);
+  response.set_number(state->number);
+  response.set_epoch(epoch);
+  response.set_lease_seconds(absl::ToDoubleSeconds(settings.lease));
+  response.set_quota_bytes(settings.quota_bytes);
+  response.set_window(ChangeOrder::kWindow);
+  response.set_durable(settings.durable);
+  response.set_durable_number(use_->durable_number());
+  if (state->trainer_state != nullptr) {
+    response.set_trainer_state(*state->trainer_state);
+  }
+  Finish(absl::OkStatus(), response);
+}
+
+void SessionCall::Save(SessionArchive::Done done) {
+  if (!use_->settings().durable) return done(absl::OkStatus());
+  HandOver();
+  services().sessions->archive()->Save(
+      use_.session(), [done = std::move(done)](const absl::Status& saved) {
+        HandOver();
+        done(saved);
+      });
+}
+
+absl::StatusOr<SessionUse> OpenSessionCall::FindSession(
+    grpc::ByteBuffer* message) {
+  v1::OpenSessionRequest request;
+  RETURN_IF_ERROR(Split(message, &request).status());
+  const SessionCaller caller = CallerOf(permit());
+  absl::StatusOr<SessionUse> session =
+      services().sessions->Open(caller, Decode(request));
+  if (!absl::IsResourceExhausted(session.status())) return session;
+  return WithSessions(session.status(),
+                      services().sessions->List(caller, /*everybody=*/false),
+                      services().sessions->now());
+}
+
+void OpenSessionCall::OnSession() {
+  Save([this](const absl::Status& saved) {
+    if (saved.ok()) return Respond(/*epoch=*/1);
+    services().sessions->Close(
+        CallerOf(permit()), use()->settings().id,
+        [this, saved](const absl::Status& /*closed*/) { End(saved); });
+  });
+}
+
+absl::StatusOr<SessionUse> RenewSessionCall::FindSession(
+    grpc::ByteBuffer* message) {
+  v1::RenewSessionRequest request;
+  RETURN_IF_ERROR(Split(message, &request).status());
+  return services().sessions->Find(CallerOf(permit()), request.session_id());
+}
+
+absl::StatusOr<SessionUse> ResumeSessionCall::FindSession(
+    grpc::ByteBuffer* message) {
+  v1::ResumeSessionRequest request;
+  RETURN_IF_ERROR(Split(message, &request).status());
+  const SessionCaller caller = CallerOf(permit());
+  if (request.session_id().empty()) {
+    return services().sessions->FindByName(caller, request.name());
+  }
+  return services().sessions->Find(caller, request.session_id());
+}
+
+void ResumeSessionCall::OnSession() {
+  const int64_t epoch = use()->StartEpoch();
+  use()->AwaitSettled([this, epoch](const ChangeOrder::Decision& settled) {
+    HandOver();
+    if (!settled.runs()) return End(settled.why);
+    use()->DropTapes(services().sessions->now());
+    // A client that resumes can't repeat the changes of the client before it.
+    Save([this, epoch](const absl::Status& /*saved*/) { Respond(epoch); });
+  });
+}
+
+void CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
+  v1::CloseSessionRequest request;
+  absl::Status status = Split(message, &request).status();
+  if (!status.ok()) return End(std::move(status));
+  if (!request.handle().empty() && !request.session_id().empty()) {
+    return End(InvalidField(Reason::kUnsupported, "handle",
+                            "one beside session_id", "one of them"));
+  }
+  const auto closed = [this](const absl::Status& done) {
+    HandOver();
+    Finish(done, v1::CloseSessionResponse());
+  };
+  HandOver();
+  const SessionCaller caller = CallerOf(permit());
+  if (request.handle().empty()) {
+    services().sessions->Close(caller, request.session_id(), closed);
+  } else {
+    services().sessions->CloseByHandle(caller, request.handle(), closed);
+  }
+}
+
+void SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
+  v1::SaveStateRequest request;
+  absl::Status status = Split(message, &request).status();
+  if (!status.ok()) return End(std::move(status));
+  if (!session().settings().durable) {
+    return End(MakeError(absl::StatusCode::kFailedPrecondition,
+                         {Reason::kUnsupported, "session",
+                          "one that isn't durable", "a durable one"}));
+  }
+  HandOver();
+  services().sessions->archive()->Save(
+      session().session(), [this](const absl::Status& saved) {
+        HandOver();
+        v1::SaveStateResponse response;
+        response.set_number(session().durable_number().value_or(0));
+        Finish(saved, response);
+      });
+}
+
+}  // namespace convgrad

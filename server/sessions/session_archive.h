@@ -1,0 +1,34 @@
+// `SessionArchive` keeps durable sessions on disk.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "server/sessions/session.h"
+
+namespace convgrad {
+
+// The functions return at once; another thread does the work. Thread-safe.
+class SessionArchive {
+ public:
+  using Done = std::function<void(const absl::Status&)>;
+
+  virtual ~SessionArchive() = default;
+
+  // Loads the content of a session that is only on disk, and calls its Restore
+  // or FailToRestore once.
+  virtual void Load(std::shared_ptr<KeptSession> session) = 0;
+  // Frees what the archive remembers of a session whose content is only on
+  // disk.
+  virtual void Forget(std::shared_ptr<KeptSession> session) = 0;
+  // Writes the newest capture of the session, unless it is on disk already.
+  // Then calls `done` once.
+  virtual void Save(std::shared_ptr<KeptSession> session, Done done) = 0;
+  // Removes all that is on disk of the session whose id has this hash (HashOf),
+  // and calls `done` once. Requires: the session has ended.
+  virtual void Remove(const std::string& hash, Done done) = 0;
+};
+
+}  // namespace convgrad

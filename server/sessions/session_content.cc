@@ -1,0 +1,173 @@
+// These functions of `KeptSession` move the content of a durable session
+// between memory and disk.
+#include <algorithm>
+#include <utility>
+
+#include "server/sessions/session.h"
+
+namespace convgrad {
+
+int64_t KeptSession::durable_number() const {
+  MutexLock lock(&mutex_);
+  return std::max(durable_number_, int64_t{0});
+}
+
+absl::Time KeptSession::changed_since() const {
+  MutexLock lock(&mutex_);
+  return changed_since_;
+}
+
+void KeptSession::ForgetContent(int64_t number, int64_t epoch,
+                                const KeptTotals& totals) {
+  place_ = Place::kDisk;
+  durable_number_ = number;
+  durable_totals_ = totals;
+  changed_since_ = absl::InfiniteFuture();
+  KeptState state;
+  state.number = number;
+  state.totals = totals;
+  state_ = std::make_shared<const KeptState>(std::move(state));
+  // A closed order refuses a read that found the session before it left memory.
+  ChangeOrder::Notices none;
+  order_ = ChangeOrder();
+  order_.Restore(number, epoch, {}, absl::InfinitePast());
+  order_.Close(NoSuchSession(), &none);
+  Recount().IgnoreError();
+}
+
+void KeptSession::StayOnDisk(int64_t number, int64_t epoch,
+                             const KeptTotals& totals) {
+  MutexLock lock(&mutex_);
+  ForgetContent(number, epoch, totals);
+}
+
+bool KeptSession::RestIfExpired(absl::Time now) {
+  ChangeOrder::Notices notices;
+  // Declared before the lock, so that the tensors are freed after its release.
+  std::shared_ptr<const KeptState> old;
+  std::optional<SessionCapture> unneeded;
+  {
+    MutexLock lock(&mutex_);
+    const bool is_unused = users_ == 0 && expires_ <= now;
+    if (has_ended_ || place_ != Place::kMemory || !is_unused ||
+        Capturable() != nullptr) {
+      return false;
+    }
+    old = state_;
+    unneeded.swap(last_resumable_);
+    order_.Close(NoSuchSession(), &notices);
+    ForgetContent(durable_number_, order_.epoch(), KeptTotals(durable_totals_));
+  }
+  Tell(notices);
+  return true;
+}
+
+bool KeptSession::AwaitContent(Ready ready) {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    if (has_ended_) {
+      status = NoSuchSession();
+    } else if (place_ != Place::kMemory) {
+      awaiting_.push_back(std::move(ready));
+      return std::exchange(place_, Place::kLoading) == Place::kDisk;
+    }
+  }
+  ready(status);
+  return false;
+}
+
+void KeptSession::Restore(const SessionCapture& content, absl::Time now) {
+  std::vector<Ready> awaiting;
+  {
+    MutexLock lock(&mutex_);
+    // A session that has ended has told those that waited.
+    if (has_ended_) return;
+    awaiting.swap(awaiting_);
+    const int64_t epoch = std::max(content.epoch, order_.epoch() + 1);
+    order_ = ChangeOrder();
+    order_.Restore(content.state->number, epoch, content.replies, now);
+    place_ = Place::kMemory;
+    state_ = content.state;
+    durable_number_ = state_->number;
+    durable_totals_ = state_->totals;
+    expires_ = now + settings_.lease;
+    Recount().IgnoreError();
+  }
+  for (const Ready& ready : awaiting) ready(absl::OkStatus());
+}
+
+void KeptSession::FailToRestore(const absl::Status& why) {
+  std::vector<Ready> awaiting;
+  {
+    MutexLock lock(&mutex_);
+    if (has_ended_) return;
+    awaiting.swap(awaiting_);
+    place_ = Place::kDisk;
+  }
+  for (const Ready& ready : awaiting) ready(why);
+}
+
+std::shared_ptr<const KeptState> KeptSession::Capturable() const {
+  if (!settings_.durable || has_ended_ || place_ != Place::kMemory) {
+    return nullptr;
+  }
+  std::shared_ptr<const KeptState> newest;
+  if (IsResumable(*state_)) {
+    newest = state_;
+  } else if (last_resumable_) {
+    newest = last_resumable_->state;
+  }
+  const bool is_new = newest != nullptr && newest->number > durable_number_;
+  return is_new ? newest : nullptr;
+}
+
+std::optional<SessionCapture> KeptSession::NewestCapture(absl::Time now) const {
+  MutexLock lock(&mutex_);
+  std::shared_ptr<const KeptState> newest = Capturable();
+  if (newest == nullptr) return std::nullopt;
+  if (newest != state_) return last_resumable_;
+  return SessionCapture{std::move(newest), order_.epoch(),
+                        order_.unacknowledged(), now};
+}
+
+std::optional<SessionCapture> KeptSession::NoteChange(const KeptState& after,
+                                                      absl::Time now) {
+  std::optional<SessionCapture> unneeded;
+  changed_since_ = std::min(changed_since_, now);
+  if (IsResumable(after)) {
+    unneeded.swap(last_resumable_);
+  } else if (IsResumable(*state_) &&
+             (after.trainer_state != nullptr || Capturable() != nullptr)) {
+    unneeded = std::exchange(
+        last_resumable_,
+        SessionCapture{state_, order_.epoch(), order_.unacknowledged(), now});
+  }
+  return unneeded;
+}
+
+std::shared_ptr<const KeptState> KeptSession::GoBack(absl::Time now) {
+  const SessionCapture content = *std::exchange(last_resumable_, std::nullopt);
+  ChangeOrder::Notices none;
+  const int64_t epoch = order_.epoch();
+  order_.Restore(content.state->number, epoch - 1, content.replies, now);
+  order_.Resume(&none);
+  std::shared_ptr<const KeptState> old = std::exchange(state_, content.state);
+  Recount().IgnoreError();
+  return old;
+}
+
+void KeptSession::OnDurable(const SessionCapture& capture) {
+  std::optional<SessionCapture> unneeded;
+  MutexLock lock(&mutex_);
+  durable_number_ = std::max(durable_number_, capture.state->number);
+  durable_totals_ = capture.state->totals;
+  const bool has_all = state_->number == durable_number_;
+  changed_since_ = has_all ? absl::InfiniteFuture() : capture.taken;
+  if (last_resumable_ && last_resumable_->state->number <= durable_number_ &&
+      state_->trainer_state == nullptr) {
+    unneeded.swap(last_resumable_);
+  }
+}
+
+}  // namespace convgrad

@@ -1,0 +1,151 @@
+#include "server/snapshots/session_folder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "backends/core/status.h"
+#include "server/snapshots/session_files.h"
+#include "server/snapshots/sha256.h"
+#include "server/snapshots/verified_file.h"
+
+namespace convgrad {
+
+std::string SessionKeyOf(absl::string_view session_id) {
+  return absl::BytesToHexString(Sha256Of(session_id));
+}
+
+std::string ManifestName(int64_t number) {
+  return absl::StrCat("manifest-", number);
+}
+
+std::optional<int64_t> ManifestNumber(absl::string_view name) {
+  int64_t number = 0;
+  absl::string_view digits = name;
+  if (!absl::ConsumePrefix(&digits, "manifest-") ||
+      !absl::SimpleAtoi(digits, &number) || number < 1 ||
+      number >= kMostCount || ManifestName(number) != name) {
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::string PartName(absl::string_view sha256) {
+  return absl::StrCat(absl::BytesToHexString(sha256), ".safetensors");
+}
+
+bool IsBroken(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) ||
+         absl::IsInvalidArgument(status);
+}
+
+SessionFolder::SessionFolder(std::string parent, std::string key,
+                             FileSystem* files, const Fence* fence)
+    : parent_(std::move(parent)),
+      key_(std::move(key)),
+      files_(files),
+      fence_(fence) {}
+
+std::string SessionFolder::Path(absl::string_view name) const {
+  return absl::StrCat(parent_, "/", key_, "/", name);
+}
+
+absl::StatusOr<std::vector<int64_t>> SessionFolder::Numbers() const {
+  const auto names = files_->List(Path(""));
+  if (absl::IsNotFound(names.status())) return std::vector<int64_t>();
+  if (!names.ok()) return names.status();
+  std::vector<int64_t> numbers;
+  for (const std::string& name : *names) {
+    if (const auto number = ManifestNumber(name)) numbers.push_back(*number);
+  }
+  std::sort(numbers.rbegin(), numbers.rend());
+  return numbers;
+}
+
+absl::StatusOr<Manifest> SessionFolder::ReadManifest(int64_t number) const {
+  ASSIGN_OR_RETURN(
+      const std::string file,
+      ReadWholeFile(Path(ManifestName(number)), kMaxManifestBytes, files_));
+  ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(file));
+  if (manifest.generation != number) {
+    return InvalidField(Reason::kMalformed, "manifest.generation",
+                        absl::StrCat(manifest.generation),
+                        absl::StrCat(number, ", as its name says"));
+  }
+  if (SessionKeyOf(manifest.image.head.id) == key_) return manifest;
+  return InvalidField(Reason::kMalformed, "manifest.session.id",
+                      "another session", "the session of the folder");
+}
+
+std::optional<SnapshotEntry> SessionFolder::Entry() {
+  const MutexLock lock(&mutex_);
+  const auto numbers = Numbers();
+  SnapshotEntry entry;
+  entry.key = key_;
+  entry.status = numbers.status();
+  if (!numbers.ok()) return entry;
+  for (const int64_t number : *numbers) {
+    auto manifest = ReadManifest(number);
+    entry.status = manifest.status();
+    if (IsBroken(entry.status)) continue;
+    if (!entry.status.ok()) return entry;
+    entry.head = std::move(manifest->image.head);
+    entry.generation = number;
+    entry.tensors = static_cast<int64_t>(manifest->image.tensors.size());
+    for (const ManifestPart& part : manifest->parts) entry.bytes += part.bytes;
+    return entry;
+  }
+  if (numbers->empty()) return std::nullopt;
+  return entry;
+}
+
+void SessionFolder::Forget() {
+  const MutexLock lock(&mutex_);
+  kept_.clear();
+  last_number_.reset();
+}
+
+absl::Status SessionFolder::Remove() {
+  const MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(fence_->Check());
+  is_removed_ = true;
+  const auto names = files_->List(Path(""));
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  // Manifests first: a session without parts would look like one that is lost.
+  for (const bool manifests : {true, false}) {
+    for (const std::string& name : *names) {
+      if (ManifestNumber(name).has_value() != manifests) continue;
+      RETURN_IF_ERROR(files_->Unlink(Path(name)));
+    }
+    if (manifests) RETURN_IF_ERROR(files_->SyncFolder(Path("")));
+  }
+  RETURN_IF_ERROR(files_->RemoveFolder(Path("")));
+  return files_->SyncFolder(parent_);
+}
+
+void SessionFolder::RemoveUncommitted() {
+  const MutexLock lock(&mutex_);
+  const auto names = files_->List(Path(""));
+  if (!names.ok() ||
+      std::any_of(names->begin(), names->end(), [](const std::string& name) {
+        return ManifestNumber(name).has_value();
+      })) {
+    return;
+  }
+  Discard(*names);
+  files_->RemoveFolder(Path("")).IgnoreError();
+}
+
+void SessionFolder::Discard(const std::vector<std::string>& names) const {
+  for (const std::string& name : names) {
+    const absl::Status removed = files_->Unlink(Path(name));
+    if (!removed.ok() && !absl::IsNotFound(removed)) return;
+  }
+}
+
+}  // namespace convgrad

@@ -1,0 +1,139 @@
+// How a session's folder gives back its newest intact generation.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "backends/core/status.h"
+#include "server/snapshots/session_files.h"
+#include "server/snapshots/session_folder.h"
+#include "server/snapshots/verified_file.h"
+
+namespace convgrad {
+namespace {
+
+using Items = std::vector<ImageItem>;
+
+// Reads a part's header and checks that it has exactly these items.
+absl::Status ReadHeader(const Items& items, const std::vector<size_t>& part,
+                        HashedReader* reader) {
+  std::string length(kSafetensorsLengthBytes, '\0');
+  const auto read = [reader](std::string* text) {
+    return reader->Read(
+        {reinterpret_cast<std::byte*>(text->data()), text->size()});
+  };
+  RETURN_IF_ERROR(read(&length));
+  ASSIGN_OR_RETURN(const int64_t header_bytes,
+                   ReadSafetensorsLength(length, reader->size()));
+  std::string header(header_bytes, '\0');
+  RETURN_IF_ERROR(read(&header));
+  const int64_t data_bytes =
+      reader->size() - kSafetensorsLengthBytes - header_bytes;
+  ASSIGN_OR_RETURN(const std::vector<SafetensorsEntry> entries,
+                   ParseSafetensorsHeader(header, data_bytes));
+  if (entries == EntriesOf(items, part)) return absl::OkStatus();
+  return InvalidField(Reason::kMalformed, "header", "other tensors",
+                      "those of the manifest");
+}
+
+// Checks that the files exist and have their sizes, so that memory is only
+// taken for bytes that the disk has.
+absl::Status CheckSizes(const Manifest& manifest, const std::string& folder,
+                        FileSystem* files) {
+  for (const ManifestPart& part : manifest.parts) {
+    const std::string path = absl::StrCat(folder, PartName(part.sha256));
+    ASSIGN_OR_RETURN(const HashedReader reader,
+                     HashedReader::Open(path, files));
+    if (reader.size() == part.bytes) continue;
+    return MakeError(absl::StatusCode::kDataLoss,
+                     {Reason::kByteCountMismatch, path,
+                      absl::StrCat("the end at byte ", reader.size()),
+                      absl::StrCat("at byte ", part.bytes)});
+  }
+  return absl::OkStatus();
+}
+
+// Takes memory for the items. Returns where each is.
+absl::StatusOr<std::vector<std::byte*>> Allocate(AllocateBytes allocate,
+                                                 Items* items) {
+  std::vector<std::byte*> memory;
+  for (ImageItem& item : *items) {
+    ASSIGN_OR_RETURN(WritableBytes bytes, allocate(item.bytes()));
+    memory.push_back(bytes.data);
+    item.data = {std::move(bytes.owner),
+                 absl::MakeConstSpan(bytes.data, item.bytes())};
+  }
+  return memory;
+}
+
+// Returns the parts with the items that are now in memory.
+std::vector<StoredPart> StoredPartsOf(const Manifest& manifest,
+                                      const Items& items) {
+  std::vector<StoredPart> parts;
+  for (const ManifestPart& part : manifest.parts) {
+    parts.push_back({part.sha256, part.bytes, {}});
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    parts[manifest.part_of[i]].items.push_back(StoredItemOf(items[i]));
+  }
+  return parts;
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedSnapshot> SessionFolder::Load(AllocateBytes allocate) {
+  const MutexLock lock(&mutex_);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, Numbers());
+  if (numbers.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("session ", key_, " has no snapshot"));
+  }
+  LoadedSnapshot loaded;
+  for (const int64_t number : numbers) {
+    auto manifest = ReadManifest(number);
+    absl::Status status = manifest.status();
+    if (status.ok()) status = CheckSizes(*manifest, Path(""), files_);
+    if (status.ok()) {
+      Items items = ItemsOf(manifest->image);
+      ASSIGN_OR_RETURN(const std::vector<std::byte*> memory,
+                       Allocate(allocate, &items));
+      status = ReadParts(*manifest, items, memory);
+      if (status.ok()) {
+        SetItems(items, &manifest->image);
+        kept_ = {{number, StoredPartsOf(*manifest, items)}};
+        last_number_ = numbers.front();
+        loaded.image = std::move(manifest->image);
+        loaded.generation = number;
+        return loaded;
+      }
+    }
+    if (!IsBroken(status)) return status;
+    loaded.broken.push_back(absl::StrCat("session ", key_, " generation ",
+                                         number, ": ", status.message()));
+  }
+  return absl::DataLossError(absl::StrJoin(loaded.broken, "; "));
+}
+
+absl::Status SessionFolder::ReadParts(
+    const Manifest& manifest, const Items& items,
+    const std::vector<std::byte*>& memory) const {
+  const auto by_part =
+      ItemsByPart(items, manifest.part_of, manifest.parts.size());
+  for (size_t i = 0; i < by_part.size(); ++i) {
+    const std::string name = PartName(manifest.parts[i].sha256);
+    ASSIGN_OR_RETURN(HashedReader reader,
+                     HashedReader::Open(Path(name), files_));
+    const absl::Status header = ReadHeader(items, by_part[i], &reader);
+    if (!header.ok()) {
+      return absl::Status(header.code(),
+                          absl::StrCat(Path(name), ": ", header.message()));
+    }
+    for (const size_t item : by_part[i]) {
+      RETURN_IF_ERROR(
+          reader.Read({memory[item], items[item].data.bytes.size()}));
+    }
+    RETURN_IF_ERROR(reader.Finish(manifest.parts[i].sha256));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace convgrad

@@ -1,0 +1,133 @@
+"""Kills the server of a durable training, the training, or both, at random moments."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+from server_process import ServerProcess
+from shared_steps import wait_until
+
+TRAINING = pathlib.Path(__file__).parent / "durable_training.py"
+
+
+@dataclass
+class Figures:
+    """What the kills of one training cost."""
+
+    server_kills: int = 0
+    client_kills: int = 0
+    kills_in_writes: int = 0
+    """Kills of the server while it wrote a snapshot."""
+    repeated_steps: int = 0
+    """Steps that a client that was killed had done, and did again."""
+    repeated_changes: int = 0
+    """Changes that a client that lived sent again."""
+    stored_replies: int = 0
+    """Replies that the server had stored, and sent again."""
+    seconds: list[float] = field(default_factory=list)
+    """From each kill until the next step was done."""
+
+
+def has_begun_snapshot(state_dir: pathlib.Path) -> bool:
+    """Returns whether a file of the only session is newer than its newest manifest."""
+    times = {file.name: file.stat().st_mtime_ns for file in state_dir.glob("sessions/*/*")}
+    newest = max((time for name, time in times.items()
+                  if name.startswith("manifest-") and not name.endswith(".tmp")), default=0)
+    return any(time > newest for time in times.values())
+
+
+class KilledTraining:
+    """Runs durable_training.py beside a server, both of which may be killed."""
+
+    def __init__(self, folder: pathlib.Path, mode: str, steps: int, *flags: str) -> None:
+        self.figures = Figures()
+        self._folder, self._mode, self._steps = folder, mode, steps
+        self.server = ServerProcess(f"--state_dir={folder / 'state'}",
+                                    "--metrics_listen=127.0.0.1:0", *flags)
+        self._log = (folder / "log").open("w+")
+        self.step = 0
+        self._readers: list[threading.Thread] = []
+        self._start_client()
+
+    def _start_client(self) -> None:
+        self.client = subprocess.Popen(
+            [sys.executable, TRAINING, self.server.address, self._folder, self._mode,
+             str(self._steps)], stdout=subprocess.PIPE, stderr=self._log, text=True)
+        self._readers.append(threading.Thread(target=self._read, args=(self.client.stdout,)))
+        self._readers[-1].start()
+
+    def _read(self, lines: object) -> None:
+        for line in lines:
+            word, number = line.split()
+            if word == "begin":
+                self.figures.repeated_steps += self.step - int(number)
+            self.step = int(number)
+
+    def wait_for(self, step: int) -> None:
+        def is_there() -> bool:
+            assert self.client.poll() in (None, 0), self.log()
+            return self.step >= step or self.client.poll() is not None
+
+        wait_until(is_there)
+
+    def kill(self, whom: str) -> None:
+        """Kills "server", "client" or "both", and starts them again."""
+        begin, step = time.monotonic(), self.step
+        if whom != "server":
+            self.client.kill()
+            self.client.wait()
+            self._readers[-1].join()
+            step = 0
+            self.figures.client_kills += 1
+        if whom != "client":
+            self._count_replies()
+            self.server.kill()
+            self.figures.kills_in_writes += has_begun_snapshot(self._folder / "state")
+            self.server.restart()
+            self.figures.server_kills += 1
+        if whom != "server":
+            self._start_client()
+            wait_until(lambda: len(self._readers) and self.step or self.client.poll())
+        self.wait_for(step + 1)
+        self.figures.seconds.append(time.monotonic() - begin)
+
+    def finish(self) -> dict[str, np.ndarray]:
+        """Returns all that the session keeps at the end."""
+        assert self.client.wait(timeout=60) == 0, self.log()
+        for reader in self._readers:
+            reader.join()
+        self._count_replies()
+        self.server.kill()
+        for line in self.log().splitlines():
+            if "the client repeats" in line:
+                self.figures.repeated_changes += int(line.split()[-2])
+        with np.load(self._folder / "final.npz") as final:
+            return dict(final)
+
+    def _count_replies(self) -> None:
+        """Requires: the server is killed next."""
+        self.figures.stored_replies += int(self.server.metric("convgrad_session_repeats_total"))
+
+    def log(self) -> str:
+        self._log.flush()
+        self._log.seek(0)
+        return self._log.read()
+
+
+def kill_at_random(training: KilledTraining, steps: int, kills: int, seed: int,
+                   whom: tuple[str, ...] = ("server", "client", "both")) -> None:
+    """Kills at `kills` moments between the steps' begin and end. Each of `whom` is killed."""
+    rng = random.Random(seed)
+    at = sorted(rng.randrange(1, steps - 1) for _ in range(kills))
+    for i, step in enumerate(at):
+        training.wait_for(step)
+        time.sleep(rng.uniform(0, 0.03))
+        if training.client.poll() is None:
+            training.kill(whom[i % len(whom)])

@@ -1,0 +1,185 @@
+"""A server of durable sessions that a test restarts between two calls, at will."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import threading
+
+import grpc
+
+from convgrad.v1 import error_pb2, network_pb2, session_pb2
+
+CODES = grpc.StatusCode
+WINDOW = 64
+
+
+class Refusal(Exception):
+    def __init__(self, code, reason, field="convgrad-session-epoch"):
+        super().__init__(reason)
+        self.code, self.reason, self.field = code, reason, field
+
+
+def names_nothing(request):
+    """Returns whether it is the change by which a client voids another."""
+    return list(session_pb2.DropTensorsRequest.FromString(request).names) == [""]
+
+
+@contextlib.contextmanager
+def served(handler):
+    """Serves a DurableStandIn, and yields its address."""
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(80), [handler])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"localhost:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+class DurableStandIn(grpc.GenericRpcHandler):
+    """Holds one durable session. Its state is the list of changes that it has committed.
+
+    A put of the tensor "bad" is refused. A run with a tape is a change whose state can't be
+    saved until DropPrograms.
+    """
+
+    def __init__(self):
+        self.lock = threading.Condition()
+        self.epoch, self.number, self.first_epoch, self.is_restored = 1, 0, 1, False
+        self.history: list[bytes] = []
+        self.replies: dict[int, bytes] = {}  # call ids by number
+        self.disk = (0, {})
+        self.tapes: set[str] = set()
+        self.is_closed = False
+        self.is_damaged = False
+        self.refused = b"bad"
+        self.trainer_state = b""
+        self.calls: list[tuple[str, int]] = []
+        self.saves = 0
+        self.can_save = True
+        self.may_save = threading.Event()
+        self.may_save.set()
+
+    # What a test does to it.
+
+    def save(self):
+        with self.lock:
+            if not self.tapes:
+                self.disk = self.number, dict(self.replies)
+
+    def restart(self):
+        """Forgets what isn't on disk, as after SIGKILL."""
+        with self.lock:
+            self.number, self.replies = self.disk[0], dict(self.disk[1])
+            self.history = self.history[:self.number]
+            self.tapes.clear()
+            self.epoch += 1000
+            self.first_epoch, self.is_restored = self.epoch, True
+            self.lock.notify_all()
+
+    # What gRPC calls.
+
+    def service(self, details):
+        method = details.method.rpartition("/")[2]
+
+        def answer(request, context):
+            metadata = dict(context.invocation_metadata())
+            trailers = [("convgrad-durable-number", str(self.disk[0]))]
+            try:
+                message = self.answer(method, request, metadata).SerializeToString()
+                context.set_trailing_metadata(trailers)
+                return message
+            except Refusal as refusal:
+                detail = error_pb2.ErrorDetail(reason=refusal.reason, field=refusal.field)
+                context.set_trailing_metadata([
+                    *trailers, ("convgrad-error-bin", detail.SerializeToString()),
+                    ("convgrad-session-number", str(self.number))])
+                context.abort(refusal.code, refusal.reason)
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    def answer(self, method, request, metadata):
+        if self.is_damaged:
+            raise Refusal(CODES.DATA_LOSS, "MALFORMED", "snapshot")
+        if method in ("OpenSession", "ResumeSession", "RenewSession"):
+            return self.session(method)
+        if method == "CloseSession":
+            self.is_closed = True
+            return session_pb2.CloseSessionResponse()
+        if method == "SaveState":
+            return self.save_state()
+        if method == "ListTensors":
+            return self.read(int(metadata["convgrad-session-after"]))
+        return self.change(method, request, metadata)
+
+    def session(self, method):
+        with self.lock:
+            if method == "ResumeSession":
+                self.epoch += 1
+                self.first_epoch, self.is_restored = self.epoch, False
+            return session_pb2.SessionResponse(
+                session_id=b"i" * 16, number=self.number, epoch=self.epoch, lease_seconds=600,
+                window=WINDOW, durable=True, durable_number=self.disk[0],
+                trainer_state=self.trainer_state)
+
+    def save_state(self):
+        self.may_save.wait(10)
+        self.saves += 1
+        if not self.can_save:
+            raise Refusal(CODES.INTERNAL, "INTERNAL", "state_dir")
+        self.save()
+        return session_pb2.SaveStateResponse(number=self.disk[0])
+
+    def read(self, after):
+        with self.lock:
+            if self.is_restored and after > self.number:
+                raise Refusal(CODES.FAILED_PRECONDITION, "RESTORED")
+            if after > self.number + WINDOW:
+                raise Refusal(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER")
+            if not self.lock.wait_for(lambda: self.number >= after, 1):
+                raise Refusal(CODES.ABORTED, "OUT_OF_ORDER")
+            return session_pb2.ListTensorsResponse(number=self.number)
+
+    def change(self, method, request, metadata):
+        epoch = int(metadata["convgrad-session-epoch"])
+        sequence = int(metadata["convgrad-session-sequence"])
+        call_id = metadata["convgrad-call-id-bin"]
+        with self.lock:
+            self.calls.append((method, sequence))
+            if not self.lock.wait_for(lambda: sequence <= self.number + 1
+                                      or epoch != self.epoch, 1):
+                raise Refusal(CODES.ABORTED, "OUT_OF_ORDER")
+            if sequence <= self.number and self.replies.get(sequence) == call_id:
+                return self.reply(method, sequence)
+            if epoch < self.first_epoch:
+                raise Refusal(CODES.FAILED_PRECONDITION,
+                              "RESTORED" if self.is_restored else "TAKEN_OVER")
+            if epoch < self.epoch:
+                raise Refusal(CODES.ABORTED, "EPOCH_ENDED")
+            if sequence <= self.number:
+                raise Refusal(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER")
+            self.commit(method, request, sequence, call_id)
+            return self.reply(method, sequence)
+
+    def commit(self, method, request, sequence, call_id):
+        if method == "DropTensors" and names_nothing(request) or self.refused in request:
+            self.epoch += 1
+            self.lock.notify_all()
+            raise Refusal(CODES.INVALID_ARGUMENT, "MALFORMED", "tensors[0].name")
+        if method == "RunProgram":
+            self.tapes.add(network_pb2.RunProgramRequest.FromString(request).tape)
+        if method == "DropPrograms":
+            self.tapes.difference_update(
+                network_pb2.DropProgramsRequest.FromString(request).tapes)
+        self.number = sequence
+        self.history.append(request)
+        self.replies[sequence] = call_id
+        self.lock.notify_all()
+
+    def reply(self, method, sequence):
+        if method == "PutTensors":
+            return session_pb2.PutTensorsResponse(version=sequence)
+        return {"RunProgram": network_pb2.RunProgramResponse,
+                "DropPrograms": network_pb2.DropProgramsResponse,
+                "DropTensors": session_pb2.DropTensorsResponse}[method]()

@@ -1,0 +1,187 @@
+#include "server/durability/snapshotter.h"
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "backends/core/status.h"
+#include "gtest/gtest.h"
+#include "tests/server/durability/stored_table.h"
+#include "tests/server/snapshots/failing_files.h"
+#include "tests/server/snapshots/memory_files.h"
+
+namespace convgrad {
+namespace {
+
+const SessionCaller kAda{"ada", true, false};
+
+// A server's part with its snapshotter. Loads run at once.
+struct Running : StoredTable {
+  explicit Running(FileSystem* files, absl::Duration interval = absl::Hours(24))
+      : StoredTable(files),
+        snapshotter(&table, store.get(),
+                    {interval, TextReplies(),
+                     [](const std::function<void()>& task) { task(); }}) {
+    table.SetArchive(&snapshotter);
+  }
+
+  absl::Status Save(const SessionUse& use) {
+    std::promise<absl::Status> saved;
+    snapshotter.Save(use.session(), [&](const absl::Status& status) {
+      saved.set_value(status);
+    });
+    return saved.get_future().get();
+  }
+
+  Snapshotter snapshotter;
+};
+
+// Adds the sessions of `from`, as a server does that starts.
+void AddStored(SnapshotStore* from, SessionTable* table) {
+  const auto entries = from->List();
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  for (const SnapshotEntry& entry : *entries) {
+    ASSERT_TRUE(entry.status.ok()) << entry.status;
+    SessionTable::StoredSession stored;
+    stored.settings.id = entry.head.id;
+    stored.settings.client = entry.head.client;
+    stored.settings.owner = entry.head.owner;
+    stored.settings.lease = entry.head.lease;
+    stored.settings.quota_bytes = entry.head.quota_bytes;
+    stored.settings.open_id = entry.head.open_id;
+    stored.settings.durable = true;
+    stored.number = entry.head.number;
+    stored.epoch = entry.head.epoch;
+    ASSERT_TRUE(table->AddStored(stored).ok());
+  }
+}
+
+TEST(Snapshotter, SavesWhatHasChanged) {
+  MemoryFiles files;
+  Running server(&files);
+  const SessionUse use = server.Open('a');
+  EXPECT_TRUE(server.Save(use).ok());
+  EXPECT_TRUE(server.Save(use).ok());
+  EXPECT_EQ(server.snapshotter.counts().written, 1);
+  server.Change(use, server.WritesOf("w", 1));
+  EXPECT_TRUE(server.Save(use).ok());
+  EXPECT_EQ(use->durable_number(), 1);
+  EXPECT_EQ(server.snapshotter.counts().written, 2);
+  EXPECT_EQ(server.snapshotter.counts().bytes, 16);
+}
+
+TEST(Snapshotter, ANewServerRestoresInALaterEpoch) {
+  MemoryFiles files(/*locks=*/false);
+  std::string id;
+  int64_t epoch = 0;
+  {
+    Running server(&files);
+    const SessionUse use = server.Open('a');
+    id = use->settings().id;
+    server.Change(use, server.WritesOf("w", 2));
+    EXPECT_TRUE(server.snapshotter.SaveAll());
+    epoch = use->StartEpoch();
+  }
+  Running next(&files);
+  AddStored(next.store.get(), &next.table);
+  const SessionUse use = *next.table.Find(kAda, id);
+  absl::Status ready = absl::UnknownError("not told");
+  next.table.AwaitContent(use, [&](const absl::Status& told) { ready = told; });
+  ASSERT_TRUE(ready.ok()) << ready;
+  EXPECT_EQ(use->state()->number, 1);
+  EXPECT_EQ(StoredTable::ValueOf(*use->state(), "w"), 2);
+  EXPECT_GT(use->epoch(), epoch);
+  use->StartEpoch();
+  next.Change(use, next.WritesOf("w", 3));
+  EXPECT_TRUE(next.Save(use).ok());
+  EXPECT_EQ(use->durable_number(), 2);
+}
+
+TEST(Snapshotter, AFailureIsToldAndTriedAgain) {
+  MemoryFiles memory_files;
+  std::atomic<bool> is_full = false;
+  FailingFiles files(
+      &memory_files, [&](int64_t /*call*/, const std::string& name) {
+        return is_full && name == "write" ? Fault::kNoSpace : Fault::kNone;
+      });
+  Running server(&files);
+  const SessionUse use = server.Open('a');
+  EXPECT_TRUE(server.Save(use).ok());
+  is_full = true;
+  server.Change(use, server.WritesOf("w", 1));
+  const absl::Status failed = server.Save(use);
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(use->durable_number(), 0);
+  EXPECT_LT(use->changed_since(), absl::InfiniteFuture());
+  EXPECT_FALSE(server.snapshotter.SaveAll());
+  EXPECT_EQ(server.snapshotter.counts().failed, 2);
+  // The session goes on.
+  server.Change(use, server.WritesOf("w", 2));
+  is_full = false;
+  EXPECT_TRUE(server.Save(use).ok());
+  EXPECT_EQ(use->durable_number(), 2);
+}
+
+TEST(Snapshotter, TheIntervalSavesWithoutBeingAsked) {
+  MemoryFiles files;
+  Running server(&files, absl::Milliseconds(1));
+  const SessionUse use = server.Open('a');
+  server.Change(use, server.WritesOf("w", 1));
+  // It ends only if the snapshotter writes by itself.
+  while (use->durable_number() < 1) std::this_thread::yield();
+}
+
+TEST(Snapshotter, SavesWithoutAPauseDoNotStopTheOthers) {
+  MemoryFiles files;
+  Running server(&files, absl::Milliseconds(1));
+  const SessionUse busy = server.Open('a');
+  const SessionUse other = server.Open('b');
+  std::atomic<bool> is_over = false;
+  std::function<void(const absl::Status&)> save_again =
+      [&](const absl::Status& /*saved*/) {
+        if (!is_over) server.snapshotter.Save(busy.session(), save_again);
+      };
+  // Two at a time, so that a task always waits.
+  save_again(absl::OkStatus());
+  save_again(absl::OkStatus());
+  server.Change(other, server.WritesOf("w", 1));
+  while (other->durable_number() < 1) std::this_thread::yield();
+  is_over = true;
+  EXPECT_TRUE(server.snapshotter.SaveAll());
+}
+
+TEST(Snapshotter, ARemovedSessionIsNotWrittenAgain) {
+  MemoryFiles files;
+  Running server(&files);
+  const SessionUse use = server.Open('a');
+  EXPECT_TRUE(server.Save(use).ok());
+  EXPECT_EQ(server.store->List()->size(), 1u);
+  server.Change(use, server.WritesOf("w", 1));
+  std::promise<absl::Status> closed;
+  server.table.Close(kAda, use->settings().id, [&](const absl::Status& status) {
+    closed.set_value(status);
+  });
+  EXPECT_TRUE(closed.get_future().get().ok());
+  EXPECT_TRUE(server.Save(use).ok());
+  EXPECT_TRUE(server.store->List()->empty());
+}
+
+TEST(Snapshotter, DoesWhatItWasAskedForBeforeItEnds) {
+  MemoryFiles files(/*locks=*/false);
+  int saved = 0;
+  {
+    Running server(&files);
+    const SessionUse use = server.Open('a');
+    for (int i = 0; i < 3; ++i) {
+      server.snapshotter.Save(use.session(), [&](const absl::Status& status) {
+        if (status.ok()) ++saved;
+      });
+    }
+  }
+  EXPECT_EQ(saved, 3);
+}
+
+}  // namespace
+}  // namespace convgrad
