@@ -41,21 +41,24 @@ class Sums {
       for (int v = 0; v < kVectors; ++v) sums_[r][v] = hn::Zero(kTag);
     }
   }
-  HWY_INLINE void Load(const float* from, int64_t stride) {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        sums_[r][v] = hn::Load(kTag, from + OffsetOf(v, stride) + r * kBlock);
-      }
-    }
-  }
   HWY_INLINE void Store(float* to, int64_t stride) const {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
         hn::Store(sums_[r][v], kTag, to + OffsetOf(v, stride) + r * kBlock);
+      }
+    }
+  }
+  // Adds the sums to others. Sums of few products each have smaller rounding
+  // errors than one long sum.
+  HWY_INLINE void AddTo(float* to, int64_t stride) const {
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        float* at = to + OffsetOf(v, stride) + r * kBlock;
+        hn::Store(hn::Add(hn::Load(kTag, at), sums_[r][v]), kTag, at);
       }
     }
   }
@@ -105,11 +108,7 @@ template <int kBlock, int kRows, int kBlocks>
 void MultiplyTiles(const TileProducts& at) {
   constexpr int64_t kLine = 16;  // floats
   Sums<kBlock, kRows, kBlocks> sums;
-  if (at.adds) {
-    sums.Load(at.products, at.product_stride);
-  } else {
-    sums.Clear();
-  }
+  sums.Clear();
   const float* weights = at.weights;
   const float* next = at.next;
   for (int64_t block = 0; block < at.blocks; ++block) {
@@ -121,7 +120,11 @@ void MultiplyTiles(const TileProducts& at) {
       sums.Add(tiles + c, kBlock, weights, kBlock);
     }
   }
-  sums.Store(at.products, at.product_stride);
+  if (at.adds) {
+    sums.AddTo(at.products, at.product_stride);
+  } else {
+    sums.Store(at.products, at.product_stride);
+  }
 }
 
 // The most tiles whose sums fit in registers, beside a row of weights and a
@@ -172,12 +175,12 @@ struct ChannelProducts {
 template <int kBlock, int kRows, int kBlocks>
 void AddChannelProducts(const ChannelProducts& at) {
   Sums<kBlock, kRows, kBlocks> sums;
-  sums.Load(at.sums, at.sum_stride);
+  sums.Clear();
   for (int64_t t = 0; t < at.tiles; ++t) {
     sums.Add(at.inputs + t * kBlock, 1, at.gradients + t * kBlock,
              at.gradient_stride);
   }
-  sums.Store(at.sums, at.sum_stride);
+  sums.AddTo(at.sums, at.sum_stride);
 }
 
 }  // namespace

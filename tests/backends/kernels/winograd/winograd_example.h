@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -127,6 +128,17 @@ struct Example {
     });
   }
 };
+
+// Returns the norm of the error over the norm of the expected values.
+inline double RelativeError(const std::vector<float>& values,
+                            const std::vector<double>& expected) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error += std::pow(values[i] - expected[i], 2);
+    norm += std::pow(expected[i], 2);
+  }
+  return std::sqrt(error / norm);
+}
 
 // Shapes with both sizes of blocks, channels that don't fill them, odd sizes,
 // paddings that differ, and more tiles than a part has.

@@ -127,6 +127,23 @@ TEST(WinogradForward, HasTheErrorOfSumsOverTheTile) {
   });
 }
 
+TEST(WinogradForward, AddsUpManyChannelsInShortSums) {
+  ForEachSimdTarget([] {
+    for (const int64_t block : {8, 16}) {
+      Example example({2, 1024, 16, 6, 6, 6, 6, 1, 1, block}, Reals());
+      std::vector<double> expected(example.y.values.size());
+      example.ForProducts([&](auto n, auto o, auto oy, auto ox, auto c, auto iy,
+                              auto ix, auto w) {
+        expected[example.y.At(n, o, oy, ox) - example.y.values.data()] +=
+            double{*example.x.At(n, c, iy, ix)} * example.weights[w];
+      });
+      // One long sum has 1.0e-6, and sums of 64 channels have 3.1e-7.
+      EXPECT_LT(RelativeError(RunForward(&example).image.values, expected),
+                4.5e-7);
+    }
+  });
+}
+
 TEST(WinogradForward, HasTheSameBitsForAnyTeam) {
   ForEachSimdTarget([] {
     for (const Shape& shape : Shapes()) {

@@ -59,6 +59,24 @@ TEST(WinogradGradient, IsExactOnIntegers) {
   });
 }
 
+TEST(WinogradGradient, AddsUpManyTilesInShortSums) {
+  ForEachSimdTarget([] {
+    std::normal_distribution<float> normal;
+    std::mt19937 generator(3);
+    const auto draw = [&] { return normal(generator); };
+    Example example({1, 8, 8, 128, 128, 128, 128, 1, 1, 8}, draw);
+    for (float& value : example.y.values) value = draw();
+    std::vector<double> expected(example.weights.size());
+    example.ForProducts([&](auto n, auto o, auto oy, auto ox, auto c, auto iy,
+                            auto ix, auto w) {
+      expected[w] +=
+          double{*example.x.At(n, c, iy, ix)} * *example.y.At(n, o, oy, ox);
+    });
+    // One long sum has 6.8e-7, and sums of 128 tiles have 3.7e-7.
+    EXPECT_LT(RelativeError(RunGradient(example), expected), 5e-7);
+  });
+}
+
 TEST(WinogradGradient, HasTheSameBitsForAnyTeam) {
   ForEachSimdTarget([] {
     for (const Shape& shape : Shapes()) {
