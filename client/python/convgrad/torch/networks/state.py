@@ -143,8 +143,8 @@ class RemoteState(RemoteModule):
     @short_traceback
     def load_averaged_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads what averaged_state_dict() returned as the averages, so that an optimizer with
-        `ema_decay` continues with them. The optimizer's load_state_dict() drops averages, so call
-        it before. Errors: those of torch's load_state_dict(strict=True)."""
+        `ema_decay` continues with them. Load the optimizer before: that drops averages.
+        Errors: those of torch's load_state_dict(strict=True)."""
         without_values(self.model).load_state_dict(
             {name: tensor.to("meta") for name, tensor in state.items()})
         self._following.follow(self.replace)
