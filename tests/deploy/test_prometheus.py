@@ -59,8 +59,8 @@ def is_served(name):
     return not re.match("convgrad_(certificate_|device_|transfer)", name)
 
 
-def test_the_readme_lists_what_is_served():
-    with deployed.server() as server:
+def test_the_readme_lists_what_is_served(tmp_path):
+    with deployed.server(f"--state_dir={tmp_path / 'state'}") as server:
         give_work(server.address)
         with convgrad.Client(server.address) as client, client.session() as session:
             train_a_network(session)
@@ -114,7 +114,7 @@ def live_prometheus(tmp_path_factory):
     """Yields the URL of a Prometheus that has scraped a busy server."""
     deployed.need("prometheus")
     folder = tmp_path_factory.mktemp("prometheus")
-    with deployed.server() as server:
+    with deployed.server(f"--state_dir={folder / 'state'}") as server:
         config = folder / "prometheus.yml"
         config.write_text(json.dumps({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
