@@ -48,7 +48,7 @@ def geomean(ratios):
     return math.exp(statistics.fmean(math.log(max(ratio, 1e-3)) for ratio in ratios))
 
 
-def compare(name, dtype, client):
+def compare(name, dtype, client, fast):
     """Prints and returns the error ratios of a network's tensors."""
     images, labels = data(name, *NETWORKS[name][2])
     true = gradients(make(name).double(), images.double(), labels)
@@ -56,7 +56,8 @@ def compare(name, dtype, client):
     true = {key: tensor for key, tensor in true.items()
             if float(tensor.abs().max()) > 1e-10 * largest}
     worst = torchs_worst(name, dtype, images, labels, true)
-    with convgrad.torch.remote(make(name), client, dtype=DTYPES[dtype]) as net:
+    with convgrad.torch.remote(make(name), client, dtype=DTYPES[dtype],
+                               fast=fast) as net:
         ours = error(gradients(net, images, labels), true)
     own = {key: ours[key] / worst[key] for key in worst if worst[key] > 0}
     far = max(own, key=own.get)
@@ -72,6 +73,6 @@ def accuracy(options):
             convgrad.Client(target, timeout=600) as client:
         for dtype in options.dtypes:
             ratios = [ratio for name in options.networks or NETWORKS
-                      for ratio in compare(name, dtype, client)]
+                      for ratio in compare(name, dtype, client, options.fast)]
             print(f"all in {dtype}: geomean {geomean(ratios):.3f} (at most 1.25), worst "
                   f"{max(ratios):.2f} (at most 4)")

@@ -58,9 +58,9 @@ def losses_in_torch(task, threads, layout):
     return losses
 
 
-def losses_on_server(task, client):
+def losses_on_server(task, client, fast):
     model, batches = TASKS[task]()
-    with convgrad.torch.remote(model, client) as net:
+    with convgrad.torch.remote(model, client, fast=fast) as net:
         optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=RATE[task], momentum=0.9)
         losses = []
         for images, labels in batches:
@@ -113,7 +113,7 @@ def curves(options):
                   for threads in (1, 2) for name, layout in layouts.items()}
         with server(options.build, options.threads) as (_, target, _), \
                 convgrad.Client(target, timeout=600) as client:
-            ours = losses_on_server(task, client)
+            ours = losses_on_server(task, client, options.fast)
         results.append(judge(task, theirs, ours))
         plot(task, theirs, ours, folder / f"curves-{task}.png")
     if not all(results):

@@ -62,8 +62,8 @@ class InProcess:
 class OnServer:
     """Runs the network on the server. Submits training steps without waiting."""
 
-    def __init__(self, name, dtype, client):
-        self._net = convgrad.torch.remote(make(name), client, dtype=DTYPES[dtype])
+    def __init__(self, name, dtype, client, fast=False):
+        self._net = convgrad.torch.remote(make(name), client, dtype=DTYPES[dtype], fast=fast)
         self._optimizer = convgrad.torch.optim.SGD(self._net.parameters(), lr=0.01,
                                                    momentum=0.9)
 

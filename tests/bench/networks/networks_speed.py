@@ -29,10 +29,10 @@ REFERENCES = {
 }
 
 
-def make_runner(kind, name, dtype, images, client):
+def make_runner(kind, name, dtype, images, client, fast):
     """Returns None if the runner's package isn't installed or lacks the dtype."""
     if kind == "ours":
-        return OnServer(name, dtype, client)
+        return OnServer(name, dtype, client, fast)
     if kind in EAGER + COMPILED:
         how, layout = kind.split("-")
         return InProcess(name, dtype, layout, how == "compiled")
@@ -103,7 +103,7 @@ def measure(name, dtype, options, shape):
             convgrad.Client(target, timeout=600) as client, contextlib.ExitStack() as stack:
         runners = {}
         for kind in options.runners:
-            runner = make_runner(kind, name, dtype, images, client)
+            runner = make_runner(kind, name, dtype, images, client, options.fast)
             if runner is not None:
                 runners[kind] = runner
                 stack.callback(runner.close)

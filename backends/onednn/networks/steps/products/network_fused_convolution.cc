@@ -20,7 +20,9 @@
 #include "backends/onednn/networks/steps/network_operator.h"
 #include "backends/onednn/networks/steps/products/network_conv_descs.h"
 #include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/products/network_conv_epilogue.h"
 #include "backends/onednn/networks/steps/products/network_folded_norm.h"
+#include "backends/onednn/networks/steps/products/network_winograd.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -50,6 +52,7 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
+    if (AddFast(builder)) return absl::OkStatus();
     const DataType native = ConvolutionDtype(
         problem_, false, {Pass::kForward}, builder->Like(x(), Form::kImage),
         builder->Like(convolution_.result), *builder);
@@ -66,14 +69,6 @@ class FusedConvolution final : public NetworkGroup {
   }
 
  private:
-  // The library's operations on the result before it writes it (post-ops), and
-  // the positions of those that have operands.
-  struct Epilogue {
-    dnnl::post_ops post_ops;
-    int scale = -1, shift = -1;
-    int addend = -1;
-    int slope = -1;
-  };
   // The library's implementation in one dtype.
   struct Way {
     DataType dtype;
@@ -84,7 +79,7 @@ class FusedConvolution final : public NetworkGroup {
     bool has_bias = false;
     // The caller's input; nullopt if the input is a value of the program.
     std::optional<LibraryTensor> callers = std::nullopt;
-    Epilogue epilogue = {};
+    ConvEpilogue epilogue = {};
     ConvDescs descs = {};
     dnnl::primitive_desc_base pass = {};
   };
@@ -105,6 +100,38 @@ class FusedConvolution final : public NetworkGroup {
   std::string bias() const { return OperandAt(convolution_, 2); }
   const std::string& result() const {
     return program_.steps[steps_.last()].result;
+  }
+
+  // Appends the fused step by Winograd's algorithm, if that is allowed and
+  // faster. Returns whether it is. The plan repeats the run without fusion if
+  // the algorithm can't compute the step.
+  bool AddFast(NetworkBuilder* builder) const {
+    WinogradPass pass = {Pass::kForward, problem_,
+                         builder->Like(x(), Form::kImage),
+                         builder->Like(result())};
+    if (!builder->operation().request().fast || !IsFastByWinograd(pass)) {
+      return false;
+    }
+    if (is_capped() && !AddRangeCheckOn(activation_->operands[0], builder)) {
+      return false;
+    }
+    pass.x = builder->Value(x());
+    pass.weight = builder->Parameter(convolution_.operands[1]);
+    pass.bias = builder->Parameter(bias());
+    if (norm_ != nullptr) {
+      const FoldedNorm norm = AddFoldedNorm(*norm_, bias(), builder);
+      pass.scales = norm.scale;
+      pass.bias = norm.shift;
+    }
+    if (!addend_.empty()) pass.addend = builder->Value(addend_).buffer;
+    if (activation_ != nullptr) {
+      pass.function = is_capped() ? winograd::Epilogue::Function::kRelu6
+                                  : winograd::Epilogue::Function::kRelu;
+    }
+    pass.y = builder->AddValue(result());
+    builder->RepeatIf(AddWinograd(pass, "conv forward", builder));
+    builder->SetMayRepeat();
+    return true;
   }
 
   // Appends the fused step, computed in `dtype`, if the library has a fast
@@ -129,7 +156,12 @@ class FusedConvolution final : public NetworkGroup {
       way.callers = CallersInput(x(), dtype, builder);
     }
     way.has_bias = way.scales_weight || (norm_ == nullptr && !bias().empty());
-    way.epilogue = EpilogueOn(way.like, way.scales_weight);
+    way.epilogue = MakeConvEpilogue(
+        problem_, DescOf(way.like),
+        {.scale_and_shift = norm_ != nullptr && !way.scales_weight,
+         .addend = !addend_.empty(),
+         .relu = activation_ != nullptr && !is_capped(),
+         .relu6 = is_capped()});
     way.descs = {
         way.callers ? way.callers->desc : DescOf(LikeIn(dtype, x(), *builder)),
         {WeightDimsOf(problem_), TypeOf(dtype), memory::format_tag::any},
@@ -194,51 +226,19 @@ class FusedConvolution final : public NetworkGroup {
     like.blocks.dtype = dtype;
     return like;
   }
-  // Returns the desc of a tensor with one number per channel of the result.
-  memory::desc PerChannel() const {
-    memory::dims dims(problem_.axes.size() + 2, 1);
-    dims[1] = problem_.out_channels;
-    memory::dims strides(dims.size(), 1);
-    strides[0] = problem_.out_channels;
-    return {dims, memory::data_type::f32, strides};
-  }
-
-  Epilogue EpilogueOn(const NetworkTensor& result, bool scales_weight) const {
-    Epilogue epilogue;
-    dnnl::post_ops& post_ops = epilogue.post_ops;
-    if (norm_ != nullptr && !scales_weight) {
-      epilogue.scale = post_ops.len();
-      post_ops.append_binary(dnnl::algorithm::binary_mul, PerChannel());
-      epilogue.shift = post_ops.len();
-      post_ops.append_binary(dnnl::algorithm::binary_add, PerChannel());
-    }
-    if (!addend_.empty()) {
-      epilogue.addend = post_ops.len();
-      post_ops.append_binary(dnnl::algorithm::binary_add, DescOf(result));
-    }
-    if (activation_ == nullptr) return epilogue;
-    if (is_capped()) {
-      post_ops.append_eltwise(dnnl::algorithm::eltwise_clip, 0, 6);
-    } else {
-      // Replaces a ReLU, which would hide NaN. The + 0 turns -0 into 0.
-      epilogue.slope = post_ops.len();
-      post_ops.append_prelu(0);
-      post_ops.append_eltwise(dnnl::algorithm::eltwise_linear, 1, 0);
-    }
-    return epilogue;
-  }
-
   void ReadPostOps(const Way& way, const FoldedNorm& norm,
                    NetworkBuilder* builder, LibraryStep* step) const {
-    const Epilogue& epilogue = way.epilogue;
+    const ConvEpilogue& epilogue = way.epilogue;
     const auto read = [&](int position, int argument,
                           const LibraryTensor& tensor) {
       if (position < 0) return;
       step->ReadAsItLies(DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | argument,
                          tensor);
     };
-    read(epilogue.scale, DNNL_ARG_SRC_1, {norm.scale, PerChannel()});
-    read(epilogue.shift, DNNL_ARG_SRC_1, {norm.shift, PerChannel()});
+    read(epilogue.scale, DNNL_ARG_SRC_1,
+         {norm.scale, PerChannelDesc(problem_)});
+    read(epilogue.shift, DNNL_ARG_SRC_1,
+         {norm.shift, PerChannelDesc(problem_)});
     if (epilogue.addend >= 0) {
       read(epilogue.addend, DNNL_ARG_SRC_1,
            TensorOf(Converted(builder->Value(addend_), way.dtype,

@@ -71,13 +71,15 @@ TransformedWeights AddTransformation(const WinogradPass& pass,
   const TransformedWeights to = {
       schedule->AddBuffer(winograd::TransformedFloats(weights) * kFloat),
       schedule->AddBuffer(int64_t{sizeof(int32_t)})};
+  Step step = {
+      .kind = kWeightLayoutKind, .reads = {pass.weight}, .writes = {to.values}};
+  if (pass.scales != kNoBuffer) step.reads.push_back(pass.scales);
   AddStep(
-      {.kind = kWeightLayoutKind,
-       .reads = {pass.weight},
-       .writes = {to.values}},
-      to.flag, kNoBuffer,
-      [=, from = pass.weight](const RunContext& context) mutable {
+      std::move(step), to.flag, kNoBuffer,
+      [=, from = pass.weight,
+       scales = pass.scales](const RunContext& context) mutable {
         weights.values = context.Read<float>(from);
+        weights.scales = context.Read<float>(scales);
         return winograd::TransformWeights(weights,
                                           context.Write<float>(to.values),
                                           [&](int64_t count, auto part) {
@@ -104,12 +106,16 @@ BufferId AddForward(const WinogradPass& pass, absl::string_view kind,
                .reads = {from, weights.values},
                .writes = {to, scratch},
                .macs = static_cast<double>(MultiplyAdds(pass.problem))};
-  if (pass.bias != kNoBuffer) step.reads.push_back(pass.bias);
+  for (const BufferId buffer : {pass.bias, pass.addend}) {
+    if (buffer != kNoBuffer) step.reads.push_back(buffer);
+  }
   AddStep(
       std::move(step), flag, weights.flag,
-      [=, bias = pass.bias](const RunContext& context) {
+      [=, bias = pass.bias, addend = pass.addend,
+       function = pass.function](const RunContext& context) {
         return winograd::Forward(
-            shape, {.bias = context.Read<float>(bias)},
+            shape,
+            {context.Read<float>(bias), context.Read<float>(addend), function},
             {context.Read<float>(from), context.Read<float>(weights.values),
              context.Write<float>(to), context.Write<float>(scratch)},
             [&](int64_t count, auto part) {
@@ -155,6 +161,7 @@ BufferId AddBackwardWeight(const WinogradPass& pass, absl::string_view kind,
 bool IsFastByWinograd(const WinogradPass& pass) {
   const ConvProblem& problem = pass.problem;
   return problem.axes.size() == 2 && problem.groups == 1 &&
+         !problem.transposed &&
          std::all_of(problem.axes.begin(), problem.axes.end(),
                      IsThreeWideAndDense) &&
          IsBlockedF32(pass.x.blocks) && IsBlockedF32(pass.y.blocks) &&

@@ -5,6 +5,7 @@
 
 #include "backends/core/convolution/conv_problem.h"
 #include "backends/core/convolution/lowering.h"
+#include "backends/kernels/winograd/winograd.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
 #include "backends/onednn/networks/schedule/network_layouts.h"
@@ -19,7 +20,12 @@ struct WinogradPass {
   NetworkTensor x, y;
   // f32, row-major; for kBackwardWeight its gradient.
   BufferId weight = kNoBuffer;
-  BufferId bias = kNoBuffer;  // kNoBuffer: none
+  // What a forward does besides; kNoBuffer: nothing. Factors of the channels,
+  // before the bias; an addend like y; and the function that comes last.
+  BufferId bias = kNoBuffer;
+  BufferId scales = kNoBuffer;
+  BufferId addend = kNoBuffer;
+  winograd::Epilogue::Function function = winograd::Epilogue::Function::kNone;
 };
 
 // Returns whether Winograd's algorithm applies, and is faster by measured

@@ -79,8 +79,8 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
     `dtype=torch.bfloat16` computes activations in bf16, as under autocast; parameters and their
     gradients stay float32. `recompute=True` recomputes activations in the backward instead of
     keeping them: less memory, more time, the same bits. With `fast=True` the server may compute
-    3x3 convolutions in float32 by Winograd's algorithm while it trains. They take about half
-    the time and have other rounding errors.
+    3x3 convolutions in float32 by Winograd's algorithm. They take about half the time and have
+    other rounding errors.
 
     If `server` is client.attach(session_id), the network predicts with weights that another
     process trains; see AttachedNetwork. remote() puts nothing then.
