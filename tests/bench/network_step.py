@@ -32,7 +32,8 @@ class Ours:
         self.process = subprocess.Popen(
             [f"{options.build}/tests/bench/network_step", f"--program={folder}/program",
              f"--data={folder}", f"--threads={options.threads}", f"--block={block}",
-             f"--part={options.part}", *(["--fast"] if options.fast else []), "--input=" + ",".join(inputs)],
+             f"--part={options.part}", *(["--fast"] if options.fast else []),
+             "--input=" + ",".join(inputs)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={"OMP_PROC_BIND": "true", "OMP_WAIT_POLICY": "passive"})
         self.about = self.read()[0]
