@@ -199,7 +199,7 @@ absl::StatusOr<DecodedRun> DecodeRun(const v1::RunProgramRequest& message,
     ASSIGN_OR_RETURN(run.update, DecodeUpdate(message.update(), "update."));
   }
   if (message.has_fuse()) run.fuse = message.fuse();
-  run.fast = message.fast();
+  if (message.has_fast()) run.fast = message.fast();
   run.recompute = message.recompute();
   run.report_groups = message.report_groups();
   run.averaged = message.averaged();

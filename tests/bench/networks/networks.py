@@ -56,7 +56,8 @@ def main():
     parser.add_argument("--dtypes", type=words, default=["f32"], help="of f32 and bf16")
     parser.add_argument("--runners", type=words, default=RUNNERS)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--fast", action="store_true", help="with remote(fast=True)")
+    parser.add_argument("--fast", action=argparse.BooleanOptionalAction, default=True,
+                        help="remote(fast=...)")
     parser.add_argument("--batch", type=int, help="default: the network's own")
     parser.add_argument("--size", type=int, help="of images; default: the network's own")
     parser.add_argument("--rounds", type=int, default=5)

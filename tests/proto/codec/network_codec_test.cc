@@ -51,7 +51,7 @@ TEST_F(DecodeRunTest, TakesEverythingOver) {
   request_.mutable_update()->set_algorithm(
       v1::UpdateParametersRequest::ALGORITHM_ADAM);
   request_.set_fuse(false);
-  request_.set_fast(true);
+  request_.set_fast(false);
   request_.set_recompute(true);
   request_.set_report_groups(true);
   request_.set_averaged(true);
@@ -68,7 +68,7 @@ TEST_F(DecodeRunTest, TakesEverythingOver) {
   EXPECT_TRUE(run->backward->of_parameters);
   EXPECT_EQ(run->update->optimizer, Optimizer::kAdam);
   EXPECT_EQ(run->fuse, false);
-  EXPECT_TRUE(run->fast);
+  EXPECT_FALSE(run->fast);
   EXPECT_TRUE(run->recompute);
   EXPECT_TRUE(run->report_groups);
   EXPECT_TRUE(run->averaged);
@@ -82,6 +82,7 @@ TEST_F(DecodeRunTest, LeavesOpenWhatIsUnset) {
   EXPECT_FALSE(run->backward.has_value());
   EXPECT_FALSE(run->update.has_value());
   EXPECT_FALSE(run->fuse.has_value());
+  EXPECT_TRUE(run->fast);
 }
 
 TEST_F(DecodeRunTest, TakesTensorsFromAnywhere) {
