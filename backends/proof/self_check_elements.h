@@ -32,7 +32,8 @@ struct FoundResult {
 };
 
 // Compares grad_bias with sums of g in double. If a sum isn't finite, the
-// element must not be finite either. g is masked. `sums` has two numbers for
+// element must not be finite either. `g` is grad_output after the mask of a
+// fused ReLU (proto/single_calls.md, "Results"). `sums` has two numbers for
 // each element of grad_bias; their values don't matter.
 double GradBiasError(const FoundResult& found, const CanonicalTensor& g,
                      absl::Span<double> sums);

@@ -126,8 +126,12 @@ def test_strangers_get_to_haproxy_alone_in_compose():
     listen, = (flag for flag in server["command"] if flag.startswith("--listen="))
     path = proxy["environment"]["REPLICA_1"].removeprefix("unix@")
     assert f"unix:{path}" in re.split("[=,]", listen)
-    assert {volume.split(":")[1] for volume in server["volumes"]} == \
-        {volume.split(":")[1] for volume in proxy["volumes"]} == {os.path.dirname(path)}
+    folders, shared = ({volume.split(":")[1] for volume in service["volumes"]}
+                       for service in (server, proxy))
+    state, = (flag.partition("=")[2] for flag in server["command"]
+              if flag.startswith("--state_dir="))
+    assert shared == {os.path.dirname(path)}
+    assert folders == {*shared, state}
 
 
 @pytest.mark.parametrize("name", ["CONTINUATION, small fields",
