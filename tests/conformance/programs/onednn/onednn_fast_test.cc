@@ -1,10 +1,12 @@
 // Runs that may compute convolutions by Winograd's algorithm: when they do, and
 // that they compute directly what the algorithm can't.
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -83,6 +85,31 @@ TEST_F(Fast, HasTheSameBitsForAnyTeamAndIfItRecomputes) {
   }
   EXPECT_EQ(Run(*Train(true, DataType::kF32, true), operands).results,
             one.results);
+}
+
+TEST_F(Fast, SharesNothingBetweenRunsOfOnePlan) {
+  const auto operation = Train(true);
+  const auto plan = *onednn_->MakePlan(*operation, {.threads = 1});
+  const std::vector<Operands> operands = {RandomOperands(*operation, 1, 1),
+                                          RandomOperands(*operation, 1, 2)};
+  std::vector<ProgramRun> expected;
+  for (const Operands& one : operands) {
+    expected.push_back(RunPlan(*plan, *operation, one, false));
+  }
+  std::vector<std::thread> threads;
+  std::atomic<int> other_results = 0;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int run = 0; run < 200; ++run) {
+        if (RunPlan(*plan, *operation, operands[i], false).results !=
+            expected[i].results) {
+          ++other_results;
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(other_results, 0);
 }
 
 TEST_F(Fast, ComputesDirectlyWhatIsNotFiniteOrTooLarge) {

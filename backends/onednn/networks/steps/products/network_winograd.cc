@@ -64,10 +64,11 @@ struct TransformedWeights {
 };
 TransformedWeights AddTransformation(const WinogradPass& pass,
                                      Schedule* schedule) {
-  winograd::Weights weights = {.out_channels = pass.problem.out_channels,
-                               .in_channels = pass.problem.in_channels,
-                               .is_turned = pass.pass == Pass::kBackwardData,
-                               .block = pass.x.blocks.block};
+  const winograd::Weights weights = {
+      .out_channels = pass.problem.out_channels,
+      .in_channels = pass.problem.in_channels,
+      .is_turned = pass.pass == Pass::kBackwardData,
+      .block = pass.x.blocks.block};
   const TransformedWeights to = {
       schedule->AddBuffer(winograd::TransformedFloats(weights) * kFloat),
       schedule->AddBuffer(int64_t{sizeof(int32_t)})};
@@ -76,12 +77,12 @@ TransformedWeights AddTransformation(const WinogradPass& pass,
   if (pass.scales != kNoBuffer) step.reads.push_back(pass.scales);
   AddStep(
       std::move(step), to.flag, kNoBuffer,
-      [=, from = pass.weight,
-       scales = pass.scales](const RunContext& context) mutable {
-        weights.values = context.Read<float>(from);
-        weights.scales = context.Read<float>(scales);
-        return winograd::TransformWeights(weights,
-                                          context.Write<float>(to.values),
+      [=, from = pass.weight, scales = pass.scales](const RunContext& context) {
+        // A copy, because several threads may run the plan at once.
+        winograd::Weights own = weights;
+        own.values = context.Read<float>(from);
+        own.scales = context.Read<float>(scales);
+        return winograd::TransformWeights(own, context.Write<float>(to.values),
                                           [&](int64_t count, auto part) {
                                             context.ForThreadParts(count, part);
                                           });
