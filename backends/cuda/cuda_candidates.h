@@ -37,9 +37,10 @@ struct Candidate {
   Dims data_begin;
 };
 
-// Tries, in this order: pads as parameters, then in the data; operands and
-// result as requested, then an f32 result, then everything in f32, which is
-// exact and rounds once; the layout preferred for the dtype, then the other.
+// Tries, in this order: pads as parameters if both ends of each axis have the
+// same, then in the data; operands and result as requested if both have 16
+// bits, then everything in f32, which is exact and rounds once; the layout
+// preferred for the dtype, then the other.
 // Errors: kUnimplemented with the first reason if all fail.
 absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
                                           const GraphPlanner& planner);

@@ -229,6 +229,10 @@ bool IsCut(const ConvProblem& problem, Result result, const Dims& dims) {
 }
 
 int64_t SliceCount(const ConvOperation& operation) {
+  // The slices of a weight gradient are in f32, which takes far longer than one
+  // gradient in 16 bits.
+  const ResultRequest* weight = operation.result(Result::kGradWeight);
+  if (weight != nullptr && weight->descriptor.dtype != DataType::kF32) return 1;
   int64_t bytes = 0;
   const ConvProblem& problem = operation.problem;
   for (Operand which : kAllOperands) {

@@ -3,11 +3,13 @@
 #include <dlfcn.h>
 
 #include <functional>
+#include <map>
 #include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "backends/cuda/cuda_forbidden_engines.h"
 #include "backends/cuda/cuda_graph_nodes.h"
 #include "backends/cuda/cuda_guard.h"
 #include "cudnn_frontend.h"
@@ -135,6 +137,7 @@ struct ConvGraph::Impl {
                              {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}),
                          "heuristics"));
     graph.deselect_numeric_notes(ForbiddenNotes(spec.operands));
+    graph.deselect_engines(ForbiddenEngines(spec));
     graph.deselect_workspace_greater_than(spec.max_workspace_bytes);
     return absl::OkStatus();
   }
@@ -174,16 +177,21 @@ absl::StatusOr<std::unique_ptr<ConvGraph>> ConvGraph::Make(
 }
 
 absl::StatusOr<std::vector<std::string>> ConvGraph::ListEngines(
-    const GraphSpec& spec, const GraphTarget& target, int count) {
+    const GraphSpec& spec, const GraphTarget& target,
+    const EngineCounts& most) {
   Impl impl(target.impl_->properties);
   std::vector<std::string> engines;
+  std::map<std::string, int> listed;  // by number
   RETURN_IF_ERROR(Guard("planning", [&] {
     RETURN_IF_ERROR(impl.List(spec, target.impl_->handle));
     impl.Find([&](int64_t index, const std::string& name) {
-      if (impl.graph.build_plan_at_index(index).is_good()) {
+      int& of_number = listed[name.substr(0, name.find('_'))];
+      if (of_number < most.of_one_number &&
+          impl.graph.build_plan_at_index(index).is_good()) {
         engines.push_back(name);
+        ++of_number;
       }
-      return static_cast<int>(engines.size()) == count;
+      return static_cast<int>(engines.size()) == most.all;
     });
     return absl::OkStatus();
   }));

@@ -82,10 +82,17 @@ class ConvGraph {
   static absl::StatusOr<std::unique_ptr<ConvGraph>> Make(
       const GraphSpec& spec, const GraphTarget& target);
 
-  // Returns the names of at most `count` allowed engines, in the order of the
-  // heuristics. Slow, because it makes them all. Errors: as Make.
+  // Limits of ListEngines.
+  struct EngineCounts {
+    int all = 0;
+    // Of engines that differ in their knobs alone.
+    int of_one_number = 0;
+  };
+  // Returns the names of allowed engines, in the order of the heuristics. Slow,
+  // because it makes them. Errors: as Make.
   static absl::StatusOr<std::vector<std::string>> ListEngines(
-      const GraphSpec& spec, const GraphTarget& target, int count);
+      const GraphSpec& spec, const GraphTarget& target,
+      const EngineCounts& most);
 
   ~ConvGraph();
 

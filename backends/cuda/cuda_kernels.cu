@@ -2,6 +2,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "backends/cuda/cuda_kernels.h"
 
@@ -59,10 +60,6 @@ __device__ float LoadFloat(const void* data, DataType dtype, int64_t offset) {
   return static_cast<const float*>(data)[offset];
 }
 
-__device__ float LoadFloat(const ElementSource& source, const int64_t* index) {
-  return LoadFloat(source.data, source.dtype, OffsetOf(source.map, index));
-}
-
 __device__ void StoreFloat(void* data, DataType dtype, int64_t offset,
                            float value) {
   switch (dtype) {
@@ -97,6 +94,49 @@ __device__ void IndexAt(const Walk& walk, int64_t flat, int64_t* index) {
   }
 }
 
+// The index of an element in maps of any kind.
+struct MappedIndex {
+  __device__ MappedIndex(const Walk& walk, int64_t flat) {
+    IndexAt(walk, flat, at);
+  }
+  __device__ int64_t In(const TensorMap& map) const {
+    return OffsetOf(map, at);
+  }
+  int64_t at[kMapAxes];
+};
+
+// The index of an element in maps whose axes MergeAxes merged. 32 bits suffice,
+// and make the divisions fast.
+struct MergedIndex {
+  __device__ MergedIndex(const Walk& walk, int64_t flat_index) {
+    uint32_t flat = static_cast<uint32_t>(flat_index);
+#pragma unroll
+    for (int i = 0; i < kMapAxes; ++i) {
+      const uint32_t extent = static_cast<uint32_t>(walk.extent[i]);
+      if (extent == 1) {
+        at[i] = 0;
+        continue;
+      }
+      const uint32_t next = flat / extent;
+      at[i] = flat - next * extent;
+      flat = next;
+    }
+  }
+  __device__ int64_t In(const TensorMap& map) const {
+    int64_t offset = map.offset;
+#pragma unroll
+    for (int i = 0; i < kMapAxes; ++i) offset += at[i] * map.stride[i];
+    return offset;
+  }
+  uint32_t at[kMapAxes];
+};
+
+template <typename Index>
+__device__ float LoadFloat(const ElementSource& source, const Index& index) {
+  return LoadFloat(source.data, source.dtype, index.In(source.map));
+}
+
+template <typename Index>
 __global__ void __launch_bounds__(kThreads, kMinBlocksPerMultiprocessor)
     ElementwiseKernel(const __grid_constant__ ElementwiseArguments a,
                       const __grid_constant__ Walk walk) {
@@ -104,12 +144,11 @@ __global__ void __launch_bounds__(kThreads, kMinBlocksPerMultiprocessor)
   const bool plain = !adds && !a.relu && a.scale == 1;
   for (int64_t flat = blockIdx.x * int64_t{kThreads} + threadIdx.x;
        flat < walk.count; flat += gridDim.x * int64_t{kThreads}) {
-    int64_t index[kMapAxes];
-    IndexAt(walk, flat, index);
-    const int64_t to = OffsetOf(a.to_map, index);
+    const Index index(walk, flat);
+    const int64_t to = index.In(a.to_map);
     const bool open = a.mask.data == nullptr || LoadFloat(a.mask, index) > 0;
     if (plain && a.from.dtype == a.to_dtype) {
-      const int64_t from = open ? OffsetOf(a.from.map, index) : 0;
+      const int64_t from = open ? index.In(a.from.map) : 0;
       if (a.to_dtype == DataType::kF32) {
         static_cast<uint32_t*>(a.to)[to] =
             open ? static_cast<const uint32_t*>(a.from.data)[from] : 0;
@@ -170,8 +209,8 @@ SumShape SumShapeOf(const Extents& extents, const Extents& kept,
     shape.kept.extent[i] = kept[kMapAxes - 1 - i];
   }
   shape.kept.count = CountOf(kept);
-  shape.parts = std::clamp<int64_t>(shape.summed.count / kElementsPerPart, 1,
-                                    kMaxParts);
+  shape.parts =
+      std::clamp<int64_t>(shape.summed.count / kElementsPerPart, 1, kMaxParts);
   return shape;
 }
 
@@ -190,7 +229,8 @@ __global__ void __launch_bounds__(kThreads, kMinBlocksPerMultiprocessor)
       int64_t index[kMapAxes];
       IndexAt(shape.summed, i, index);
       for (int axis = 0; axis < kMapAxes; ++axis) index[axis] += kept[axis];
-      total += LoadFloat(a.from, index);
+      total +=
+          LoadFloat(a.from.data, a.from.dtype, OffsetOf(a.from.map, index));
     }
     sums[threadIdx.x] = total;
     __syncthreads();
@@ -243,10 +283,25 @@ unsigned BlocksFor(int64_t count) {
 
 cudaError_t LaunchElementwise(const ElementwiseArguments& arguments,
                               cudaStream_t stream) {
-  const Walk walk = WalkOf(arguments.extents, arguments.to_map);
-  if (walk.count == 0) return cudaSuccess;
-  ElementwiseKernel<<<BlocksFor(walk.count), kThreads, 0, stream>>>(arguments,
-                                                                    walk);
+  const int64_t count = CountOf(arguments.extents);
+  if (count == 0) return cudaSuccess;
+  ElementwiseArguments merged = arguments;
+  // The destination comes first: neighbouring threads write to neighbours.
+  TensorMap* const maps[] = {&merged.to_map, &merged.from.map, &merged.mask.map,
+                             &merged.bias.map, &merged.residual.map};
+  const bool is_plain =
+      std::all_of(std::begin(maps), std::end(maps),
+                  [](const TensorMap* map) { return IsPlain(*map); });
+  if (is_plain && count <= std::numeric_limits<int32_t>::max()) {
+    MergeAxes(&merged.extents, maps);
+    Walk walk = {{}, {}, count};
+    std::copy(merged.extents.begin(), merged.extents.end(), walk.extent);
+    ElementwiseKernel<MergedIndex>
+        <<<BlocksFor(count), kThreads, 0, stream>>>(merged, walk);
+  } else {
+    ElementwiseKernel<MappedIndex><<<BlocksFor(count), kThreads, 0, stream>>>(
+        arguments, WalkOf(arguments.extents, arguments.to_map));
+  }
   return cudaGetLastError();
 }
 
@@ -259,9 +314,8 @@ cudaError_t LaunchBiasSum(const BiasSumArguments& arguments,
                           cudaStream_t stream) {
   const SumShape shape =
       SumShapeOf(arguments.extents, arguments.kept, arguments.from.map);
-  const dim3 grid(
-      static_cast<unsigned>(std::min(shape.kept.count, kMaxBlocks)),
-      static_cast<unsigned>(shape.parts));
+  const dim3 grid(static_cast<unsigned>(std::min(shape.kept.count, kMaxBlocks)),
+                  static_cast<unsigned>(shape.parts));
   PartialSumKernel<<<grid, kThreads, 0, stream>>>(arguments, shape);
   if (const cudaError_t error = cudaGetLastError()) return error;
   FinishSumKernel<<<BlocksFor(shape.kept.count), kThreads, 0, stream>>>(

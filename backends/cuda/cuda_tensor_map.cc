@@ -1,5 +1,9 @@
 #include "backends/cuda/cuda_tensor_map.h"
 
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
 #include "backends/core/fractal_layout.h"
 #include "backends/core/physical_layout.h"
 
@@ -103,6 +107,48 @@ TensorMap BroadcastMap(const Dims& dims) {
   TensorMap map;
   SetStrides(strides, 0, &map);
   return map;
+}
+
+bool IsPlain(const TensorMap& map) {
+  return map.block == 0 && map.fused_groups == 0;
+}
+
+void MergeAxes(Extents* extents, absl::Span<TensorMap* const> maps) {
+  std::array<int, kMapAxes> order;
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return maps[0]->stride[a] < maps[0]->stride[b];
+  });
+  const Extents old = *extents;
+  std::vector<TensorMap> from;
+  for (TensorMap* map : maps) {
+    from.push_back(*map);
+    std::fill(std::begin(map->stride), std::end(map->stride), 0);
+  }
+  extents->fill(1);
+  int rank = 0;
+  // Returns whether `axis` continues the last new axis in every map.
+  const auto continues = [&](int axis) {
+    for (size_t i = 0; i < maps.size(); ++i) {
+      if (from[i].stride[axis] !=
+          maps[i]->stride[rank - 1] * (*extents)[rank - 1]) {
+        return false;
+      }
+    }
+    return true;
+  };
+  for (int axis : order) {
+    if (old[axis] == 1) continue;
+    if (rank > 0 && continues(axis)) {
+      (*extents)[rank - 1] *= old[axis];
+      continue;
+    }
+    (*extents)[rank] = old[axis];
+    for (size_t i = 0; i < maps.size(); ++i) {
+      maps[i]->stride[rank] = from[i].stride[axis];
+    }
+    ++rank;
+  }
 }
 
 }  // namespace convgrad::cuda

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "absl/types/span.h"
 #include "backends/core/convolution/lowering.h"
 
 namespace convgrad::cuda {
@@ -57,5 +58,14 @@ MappedTensor MapOf(const StridedView& view, bool is_weight, int64_t groups,
 // broadcast over another tensor: axes of extent 1 have stride 0. Requires: dims
 // of that tensor's rank.
 TensorMap BroadcastMap(const Dims& dims);
+
+// Returns whether every offset is a sum of index times stride, without blocks.
+bool IsPlain(const TensorMap& map);
+
+// Sorts the axes by the stride of `maps[0]`, innermost first, drops axes of
+// extent 1, and merges neighbours that every map steps through evenly. Changes
+// extents and strides to the new axes; the unused ones have extent 1. Requires:
+// plain maps that are iterated together over `extents`.
+void MergeAxes(Extents* extents, absl::Span<TensorMap* const> maps);
 
 }  // namespace convgrad::cuda

@@ -125,9 +125,10 @@ struct Row {
   std::optional<absl::Duration> pytorch;
 
   double EndToEnd() const {
-    return pinned.whole / std::max({upload, pinned.device, download});
+    return absl::FDivDuration(pinned.whole,
+                              std::max({upload, pinned.device, download}));
   }
-  double ToCudnn() const { return pinned.device / cudnn; }
+  double ToCudnn() const { return absl::FDivDuration(pinned.device, cudnn); }
 };
 
 absl::StatusOr<Row> TimeLayer(const ConvOperation& operation, const Plan& plan,
@@ -200,7 +201,7 @@ class Table {
     to_cudnn_.Add(row.ToCudnn());
     std::string pytorch = "| |";
     if (row.pytorch) {
-      const double ratio = row.pinned.device / *row.pytorch;
+      const double ratio = absl::FDivDuration(row.pinned.device, *row.pytorch);
       to_pytorch_.Add(ratio);
       pytorch = absl::StrCat("| ", Milliseconds(*row.pytorch), " | ", ratio);
     }

@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "absl/strings/match.h"
+#include "backends/cuda/cuda_candidates.h"
+#include "backends/cuda/cuda_forbidden_engines.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/conformance/operation_spec.h"
@@ -109,7 +111,7 @@ TEST_F(CudaConvPlan, TheEngineThatIsNamedIsTaken) {
   spec.problem = Lowering(*Parse("conv2d_n16_c64_o64_i56_k3_p1")).problem();
   spec.operands = spec.result = DataType::kBF16;
   spec.max_workspace_bytes = kWorkspace;
-  const auto engines = ConvGraph::ListEngines(spec, target_, 3);
+  const auto engines = ConvGraph::ListEngines(spec, target_, {3, 3});
   ASSERT_TRUE(engines.ok()) << engines.status();
   ASSERT_EQ(engines->size(), 3u);
   EXPECT_EQ((*ConvGraph::Make(spec, target_))->engine(), engines->front());
@@ -119,6 +121,44 @@ TEST_F(CudaConvPlan, TheEngineThatIsNamedIsTaken) {
     EXPECT_EQ((*ConvGraph::Make(spec, target_))->engine(),
               engine == "eng999" ? engines->front() : engine);
   }
+}
+
+TEST_F(CudaConvPlan, ForbiddenEnginesArentListed) {
+  GraphSpec spec;
+  spec.pass = Pass::kBackwardWeight;
+  spec.problem = Lowering(*Parse("conv2d_n16_c64_o64_i56_k3_p1")).problem();
+  spec.max_workspace_bytes = kWorkspace;
+  ASSERT_THAT(ForbiddenEngines(spec), testing::Contains("eng17"));
+  const auto engines = ConvGraph::ListEngines(spec, target_, {200, 1});
+  ASSERT_TRUE(engines.ok()) << engines.status();
+  EXPECT_THAT(*engines, testing::Not(testing::IsEmpty()));
+  EXPECT_THAT(*engines,
+              testing::Not(testing::Contains(testing::StartsWith("eng17"))));
+}
+
+TEST_F(CudaConvPlan, NoEngineSplitsSumsIn16Bits) {
+  GraphSpec spec;
+  spec.pass = Pass::kBackwardWeight;
+  spec.problem = Lowering(*Parse("conv2d_n4_c124_o19_i17_k1")).problem();
+  spec.operands = spec.result = DataType::kBF16;
+  spec.max_workspace_bytes = kWorkspace;
+  const auto engines = ConvGraph::ListEngines(spec, target_, {200, 200});
+  ASSERT_TRUE(engines.ok()) << engines.status();
+  for (const std::string& engine : *engines) {
+    const size_t split = engine.find("_k0=");
+    if (split == std::string::npos) continue;
+    EXPECT_EQ(engine.substr(split, 6), "_k0=1_") << engine;
+  }
+}
+
+// Engines take them, but compute wrong sums.
+TEST_F(CudaConvPlan, UnequalPadsLieInTheData) {
+  const PassSpec pass{Pass::kBackwardWeight,
+                      Lowering(*Parse("conv2d_n4_c8_o8_i9_k3_pb1")).problem()};
+  const auto candidate = ChooseCandidate(pass, {target_, kWorkspace});
+  ASSERT_TRUE(candidate.ok()) << candidate.status();
+  EXPECT_EQ(candidate->spec.problem.axes[0].pad_begin, 0);
+  EXPECT_EQ(candidate->spec.problem.axes[0].in, 10);
 }
 
 TEST_F(CudaConvPlan, ABadDescriptionIsRefused) {
@@ -135,6 +175,17 @@ TEST(SliceCount, CutsLargeBatchesEvenly) {
   EXPECT_EQ(slices("conv2d_n31_c64_o64_i56_k3_p1"), 1);
   EXPECT_EQ(slices("conv2d_n6_c64_o64_i112_k3_p1"), 6);
   EXPECT_EQ(slices("conv2d_n32_c16_o16_i7_k3_p1"), 1);
+}
+
+TEST(SliceCount, KeepsAWeightGradientIn16BitsWhole) {
+  ConvOperation operation =
+      WholeOperation(*Parse("conv2d_n32_c64_o64_i56_k3_p1"),
+                     Direction::kBackward, DataType::kBF16, Layout::kNCX);
+  EXPECT_EQ(SliceCount(operation), 4);
+  for (ResultRequest& request : operation.results) {
+    request.descriptor.dtype = DataType::kBF16;
+  }
+  EXPECT_EQ(SliceCount(operation), 1);
 }
 
 TEST(SliceOf, CutsTheBatchAndTurnsSumsIntoAddends) {

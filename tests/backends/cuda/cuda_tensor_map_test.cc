@@ -85,5 +85,47 @@ TEST(CudaTensorMap, ViewsKeepTheirOffset) {
   EXPECT_EQ(OffsetOf(mapped.map, {0, 1, 2, 0, 0, 3}), 5 + 30 + 20 + 6);
 }
 
+// Returns the pairs of offsets in two maps.
+std::multiset<std::pair<int64_t, int64_t>> Pairs(const Extents& extents,
+                                                 const TensorMap& a,
+                                                 const TensorMap& b) {
+  const std::vector<int64_t> in_a = MappedOffsets({DataType::kF32, extents, a});
+  const std::vector<int64_t> in_b = MappedOffsets({DataType::kF32, extents, b});
+  std::multiset<std::pair<int64_t, int64_t>> pairs;
+  for (size_t i = 0; i < in_a.size(); ++i) pairs.emplace(in_a[i], in_b[i]);
+  return pairs;
+}
+
+TEST(CudaTensorMap, MergedAxesVisitTheSamePairs) {
+  const Dims dims = {3, 5, 1, 4, 7};
+  for (Layout from : {Layout::kNCX, Layout::kNXC}) {
+    for (Layout to : {Layout::kNCX, Layout::kNXC}) {
+      const MappedTensor a = MapOf({DataType::kF32, to, dims}, 1);
+      const MappedTensor b = MapOf({DataType::kF32, from, dims}, 1);
+      TensorMap merged_a = a.map, merged_b = b.map;
+      Extents extents = a.extents;
+      MergeAxes(&extents, {&merged_a, &merged_b});
+      EXPECT_EQ(Pairs(extents, merged_a, merged_b),
+                Pairs(a.extents, a.map, b.map));
+      // A copy is one axis; a transposition moves pixels, channels and images.
+      EXPECT_EQ(extents[1] == 1, from == to);
+      EXPECT_EQ(extents[3], 1);
+      EXPECT_EQ(merged_a.stride[0], 1);
+    }
+  }
+}
+
+TEST(CudaTensorMap, MergedAxesKeepBroadcastsApart) {
+  const Dims dims = {2, 3, 4, 5};
+  const MappedTensor a = MapOf({DataType::kF32, Layout::kNXC, dims}, 1);
+  const TensorMap bias = BroadcastMap({1, 3, 1, 1});
+  TensorMap merged_a = a.map, merged_bias = bias;
+  Extents extents = a.extents;
+  MergeAxes(&extents, {&merged_a, &merged_bias});
+  EXPECT_EQ(Pairs(extents, merged_a, merged_bias),
+            Pairs(a.extents, a.map, bias));
+  EXPECT_EQ(extents, (Extents{3, 40, 1, 1, 1, 1}));
+}
+
 }  // namespace
 }  // namespace convgrad::cuda
