@@ -31,8 +31,9 @@ constexpr Rule kRules[] = {
     {Pass::kBackwardData, "eng78", Domain::kGroupsOrStrides},
     // Rounds products, as Winograd's algorithm or FFT does.
     {Pass::kBackwardWeight, "eng17", Domain::kAll},
-    // Rounds parts of the sum to 16 bits before it adds them.
+    // Round parts of the sum to 16 bits before they add them.
     {Pass::kBackwardWeight, "eng61", Domain::kAll},
+    {Pass::kBackwardWeight, "eng62", Domain::kAll},
     // Returns wrong sums if channels come first.
     {Pass::kBackwardWeight, "eng70", Domain::kStrides},
 };
