@@ -17,7 +17,7 @@ import statistics
 import time
 
 import torch
-from networks_models import CLASSES, NETWORKS, data, make
+from networks_models import CLASSES, NETWORKS, SEGMENTERS, data, make
 from torch.nn import functional as F
 
 import convgrad.torch
@@ -91,7 +91,7 @@ def batches_of(name, batch, size, loaders):
         fixed = data(name, batch, size)
         while True:
             yield fixed
-    pictures = Pictures(size, name == "unet")
+    pictures = Pictures(size, name in SEGMENTERS)
     yield from torch.utils.data.DataLoader(pictures, batch, num_workers=loaders)
 
 

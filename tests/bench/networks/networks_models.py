@@ -34,6 +34,24 @@ class UNet(nn.Module):
         return self.last(self.join1(torch.cat([y, first], 1)))
 
 
+class Segmenter(nn.Module):
+    """DeepLabV3 with ResNet-50, whose result is one tensor."""
+
+    def __init__(self, num_classes):
+        super().__init__()
+        self.model = torchvision.models.segmentation.deeplabv3_resnet50(
+            weights=None, weights_backbone=None, num_classes=num_classes)
+
+    def forward(self, x):
+        return self.model(x)["out"]
+
+
+def vit_s16(num_classes):
+    """ViT-S/16 of DeiT (Touvron et al. 2021, table 1)."""
+    return torchvision.models.VisionTransformer(224, 16, 12, 6, 384, 1536,
+                                                num_classes=num_classes)
+
+
 def googlenet(**settings):
     return torchvision.models.googlenet(aux_logits=False, init_weights=True, **settings)
 
@@ -44,12 +62,21 @@ NETWORKS = {
     "resnet18": (MODELS.resnet18, (16, 224), (4, 64)),
     "resnet50": (MODELS.resnet50, (16, 224), (4, 64)),
     "vgg11_bn": (MODELS.vgg11_bn, (8, 224), (2, 64)),
+    "vgg16_bn": (MODELS.vgg16_bn, (8, 224), (2, 64)),
     "mobilenet_v2": (MODELS.mobilenet_v2, (16, 224), (4, 64)),
     "squeezenet": (MODELS.squeezenet1_1, (16, 224), (4, 64)),
     "googlenet": (googlenet, (8, 224), (4, 64)),
     "densenet121": (MODELS.densenet121, (8, 224), (4, 64)),
     "unet": (UNet, (16, 128), (4, 64)),
+    "convnext_tiny": (MODELS.convnext_tiny, (8, 224), (4, 64)),
+    "efficientnet_b0": (MODELS.efficientnet_b0, (16, 224), (4, 64)),
+    "mobilenet_v3_large": (MODELS.mobilenet_v3_large, (16, 224), (4, 64)),
+    "swin_t": (MODELS.swin_t, (8, 224), (4, 64)),
+    "vit_s16": (vit_s16, (8, 224), (4, 224)),
+    "deeplabv3_r50": (Segmenter, (8, 224), (4, 64)),
 }
+# Their labels are maps.
+SEGMENTERS = ("unet", "deeplabv3_r50")
 
 
 def make(name, seed=1):
@@ -58,7 +85,7 @@ def make(name, seed=1):
     model = build() if name == "unet" else build(num_classes=CLASSES)
     for module in model.modules():
         # Removed, because no two libraries draw the same mask.
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, (nn.Dropout, torchvision.ops.StochasticDepth)):
             module.p = 0.0
     return model.train()
 
@@ -66,5 +93,5 @@ def make(name, seed=1):
 def data(name, batch, size):
     generator = torch.Generator().manual_seed(2)
     images = torch.randn(batch, 3, size, size, generator=generator)
-    shape = (batch, size, size) if name == "unet" else (batch,)
+    shape = (batch, size, size) if name in SEGMENTERS else (batch,)
     return images, torch.randint(CLASSES, shape, generator=generator)

@@ -17,6 +17,7 @@
 #include "backends/onednn/networks/steps/products/network_conv_bias.h"
 #include "backends/onednn/networks/steps/products/network_conv_descs.h"
 #include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/products/network_depthwise_gradient.h"
 #include "backends/onednn/networks/steps/products/network_winograd.h"
 
 namespace convgrad::onednn {
@@ -148,6 +149,10 @@ class Convolution final : public NetworkGroup {
   // and faster, and by the library for what it leaves.
   absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
                        NetworkBuilder* builder) const {
+    if (pass.pass == Pass::kBackwardWeight &&
+        AddOwnGradient(pass, tensors, builder)) {
+      return absl::OkStatus();
+    }
     WinogradPass fast = {pass.pass,
                          problem_,
                          builder->Like(x_, Form::kImage),
@@ -165,6 +170,31 @@ class Convolution final : public NetworkGroup {
     RETURN_IF_ERROR(AddDirectPass(pass, tensors, builder));
     builder->schedule().RunOnlyIf(flag, begin);
     return absl::OkStatus();
+  }
+
+  // Appends the weight gradient of a depthwise convolution if the library has
+  // no fast one for these layouts. Returns whether it did.
+  bool AddOwnGradient(const PassToAdd& pass, const StepTensors& tensors,
+                      NetworkBuilder* builder) const {
+    DepthwiseGradientPass own = {problem_, builder->Like(x_, Form::kImage),
+                                 builder->Like(step_.result),
+                                 tensors.weight.location.buffer};
+    own.x.buffer = tensors.input.location.buffer;
+    own.dy.buffer = tensors.result.location.buffer;
+    own.x.blocks.dtype = own.dy.blocks.dtype = computes_in_;
+    if (is_mirrored_ || callers_input_.location.buffer != kNoBuffer ||
+        !IsDepthwiseGradient(own)) {
+      return false;
+    }
+    const dnnl::primitive_desc_base librarys =
+        MakePassDesc(pass.pass, problem_,
+                     {tensors.input.desc,
+                      WeightOf(pass.pass, computes_in_),
+                      tensors.result.desc,
+                      {}});
+    if (librarys && !IsPlainLoop(librarys)) return false;
+    AddDepthwiseGradient(own, pass.kind, &builder->schedule());
+    return true;
   }
 
   // Appends a pass of `problem_`, with the reorders of its operands and its

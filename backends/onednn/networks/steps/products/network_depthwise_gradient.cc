@@ -1,0 +1,55 @@
+#include "backends/onednn/networks/steps/products/network_depthwise_gradient.h"
+
+#include "backends/kernels/convolutions/depthwise_gradient.h"
+
+namespace convgrad::onednn {
+namespace {
+
+DepthwiseShape::Axis AxisOf(const SpatialAxis& axis) {
+  return {.in = axis.in,
+          .out = axis.out,
+          .kernel = axis.kernel,
+          .stride = axis.stride,
+          .dilation = axis.dilation,
+          .pad = axis.pad_begin};
+}
+
+bool IsBlockedF32(const ChannelBlocks& blocks) {
+  return blocks.dtype == DataType::kF32 &&
+         (blocks.block == 8 || blocks.block == 16);
+}
+
+}  // namespace
+
+bool IsDepthwiseGradient(const DepthwiseGradientPass& pass) {
+  const ConvProblem& problem = pass.problem;
+  return problem.axes.size() == 2 && problem.groups == problem.in_channels &&
+         problem.groups == problem.out_channels &&
+         IsBlockedF32(pass.x.blocks) && IsBlockedF32(pass.dy.blocks) &&
+         pass.x.blocks.block == pass.dy.blocks.block;
+}
+
+void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
+                          absl::string_view kind, Schedule* schedule) {
+  const ConvProblem& problem = pass.problem;
+  const DepthwiseShape shape = {.batch = problem.batch,
+                                .channels = problem.in_channels,
+                                .block = pass.x.blocks.block,
+                                .y = AxisOf(problem.axes[0]),
+                                .x = AxisOf(problem.axes[1])};
+  const BufferId x = pass.x.buffer, dy = pass.dy.buffer, dw = pass.dw;
+  schedule->Add(
+      {.kind = kind,
+       .reads = {x, dy},
+       .writes = {dw},
+       .macs = static_cast<double>(MultiplyAdds(problem)),
+       .function = [=](const RunContext& context) {
+         AddUpDepthwiseGradient(
+             shape,
+             {context.Read<float>(x), context.Read<float>(dy),
+              context.Write<float>(dw)},
+             [&](int64_t count, auto part) { context.ForParts(count, part); });
+       }});
+}
+
+}  // namespace convgrad::onednn

@@ -1,0 +1,27 @@
+// Adds the weight gradients of a network's depthwise convolutions that the
+// library would compute channel by channel as matrix products, which takes a
+// hundred times as long.
+#pragma once
+
+#include "backends/core/convolution/conv_problem.h"
+#include "backends/onednn/networks/schedule/network_builder.h"
+#include "backends/onednn/networks/schedule/network_layouts.h"
+
+namespace convgrad::onednn {
+
+// The tensors of a weight gradient; `dw` is f32 and row-major.
+struct DepthwiseGradientPass {
+  ConvProblem problem;  // not transposed
+  NetworkTensor x, dy;
+  BufferId dw = kNoBuffer;
+};
+
+// Returns whether AddDepthwiseGradient can add the pass: each channel has one
+// filter, of two axes, and the images are f32 in blocks of channels.
+bool IsDepthwiseGradient(const DepthwiseGradientPass& pass);
+
+// Appends the pass. Requires: IsDepthwiseGradient(pass).
+void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
+                          absl::string_view kind, Schedule* schedule);
+
+}  // namespace convgrad::onednn
