@@ -51,8 +51,7 @@ SEES = {
     "backends/kernels/tokens/": (CONTRACT, KERNELS + "operators/"),
     "backends/kernels/operators/windows/": (CONTRACT, KERNELS + "operators/*"),
     "backends/kernels/convolutions/":
-        (CONTRACT, CORE + "convolution/", KERNELS + "copies/",
-         KERNELS + "operators/"),
+        (CONTRACT, CORE + "convolution/", KERNELS + "copies/", KERNELS + "operators/"),
     "backends/proof/": (CORE, KERNELS),
     # The folder of any other backend: backends never include each other.
     BACKENDS: (CORE, KERNELS),
