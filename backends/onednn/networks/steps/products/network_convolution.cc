@@ -160,6 +160,7 @@ class Convolution final : public NetworkGroup {
         !IsFastByWinograd(fast)) {
       return AddDirectPass(pass, tensors, builder);
     }
+    builder->MarkFast(step_.result);
     const BufferId flag = AddWinograd(fast, pass.kind, builder);
     const size_t begin = builder->schedule().steps().size();
     RETURN_IF_ERROR(AddDirectPass(pass, tensors, builder));
