@@ -37,19 +37,20 @@ class Transform {
         to_(to),
         out_(weights.is_turned ? weights.in_channels : weights.out_channels),
         in_(weights.is_turned ? weights.out_channels : weights.in_channels),
-        out_blocks_((out_ + kBlock - 1) / kBlock),
+        out_blocks_(PassOutBlocks(weights)),
         in_blocks_((in_ + kBlock - 1) / kBlock),
         out_stride_(weights.is_turned ? 9 : weights.in_channels * 9),
         in_stride_(weights.is_turned ? weights.in_channels * 9 : 9) {}
 
-  // Transforms the kernels of one block of the pass's output channels and one
-  // of its input channels. Returns whether they are usable.
+  // Transforms the kernels of one of the blocks of the pass's output channels
+  // and one of its input channels. Returns whether they are usable.
   bool Run(int64_t out_block, int64_t in_block) const {
     const Tag<kBlock> d;
     Magnitudes<kBlock> magnitudes;
     // [input channel][tap][output channel]
     alignas(64) float kernels[kBlock * 9 * kBlock];
-    Gather(out_block * kBlock, in_block * kBlock, kernels);
+    Gather((weights_.first_out_block + out_block) * kBlock, in_block * kBlock,
+           kernels);
     const int64_t stride =
         PositionStride(out_blocks_ * in_blocks_ * kBlock, kBlock);
     const int64_t first = out_block / 2 * 2;  // of the panel
@@ -133,11 +134,16 @@ bool TransformWeights(const Weights& weights, float* transformed,
     return (channels + weights.block - 1) / weights.block;
   };
   std::atomic<bool> is_usable = true;
+  const int64_t out_blocks = PassOutBlocks(weights);
+  const int64_t in_blocks =
+      blocks(weights.is_turned ? weights.out_channels : weights.in_channels);
+  const int64_t rows = weights.is_turned ? in_blocks : out_blocks;
+  const int64_t columns = weights.is_turned ? out_blocks : in_blocks;
   // In the order of the weights in memory.
-  run(blocks(weights.out_channels), [&](int64_t part, int64_t) {
-    for (int64_t c = 0; c < blocks(weights.in_channels); ++c) {
-      const int64_t out = weights.is_turned ? c : part;
-      const int64_t in = weights.is_turned ? part : c;
+  run(rows, [&](int64_t row, int64_t) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t out = weights.is_turned ? column : row;
+      const int64_t in = weights.is_turned ? row : column;
       if (!HWY_DYNAMIC_DISPATCH(TransformBlock)(weights, out, in,
                                                 transformed)) {
         is_usable.store(false, std::memory_order_relaxed);
