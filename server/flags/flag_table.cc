@@ -129,7 +129,8 @@ constexpr Flag kFlags[] = {
     {"max_reference_macs", &Config::max_reference_macs,
      "limit on the multiply-adds of one operation on the reference backend"},
     {"fast_convolutions", &Config::fast_convolutions,
-     "compute 3x3 convolutions of networks by Winograd's algorithm unless a run "
+     "compute 3x3 convolutions of networks by Winograd's algorithm unless a "
+     "run "
      "forbids it; if false, compute them directly, and refuse a run that asks "
      "for fast=true"},
 

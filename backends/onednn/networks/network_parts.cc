@@ -50,9 +50,8 @@ absl::Status AddForward(Fusion fusion, NetworkBuilder* builder) {
 WholeSchedule ForwardOnly(Schedule schedule, std::vector<bool> wanted,
                           std::set<std::string> fast) {
   const size_t end = schedule.steps().size();
-  return {std::move(schedule),
-          {end, end, std::move(wanted), {}},
-          std::move(fast)};
+  return {
+      std::move(schedule), {end, end, std::move(wanted), {}}, std::move(fast)};
 }
 
 // Returns the forward with more fused steps. If this fusion is correct only
@@ -140,10 +139,9 @@ std::vector<FusedSteps> GroupsOf(const ProgramOperation& operation,
        NamesOf(operation.program(),
                FindGroups(operation.program(), operation.shapes(),
                           FusionOf(operation.request())))) {
-    const bool is_fast =
-        std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-          return fast.contains(name);
-        });
+    const bool is_fast = std::any_of(
+        names.begin(), names.end(),
+        [&](const std::string& name) { return fast.contains(name); });
     groups.push_back({std::move(names), is_fast});
   }
   return groups;

@@ -151,9 +151,9 @@ def drop_programs(*names: str, tapes: Iterable[str] = (),
 def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         fetched: Sequence[str] = (), compute_dtype: npt.DTypeLike = "f32", tape: str = "",
         backward: Backward | None = None, update: Update | None = None,
-        change: bool = False, fuse: bool = True, fast: bool | None = None, recompute: bool = False,
-        report_groups: bool = False, averaged: bool = False, trainer_state: bytes = b"",
-        timeout: float | None = None) -> Call[Run]:
+        change: bool = False, fuse: bool = True, fast: bool | None = None,
+        recompute: bool = False, report_groups: bool = False, averaged: bool = False,
+        trainer_state: bytes = b"", timeout: float | None = None) -> Call[Run]:
     """Runs a loaded program on inputs, which are arrays or names of kept tensors.
 
     Returns the values named in `fetched`, by default the program's outputs. With `tape` the
