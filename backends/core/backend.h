@@ -66,6 +66,9 @@ struct RunTimes {
   // Only for a network: `compute` by kind of step, e.g. "conv forward". The
   // names are a small fixed set with static lifetime.
   std::map<absl::string_view, absl::Duration> steps;
+  // Steps that the library computed by its reference implementation: plain
+  // loops, which may take a thousand times as long.
+  int64_t reference_steps = 0;
 
   RunTimes& operator+=(const RunTimes& other);
 };
@@ -123,6 +126,9 @@ class Plan {
   // Returns the groups of a program's fused steps in execution order. Empty:
   // every step is a group of its own.
   virtual std::vector<FusedSteps> groups() const { return {}; }
+  // Returns the steps that RunTimes::reference_steps counts, for people, e.g.
+  // "conv forward by ref:any".
+  virtual std::vector<std::string> reference_steps() const { return {}; }
   // Returns the bytes that the plan itself holds; the plan cache counts them.
   virtual int64_t resident_bytes() const = 0;
   // Returns the implementations for people, one name per pass, e.g.
