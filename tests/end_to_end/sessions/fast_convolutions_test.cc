@@ -47,16 +47,19 @@ class Session {
     EXPECT_TRUE(loaded.status.ok()) << loaded.status.error_message();
   }
 
-  // Returns the reply of a run that leaves `fast` unset, or sets it.
+  // Returns the reply of a run that leaves `fast` unset, or sets it. `first` is
+  // the first element of the images.
   SessionReply<v1::RunProgramResponse> Run(std::optional<bool> fast,
-                                           bool trains = false) {
+                                           bool trains = false,
+                                           float first = 0) {
     v1::RunProgramRequest request;
     request.set_program("net");
     request.set_report_groups(true);
     if (fast) request.set_fast(*fast);
     if (trains) request.mutable_backward();
-    AddValue("x", {2, 3, 16, 16}, Waves(1536), request.mutable_inputs(),
-             &request);
+    Floats images = Waves(1536);
+    images[0] = first;
+    AddValue("x", {2, 3, 16, 16}, images, request.mutable_inputs(), &request);
     return trains ? client_.Run(request) : client_.Infer(request);
   }
   NetworkClient& client() { return client_; }
@@ -118,6 +121,23 @@ TEST(FastConvolutions, AreForbiddenByTheServersFlag) {
   }
   // The refused change is undone, so the session goes on.
   EXPECT_TRUE(forbidden.Run(std::nullopt, true).status.ok());
+}
+
+TEST(FastConvolutions, KeepTheirBitsBesideDirectOnes) {
+  Session session(true);
+  const auto output = [&](bool fast, float first) {
+    const auto run = session.Run(fast, false, first);
+    EXPECT_TRUE(run.status.ok()) << run.status.error_message();
+    return run.response.payloads(1);
+  };
+  const std::string fast = output(true, 0), direct = output(false, 0);
+  EXPECT_NE(fast, direct);
+  for (const float spike : {INFINITY, NAN, 1e20F, -3e38F}) {
+    // Its elements reach the second convolution, which is then direct.
+    EXPECT_EQ(output(true, spike), output(false, spike)) << spike;
+    EXPECT_EQ(output(true, 0), fast);
+    EXPECT_EQ(output(false, 0), direct);
+  }
 }
 
 }  // namespace
