@@ -2,6 +2,8 @@
 #pragma once
 
 #include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "backends/registry.h"
@@ -35,9 +37,15 @@ class Proofs {
 
  private:
   void OnFailed(const FailedProof& failed);
+  void OnReference(const std::string& steps);
+  // Returns the end of a log line that names the reference steps since the last
+  // call; "" if there are none.
+  std::string TakeReferenceSteps() const;
 
   std::vector<const ProvenBackend*> proven_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  // As ProofListener::on_reference has them.
+  mutable std::set<std::string> reference_steps_ ABSL_GUARDED_BY(mutex_);
   bool has_failed_ ABSL_GUARDED_BY(mutex_) = false;
   Readiness* readiness_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };

@@ -8,6 +8,7 @@ RunTimes& RunTimes::operator+=(const RunTimes& other) {
   transfer += other.transfer;
   transferred_bytes += other.transferred_bytes;
   for (const auto& [step, time] : other.steps) steps[step] += time;
+  reference_steps += other.reference_steps;
   return *this;
 }
 

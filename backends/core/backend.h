@@ -66,8 +66,21 @@ struct RunTimes {
   // Only for a network: `compute` by kind of step, e.g. "conv forward". The
   // names are a small fixed set with static lifetime.
   std::map<absl::string_view, absl::Duration> steps;
+  // Steps that the library computed by its reference implementation: plain
+  // loops, which may take a thousand times as long.
+  int64_t reference_steps = 0;
 
   RunTimes& operator+=(const RunTimes& other);
+};
+
+// Steps of a program that a plan computes together. It rounds once, when it
+// writes the result of the last one.
+struct FusedSteps {
+  // The steps' results, by name.
+  std::vector<std::string> values;
+  // Whether the convolution among them is computed by Winograd's algorithm
+  // (ProgramRequest::fast).
+  bool is_fast = false;
 };
 
 // A prepared operation. Immutable; thread-safe: several threads may Run one
@@ -110,11 +123,12 @@ class Plan {
   // Returns the bytes of the tape that Run writes or reads, if the operation
   // has one (ProgramOperation).
   virtual int64_t tape_bytes() const { return 0; }
-  // Returns the groups of a program's fused steps in execution order. A group
-  // is a list of the names of its steps' results. A group rounds once, when it
-  // writes the result of its last step. Empty: every step is a group of its
-  // own.
-  virtual std::vector<std::vector<std::string>> groups() const { return {}; }
+  // Returns the groups of a program's fused steps in execution order. Empty:
+  // every step is a group of its own.
+  virtual std::vector<FusedSteps> groups() const { return {}; }
+  // Returns the steps that RunTimes::reference_steps counts, for people, e.g.
+  // "conv forward by ref:any".
+  virtual std::vector<std::string> reference_steps() const { return {}; }
   // Returns the bytes that the plan itself holds; the plan cache counts them.
   virtual int64_t resident_bytes() const = 0;
   // Returns the implementations for people, one name per pass, e.g.

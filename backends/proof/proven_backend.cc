@@ -127,6 +127,7 @@ absl::StatusOr<ProvenBackend::Proof> ProvenBackend::ProofOf(
                              : counts_.failed);
   }
   if (is_unmet) listener_.on_unmet(way);
+  NoteReference(plan, ToString(operation));
   return proof;
 }
 
@@ -161,6 +162,13 @@ absl::StatusOr<ProvenBackend::Proof> ProvenBackend::ProveOn(
   proof.implementation = std::string(plan.implementation());
   proof.problem = ToString(operation);
   return proof;
+}
+
+void ProvenBackend::NoteReference(const Plan& plan,
+                                  absl::string_view proven) const {
+  const std::vector<std::string> steps = plan.reference_steps();
+  if (steps.empty()) return;
+  listener_.on_reference(absl::StrCat(steps[0], " in ", proven));
 }
 
 void ProvenBackend::Note(const ConvOperation& operation, const Proof& proof,
@@ -198,6 +206,7 @@ absl::StatusOr<Remedy> ProvenBackend::ProveProgram(
     MutexLock lock(&mutex_);
     ++(is_right ? counts_.passed : counts_.failed);
   }
+  NoteReference(*plan, FamilyOf(op, operation.dtype()));
   if (is_right) return Remedy::kNone;
   NoteFamily(FamilyOf(op, operation.dtype()), Remedy::kRefused,
              plan->implementation(), operation.text());

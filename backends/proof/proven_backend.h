@@ -29,6 +29,11 @@ struct ProofListener {
   // Called once for each way that no small problem takes, so that it is used
   // without a proof.
   std::function<void(const std::string& way)> on_unmet = [](const auto&) {};
+  // Called once for each proof of a plan with Plan::reference_steps: one of
+  // them and what was proven, e.g. "conv forward by ref:any in f32 network
+  // conv".
+  std::function<void(const std::string& steps)> on_reference = [](const auto&) {
+  };
 };
 
 // Numbers of ways by the outcome of their proof, since the start.
@@ -111,6 +116,8 @@ class ProvenBackend final : public ConvBackend {
                               PlanOptions options, const Plan& plan) const;
   absl::StatusOr<Proof> ProveOn(const ConvOperation& operation,
                                 const Plan& plan) const;
+  // Tells the listener if the plan has reference steps.
+  void NoteReference(const Plan& plan, absl::string_view proven) const;
   void Note(const ConvOperation& operation, const Proof& proof,
             Remedy remedy) const;
   void NoteFamily(const std::string& family, Remedy remedy,

@@ -58,7 +58,7 @@ struct DecodedRun {
   // Set only together with a `backward` that computes gradients of parameters.
   std::optional<DecodedUpdate> update;
   std::optional<bool> fuse;
-  bool fast = true;
+  std::optional<bool> fast;
   bool recompute = false;
   bool report_groups = false;
   bool averaged = false;

@@ -58,6 +58,7 @@ struct Config {
   int queue_capacity = 64;
   int64_t max_macs = 10'000'000'000'000;
   int64_t max_reference_macs = 1'000'000'000;
+  bool fast_convolutions = true;
 
   absl::Duration default_deadline = absl::Minutes(10);
   absl::Duration max_deadline = absl::Hours(1);

@@ -128,6 +128,11 @@ constexpr Flag kFlags[] = {
      {1, kMost}},
     {"max_reference_macs", &Config::max_reference_macs,
      "limit on the multiply-adds of one operation on the reference backend"},
+    {"fast_convolutions", &Config::fast_convolutions,
+     "compute 3x3 convolutions of networks by Winograd's algorithm unless a "
+     "run "
+     "forbids it; if false, compute them directly, and refuse a run that asks "
+     "for fast=true"},
 
     {"default_deadline",
      &Config::default_deadline,

@@ -72,6 +72,8 @@ struct OpSample {
   SelfCheckOutcome self_check = SelfCheckOutcome::kNone;
   // For a network: compute time by kind of step.
   std::map<absl::string_view, absl::Duration> steps;
+  // Steps on a library's reference implementation.
+  int64_t reference_steps = 0;
 };
 
 // `OpObserver` implementations are thread-safe and fast, and can't fail.

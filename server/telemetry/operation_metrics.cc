@@ -74,6 +74,9 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
                                "Bytes between host and device.")),
       step_seconds_(AddCounters(registry, "convgrad_network_step_seconds_total",
                                 "Computing of networks, by kind of step.")),
+      reference_steps_(
+          AddCounters(registry, "convgrad_reference_steps_total",
+                      "Steps on a library's reference implementation.")),
       plan_hits_(AddCounters(registry, "convgrad_plan_cache_hits_total",
                              "Operations whose plan was there.")
                      .Add({})),
@@ -144,9 +147,13 @@ OperationMetrics::Cell OperationMetrics::CellOf(const OpSample& sample) {
   MutexLock lock(&mutex_);
   Cell& cell = cells_[key];
   if (cell.requests == nullptr) {
-    cell = {&requests_.Add(labels()), &flops_.Add(labels()),
-            &received_.Add(labels()), &sent_.Add(labels()),
-            &copied_.Add(labels())};
+    cell = {
+        &requests_.Add(labels()),
+        &flops_.Add(labels()),
+        &received_.Add(labels()),
+        &sent_.Add(labels()),
+        &copied_.Add(labels()),
+        &reference_steps_.Add({{"op", sample.operation}, {"dtype", dtype}})};
   }
   if (sample.queued && cell.queue == nullptr) {
     cell.queue = &queue_.Add(labels(), StageBuckets());
@@ -189,6 +196,7 @@ void OperationMetrics::OnOperation(const OpSample& sample) {
   cell.received->Increment(static_cast<double>(sample.bytes_received));
   cell.sent->Increment(static_cast<double>(sample.bytes_sent));
   cell.copied->Increment(static_cast<double>(sample.bytes_copied));
+  cell.reference_steps->Increment(static_cast<double>(sample.reference_steps));
   if (sample.bytes_transferred > 0) {
     const prometheus::Labels labels = {{"backend", BackendLabel(sample)}};
     transfer_seconds_.Add(labels).Increment(

@@ -37,6 +37,7 @@ class OperationMetrics {
     prometheus::Counter* received = nullptr;
     prometheus::Counter* sent = nullptr;
     prometheus::Counter* copied = nullptr;
+    prometheus::Counter* reference_steps = nullptr;  // by op and dtype
     // Null before the first sample with such times.
     prometheus::Histogram* queue = nullptr;
     prometheus::Histogram* reorder = nullptr;
@@ -70,6 +71,7 @@ class OperationMetrics {
   Counters& transfer_seconds_;
   Counters& transferred_;
   Counters& step_seconds_;
+  Counters& reference_steps_;
   prometheus::Counter& plan_hits_;
   prometheus::Counter& plan_misses_;
   Counters& self_checks_;

@@ -33,6 +33,10 @@ struct Shape {
   // In front of the input; may be negative.
   int64_t pad_top = 0, pad_left = 0;
   int64_t block = 16;  // channels per block: 8 or 16
+  // A pass may compute a part of an image's output channels: those from this
+  // block on, of so many blocks. 0: all blocks.
+  int64_t first_out_block = 0;
+  int64_t image_out_blocks = 0;
 
   int64_t in_blocks() const { return (in_channels + block - 1) / block; }
   int64_t out_blocks() const { return (out_channels + block - 1) / block; }
@@ -40,6 +44,10 @@ struct Shape {
   int64_t tile_columns() const { return (out_width + 1) / 2; }
   int64_t tiles() const { return batch * tile_rows() * tile_columns(); }
 };
+
+// Returns the pass that computes `count` blocks of output channels, or the
+// gradient of their weights. It has the whole pass's tensors and bits.
+Shape SomeOutputs(const Shape& shape, int64_t first_block, int64_t count);
 
 // Returns the pass that computes the input's gradient from the output's. It is
 // a Forward with weights that are turned.
@@ -55,6 +63,9 @@ struct Weights {
   // channels exchanged, kernels turned by 180 degrees.
   bool is_turned = false;
   int64_t block = 16;
+  // The blocks of the pass's output channels to transform. -1: all.
+  int64_t first_out_block = 0;
+  int64_t out_blocks = -1;
 };
 
 // What Forward does to a result before it writes it, in this order: adds a bias
@@ -96,6 +107,8 @@ struct GradientTensors {
   float* scratch;  // GradientScratch floats for each thread
 };
 
+// Returns the parts into which Forward is divided.
+int64_t ForwardParts(const Shape& shape);
 int64_t ForwardScratch(const Shape& shape);
 int64_t GradientScratch(const Shape& shape);
 int64_t GradientSums(const Shape& shape);

@@ -23,6 +23,15 @@ constexpr int64_t kMostSums = int64_t{2} << 20;
 
 }  // namespace
 
+Shape SomeOutputs(const Shape& shape, int64_t first_block, int64_t count) {
+  Shape some = shape;
+  const int64_t first = first_block * shape.block;
+  some.out_channels = std::min(shape.out_channels - first, count * shape.block);
+  some.first_out_block = first_block;
+  some.image_out_blocks = shape.out_blocks();
+  return some;
+}
+
 Shape BackwardDataShape(const Shape& forward) {
   Shape shape = forward;
   std::swap(shape.in_channels, shape.out_channels);
@@ -38,11 +47,19 @@ int64_t PositionStride(int64_t rows, int64_t block) {
   return CeilDiv(rows * block, kPage) * kPage + 5 * kLine;
 }
 
+int64_t PassOutBlocks(const Weights& weights) {
+  if (weights.out_blocks >= 0) return weights.out_blocks;
+  return CeilDiv(weights.is_turned ? weights.in_channels : weights.out_channels,
+                 weights.block);
+}
+
 int64_t TransformedFloats(const Weights& weights) {
-  const int64_t out_blocks = CeilDiv(weights.out_channels, weights.block);
-  const int64_t in_blocks = CeilDiv(weights.in_channels, weights.block);
+  const int64_t in_blocks =
+      CeilDiv(weights.is_turned ? weights.out_channels : weights.in_channels,
+              weights.block);
   return kPositions *
-         PositionStride(out_blocks * in_blocks * weights.block, weights.block);
+         PositionStride(PassOutBlocks(weights) * in_blocks * weights.block,
+                        weights.block);
 }
 
 ForwardBlocks::ForwardBlocks(const Shape& shape) {
@@ -59,6 +76,10 @@ ForwardBlocks::ForwardBlocks(const Shape& shape) {
   product_stride = PositionStride(2 * tiles, shape.block);
 }
 
+int64_t ForwardParts(const Shape& shape) {
+  return ForwardBlocks(shape).parts();
+}
+
 int64_t ForwardScratch(const Shape& shape) {
   const ForwardBlocks blocks(shape);
   return 4 * (blocks.input_stride + blocks.product_stride +
@@ -69,9 +90,14 @@ GradientBlocks::GradientBlocks(const Shape& shape) {
   tiles = std::clamp<int64_t>(shape.tiles(), 1, kMostTiles);
   sum_stride = PositionStride(
       shape.out_blocks() * shape.in_blocks() * shape.block, shape.block);
+  // Of all output channels, so that a part of them has the same pieces.
+  const int64_t whole_stride =
+      PositionStride(std::max(shape.image_out_blocks, shape.out_blocks()) *
+                         shape.in_blocks() * shape.block,
+                     shape.block);
   const int64_t wanted =
       std::clamp<int64_t>(std::min(shape.tiles() / (4 * tiles),
-                                   kMostSums / (kPositions * sum_stride)),
+                                   kMostSums / (kPositions * whole_stride)),
                           1, kMostPieces);
   const int64_t blocks = std::max<int64_t>(CeilDiv(shape.tiles(), tiles), 1);
   piece_tiles = CeilDiv(blocks, wanted) * tiles;

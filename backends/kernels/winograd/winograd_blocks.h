@@ -17,6 +17,17 @@ inline constexpr int64_t kMostTiles = 128;  // of a part at a time
 // put them into the same set of the first cache.
 int64_t PositionStride(int64_t rows, int64_t block);
 
+// Returns the blocks of the pass's output channels that are transformed.
+int64_t PassOutBlocks(const Weights& weights);
+
+// Returns the position of a block of the pass's output channels among those of
+// all images.
+inline int64_t OutPlane(const Shape& shape, int64_t image, int64_t block) {
+  const int64_t blocks =
+      shape.image_out_blocks == 0 ? shape.out_blocks() : shape.image_out_blocks;
+  return image * blocks + shape.first_out_block + block;
+}
+
 // Forward is cut into blocks of tiles, and these into groups of blocks of
 // output channels. A part computes all of its output elements.
 struct ForwardBlocks {

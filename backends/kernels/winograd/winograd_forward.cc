@@ -114,7 +114,7 @@ class Part {
     const int64_t channel = (first_block_ + block) * kBlock;
     float bias[kBlock] = {};
     if (epilogue_.bias != nullptr) {
-      std::copy_n(epilogue_.bias + channel,
+      std::copy_n(epilogue_.bias + shape_.first_out_block * kBlock + channel,
                   std::min<int64_t>(kBlock, shape_.out_channels - channel),
                   bias);
     }
@@ -174,7 +174,7 @@ class Part {
                         int64_t block, size_t lane) const {
     const int64_t row = 2 * tiles_[tile].row, column = 2 * tiles_[tile].column;
     const int64_t plane =
-        tiles_[tile].image * shape_.out_blocks() + first_block_ + block;
+        OutPlane(shape_, tiles_[tile].image, first_block_ + block);
     const int64_t at =
         ((plane * shape_.out_height + row) * shape_.out_width + column) *
             kBlock +

@@ -69,8 +69,8 @@ class Part {
     for (int64_t block = 0; block < shape_.out_blocks(); ++block) {
       float* to = gradients_ + block * blocks_.tiles * kBlock;
       for (int64_t i = 0; i < count_; ++i, to += kBlock) {
-        const int64_t image = tiles_[i].image * shape_.out_blocks() + block;
-        TransformGradient<kRow>(tensors_.dy + image * plane, tiles_[i], to,
+        const int64_t from = OutPlane(shape_, tiles_[i].image, block);
+        TransformGradient<kRow>(tensors_.dy + from * plane, tiles_[i], to,
                                 &magnitudes);
       }
     }
@@ -223,8 +223,8 @@ void Finish(const Shape& shape, const GradientTensors& tensors,
     const int64_t count =
         9 * std::min<int64_t>(kBlock, shape.in_channels - first_in);
     for (int64_t o = 0; o < outs; ++o) {
-      float* to =
-          tensors.dw + ((first_out + o) * shape.in_channels + first_in) * 9;
+      const int64_t out = shape.first_out_block * kBlock + first_out + o;
+      float* to = tensors.dw + (out * shape.in_channels + first_in) * 9;
       for (int64_t i = 0; i < count; ++i) to[i] = kernels[i * kBlock + o];
     }
   }

@@ -27,6 +27,30 @@ HWY_INLINE void TransformTaps(const V& a, const V& b, const V& c, int step,
   to[3 * step] = hn::Add(c, c);
 }
 
+// Writes the transpose of 4x4 floats; strides are those between rows.
+HWY_INLINE void Transpose4x4(const float* from, int64_t from_stride, float* to,
+                             int64_t to_stride) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int64_t i = 0; i < 16; ++i) {
+    to[i % 4 * to_stride + i / 4] = from[i / 4 * from_stride + i % 4];
+  }
+#else
+  const hn::FixedTag<float, 4> d;
+  const auto a = hn::LoadU(d, from);
+  const auto b = hn::LoadU(d, from + from_stride);
+  const auto c = hn::LoadU(d, from + 2 * from_stride);
+  const auto e = hn::LoadU(d, from + 3 * from_stride);
+  const auto lower_ac = hn::InterleaveLower(d, a, c);
+  const auto lower_be = hn::InterleaveLower(d, b, e);
+  const auto upper_ac = hn::InterleaveUpper(d, a, c);
+  const auto upper_be = hn::InterleaveUpper(d, b, e);
+  hn::Store(hn::InterleaveLower(d, lower_ac, lower_be), d, to);
+  hn::Store(hn::InterleaveUpper(d, lower_ac, lower_be), d, to + to_stride);
+  hn::Store(hn::InterleaveLower(d, upper_ac, upper_be), d, to + 2 * to_stride);
+  hn::Store(hn::InterleaveUpper(d, upper_ac, upper_be), d, to + 3 * to_stride);
+#endif
+}
+
 // Transformed weights lie as [position][panel][input channel][output channel],
 // with two blocks of output channels in a panel, or one in the last.
 template <int kBlock>
@@ -37,19 +61,26 @@ class Transform {
         to_(to),
         out_(weights.is_turned ? weights.in_channels : weights.out_channels),
         in_(weights.is_turned ? weights.out_channels : weights.in_channels),
-        out_blocks_((out_ + kBlock - 1) / kBlock),
+        out_blocks_(PassOutBlocks(weights)),
         in_blocks_((in_ + kBlock - 1) / kBlock),
         out_stride_(weights.is_turned ? 9 : weights.in_channels * 9),
         in_stride_(weights.is_turned ? weights.in_channels * 9 : 9) {}
 
-  // Transforms the kernels of one block of the pass's output channels and one
-  // of its input channels. Returns whether they are usable.
+  // Transforms the kernels of one of the blocks of the pass's output channels
+  // and one of its input channels. Returns whether they are usable.
   bool Run(int64_t out_block, int64_t in_block) const {
     const Tag<kBlock> d;
     Magnitudes<kBlock> magnitudes;
     // [input channel][tap][output channel]
     alignas(64) float kernels[kBlock * 9 * kBlock];
-    Gather(out_block * kBlock, in_block * kBlock, kernels);
+    const int64_t first_out = (weights_.first_out_block + out_block) * kBlock;
+    Gather(first_out, in_block * kBlock, kernels);
+    alignas(64) float scales[kBlock];
+    std::fill_n(scales, kBlock, 1.0F);
+    if (weights_.scales != nullptr) {
+      std::copy_n(weights_.scales + first_out,
+                  std::min<int64_t>(kBlock, out_ - first_out), scales);
+    }
     const int64_t stride =
         PositionStride(out_blocks_ * in_blocks_ * kBlock, kBlock);
     const int64_t first = out_block / 2 * 2;  // of the panel
@@ -60,7 +91,8 @@ class Transform {
       for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
         Vector<kBlock> taps[9], rows[12], positions[kPositions];
         for (int k = 0; k < 9; ++k) {
-          taps[k] = hn::Load(d, kernels + (c * 9 + k) * kBlock + lane);
+          taps[k] = hn::Mul(hn::Load(d, kernels + (c * 9 + k) * kBlock + lane),
+                            hn::Load(d, scales + lane));
           magnitudes.Note(taps[k]);
         }
         for (int j = 0; j < 3; ++j) {
@@ -80,6 +112,34 @@ class Transform {
 
  private:
   void Gather(int64_t first_out, int64_t first_in, float* kernels) const {
+    if (first_out + kBlock > out_ || first_in + kBlock > in_) {
+      GatherSome(first_out, first_in, kernels);
+      return;
+    }
+    const float* from =
+        weights_.values + first_out * out_stride_ + first_in * in_stride_;
+    if (weights_.is_turned) {
+      for (int64_t c = 0; c < kBlock; ++c, from += in_stride_) {
+        float* to = kernels + c * 9 * kBlock;
+        for (int64_t o = 0; o < kBlock; o += 4) {
+          const float* rows = from + o * 9;
+          // The first tap is the last one of a turned kernel.
+          Transpose4x4(rows, 9, to + 8 * kBlock + o, -kBlock);
+          Transpose4x4(rows + 4, 9, to + 4 * kBlock + o, -kBlock);
+          for (int64_t i = 0; i < 4; ++i) to[o + i] = rows[i * 9 + 8];
+        }
+      }
+      return;
+    }
+    for (int64_t o = 0; o < kBlock; o += 4, from += 4 * out_stride_) {
+      for (int64_t i = 0; i < kBlock * 9; i += 4) {
+        Transpose4x4(from + i, out_stride_, kernels + i * kBlock + o, kBlock);
+      }
+    }
+  }
+
+  // Does the same where the weights end.
+  void GatherSome(int64_t first_out, int64_t first_in, float* kernels) const {
     for (int64_t o = 0; o < kBlock; ++o) {
       for (int64_t c = 0; c < kBlock; ++c) {
         float* to = kernels + c * 9 * kBlock + o;
@@ -89,12 +149,8 @@ class Transform {
         }
         const float* from = weights_.values + (first_out + o) * out_stride_ +
                             (first_in + c) * in_stride_;
-        // Of the next block.
-        __builtin_prefetch(from + kBlock * 9);
-        const float scale =
-            weights_.scales == nullptr ? 1 : weights_.scales[first_out + o];
         for (int k = 0; k < 9; ++k) {
-          to[k * kBlock] = scale * from[weights_.is_turned ? 8 - k : k];
+          to[k * kBlock] = from[weights_.is_turned ? 8 - k : k];
         }
       }
     }
@@ -133,11 +189,16 @@ bool TransformWeights(const Weights& weights, float* transformed,
     return (channels + weights.block - 1) / weights.block;
   };
   std::atomic<bool> is_usable = true;
+  const int64_t out_blocks = PassOutBlocks(weights);
+  const int64_t in_blocks =
+      blocks(weights.is_turned ? weights.out_channels : weights.in_channels);
+  const int64_t rows = weights.is_turned ? in_blocks : out_blocks;
+  const int64_t columns = weights.is_turned ? out_blocks : in_blocks;
   // In the order of the weights in memory.
-  run(blocks(weights.out_channels), [&](int64_t part, int64_t) {
-    for (int64_t c = 0; c < blocks(weights.in_channels); ++c) {
-      const int64_t out = weights.is_turned ? c : part;
-      const int64_t in = weights.is_turned ? part : c;
+  run(rows, [&](int64_t row, int64_t) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t out = weights.is_turned ? column : row;
+      const int64_t in = weights.is_turned ? row : column;
       if (!HWY_DYNAMIC_DISPATCH(TransformBlock)(weights, out, in,
                                                 transformed)) {
         is_usable.store(false, std::memory_order_relaxed);

@@ -60,6 +60,9 @@ class PartitionedPlan final : public Plan {
   int64_t prepared_weight_bytes() const override {
     return planned_.prepared_weight.size();
   }
+  std::vector<std::string> reference_steps() const override {
+    return planned_.pieces[0].plan->reference_steps();
+  }
   int64_t resident_bytes() const override { return planned_.resident_bytes; }
   absl::string_view implementation() const override { return implementation_; }
 
@@ -165,6 +168,7 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunCore(const RunBuffers& buffers,
                      RunPiece(planned_.pieces[i], buffers, &run));
     sum.reorder += times.reorder;
     sum.compute += times.compute;
+    sum.reference_steps += times.reference_steps;
   }
   return sum;
 }
@@ -200,6 +204,7 @@ absl::StatusOr<RunTimes> PartitionedPlan::Run(const RunBuffers& buffers) const {
   for (const absl::StatusOr<RunTimes>& outcome : outcomes) {
     RETURN_IF_ERROR(outcome.status());
     times.reorder += outcome->reorder / threads_;
+    times.reference_steps += outcome->reference_steps;
   }
   times.compute =
       std::max(computed - start - times.reorder, absl::ZeroDuration());

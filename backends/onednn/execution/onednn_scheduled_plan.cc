@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/onednn/library/onednn_threads.h"
 #include "backends/onednn/library/onednn_types.h"
@@ -78,10 +79,21 @@ ScheduledPlan::ScheduledPlan(PlacedSchedule placed, int threads)
     primitives_.push_back(step.function
                               ? dnnl::primitive()
                               : dnnl::primitive(step.primitive_desc.get()));
+    is_reference_.push_back(!step.function && IsPlainLoop(step.primitive_desc));
   }
 }
 
 ScheduledPlan::~ScheduledPlan() = default;
+
+std::vector<std::string> ScheduledPlan::reference_steps() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < steps().size(); ++i) {
+    if (!is_reference_[i]) continue;
+    names.push_back(absl::StrCat(steps()[i].kind, " by ",
+                                 steps()[i].primitive_desc.impl_info_str()));
+  }
+  return names;
+}
 
 int64_t ScheduledPlan::resident_bytes() const {
   // Approximate size of a primitive with its generated code, measured as growth
@@ -174,6 +186,7 @@ absl::Status ScheduledPlan::RunIn(Session* session, const RunBuffers& buffers,
     }
     const absl::Time after = absl::Now();
     AddTime(step, after - before, times);
+    times->reference_steps += is_reference_[i] ? 1 : 0;
     before = after;
   }
   session->stream.wait();

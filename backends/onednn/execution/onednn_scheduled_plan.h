@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -47,6 +48,7 @@ class ScheduledPlan : public Plan {
     return placed_.prepared.bytes;
   }
   int64_t tape_bytes() const override { return placed_.memory.tape_bytes; }
+  std::vector<std::string> reference_steps() const override;
   int64_t resident_bytes() const override;
 
   const Schedule& schedule() const { return placed_.schedule; }
@@ -78,6 +80,7 @@ class ScheduledPlan : public Plan {
   const int threads_;
   // By step; empty for a function of ours.
   std::vector<dnnl::primitive> primitives_;
+  std::vector<bool> is_reference_;
   mutable Mutex mutex_;
   // Idle sessions; their number is the maximum of concurrent runs.
   mutable std::vector<std::unique_ptr<Session>> idle_ ABSL_GUARDED_BY(mutex_);

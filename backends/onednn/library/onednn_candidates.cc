@@ -172,7 +172,7 @@ absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {
     if (candidate) candidates.push_back(*std::move(candidate));
   }
   const auto is_plain_loop = [](const Candidate& candidate) {
-    return absl::StartsWith(candidate.implementation, "ref");
+    return IsPlainLoop(candidate.implementation);
   };
   if (spec.operand_dtype != DataType::kF32 ||
       !std::all_of(candidates.begin(), candidates.end(), is_plain_loop)) {

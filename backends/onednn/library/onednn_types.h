@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/lowering.h"
 #include "backends/core/status.h"
@@ -44,6 +45,14 @@ dnnl::memory::desc FormatDesc(const dnnl::memory::dims& dims, DataType dtype,
 // is padded with zeros.
 dnnl::memory::desc BlockedDesc(const dnnl::memory::dims& dims, DataType dtype,
                                int64_t block);
+
+// Returns whether a primitive is the library's reference implementation.
+inline bool IsPlainLoop(absl::string_view implementation) {
+  return absl::StartsWith(implementation, "ref");
+}
+inline bool IsPlainLoop(const dnnl::primitive_desc_base& primitive) {
+  return IsPlainLoop(primitive.impl_info_str());
+}
 
 // Options of a plan.
 struct ComputeOptions {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "backends/core/status.h"
@@ -18,6 +20,8 @@ namespace {
 struct WholeSchedule {
   Schedule schedule;
   ForwardAndBackward parts;
+  // The results of convolutions by Winograd's algorithm.
+  std::set<std::string> fast;
 
   // For each buffer, whether the caller wants it; the tape isn't included.
   std::vector<bool>& wanted() { return parts.is_result; }
@@ -43,9 +47,11 @@ absl::Status AddForward(Fusion fusion, NetworkBuilder* builder) {
 }
 
 // Returns a forward without a backward.
-WholeSchedule ForwardOnly(Schedule schedule, std::vector<bool> wanted) {
+WholeSchedule ForwardOnly(Schedule schedule, std::vector<bool> wanted,
+                          std::set<std::string> fast) {
   const size_t end = schedule.steps().size();
-  return {std::move(schedule), {end, end, std::move(wanted), {}}};
+  return {
+      std::move(schedule), {end, end, std::move(wanted), {}}, std::move(fast)};
 }
 
 // Returns the forward with more fused steps. If this fusion is correct only
@@ -56,7 +62,8 @@ absl::StatusOr<WholeSchedule> BuildInference(const ProgramOperation& operation,
   RETURN_IF_ERROR(AddForward(Fusion::kOfInference, &fused));
   std::vector<bool> wanted = fused.Wanted();
   if (!fused.may_repeat()) {
-    return ForwardOnly(std::move(fused.schedule()), std::move(wanted));
+    return ForwardOnly(std::move(fused.schedule()), std::move(wanted),
+                       fused.fast());
   }
   for (const BufferId values : fused.fetched()) {
     fused.RepeatIf(AddFiniteCheck(values, &fused.schedule()));
@@ -70,7 +77,8 @@ absl::StatusOr<WholeSchedule> BuildInference(const ProgramOperation& operation,
   std::transform(wanted.begin(), wanted.end(), wanted_again.begin(),
                  wanted_again.begin(), std::logical_or<bool>());
   wanted_again[flag] = true;
-  return ForwardOnly(std::move(plain.schedule()), std::move(wanted_again));
+  return ForwardOnly(std::move(plain.schedule()), std::move(wanted_again),
+                     fused.fast());
 }
 
 absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
@@ -93,7 +101,8 @@ absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
   }
   parts.is_result = builder.Wanted();
   parts.is_lasting = builder.LastingParameters();
-  return WholeSchedule{std::move(builder.schedule()), std::move(parts)};
+  return WholeSchedule{std::move(builder.schedule()), std::move(parts),
+                       builder.fast()};
 }
 
 // Returns, for each buffer, whether the forward writes it and some backward
@@ -123,6 +132,21 @@ std::vector<bool> FindTape(WholeSchedule everything) {
   return on_tape;
 }
 
+std::vector<FusedSteps> GroupsOf(const ProgramOperation& operation,
+                                 const std::set<std::string>& fast) {
+  std::vector<FusedSteps> groups;
+  for (std::vector<std::string>& names :
+       NamesOf(operation.program(),
+               FindGroups(operation.program(), operation.shapes(),
+                          FusionOf(operation.request())))) {
+    const bool is_fast = std::any_of(
+        names.begin(), names.end(),
+        [&](const std::string& name) { return fast.contains(name); });
+    groups.push_back({std::move(names), is_fast});
+  }
+  return groups;
+}
+
 // The decisions that a forward and its backward must share although they are
 // planned separately.
 struct Agreement {
@@ -145,8 +169,10 @@ absl::StatusOr<Agreement> AgreeOnTape(const ProgramOperation& operation,
   return agreement;
 }
 
-absl::StatusOr<PlacedSchedule> Build(const ProgramOperation& operation,
-                                     const NetworkOptions& options) {
+}  // namespace
+
+absl::StatusOr<NetworkParts> BuildNetworkParts(
+    const ProgramOperation& operation, const NetworkOptions& options) {
   const ProgramPart part = operation.request().part;
   const bool writes_tape = part == ProgramPart::kForwardTape;
   const bool reads_tape = part == ProgramPart::kBackward;
@@ -161,7 +187,9 @@ absl::StatusOr<PlacedSchedule> Build(const ProgramOperation& operation,
   // Buffers of a forward have the same numbers whatever backward follows.
   std::vector<bool>& on_tape = agreement.on_tape;
   on_tape.resize(schedule.buffers().size());
-  PlacedSchedule placed;
+  NetworkParts parts;
+  parts.groups = GroupsOf(operation, whole.fast);
+  PlacedSchedule& placed = parts.placed;
   if (writes_tape) {
     std::transform(on_tape.begin(), on_tape.end(), whole.wanted().begin(),
                    whole.wanted().begin(), std::logical_or<bool>());
@@ -179,18 +207,6 @@ absl::StatusOr<PlacedSchedule> Build(const ProgramOperation& operation,
   placed.memory = PlaceBuffers(schedule, on_tape);
   placed.prepared = FindPrepared(schedule, operation.weight_positions());
   placed.schedule = std::move(schedule);
-  return placed;
-}
-
-}  // namespace
-
-absl::StatusOr<NetworkParts> BuildNetworkParts(
-    const ProgramOperation& operation, const NetworkOptions& options) {
-  NetworkParts parts;
-  ASSIGN_OR_RETURN(parts.placed, Build(operation, options));
-  parts.groups = NamesOf(operation.program(),
-                         FindGroups(operation.program(), operation.shapes(),
-                                    FusionOf(operation.request())));
   return parts;
 }
 

@@ -15,7 +15,7 @@ namespace convgrad::onednn {
 struct NetworkParts {
   PlacedSchedule placed;
   // The groups for Plan::groups.
-  std::vector<std::vector<std::string>> groups = {};
+  std::vector<FusedSteps> groups = {};
   // Size of the operation's text, which is the plan's key in caches.
   int64_t text_bytes = 0;
 };

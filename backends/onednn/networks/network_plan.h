@@ -25,9 +25,7 @@ class NetworkPlan final : public ScheduledPlan {
                                       int quantum) const override {
     return RunSteps(buffers, quanta_[quantum], quanta_[quantum + 1]);
   }
-  std::vector<std::vector<std::string>> groups() const override {
-    return groups_;
-  }
+  std::vector<FusedSteps> groups() const override { return groups_; }
   int64_t resident_bytes() const override {
     // A cache stores the text twice, in its list and in its map.
     return ScheduledPlan::resident_bytes() + 2 * text_bytes_;
@@ -37,7 +35,7 @@ class NetworkPlan final : public ScheduledPlan {
  private:
   void CutIntoQuanta(double macs_per_quantum);
 
-  const std::vector<std::vector<std::string>> groups_;
+  const std::vector<FusedSteps> groups_;
   const int64_t text_bytes_;
   // The first step of each quantum, then the end of the last quantum.
   std::vector<size_t> quanta_ = {0};

@@ -92,7 +92,7 @@ v1::RunProgramRequest EncodeRun(const ProgramRun& run) {
   request.set_compute_dtype(EncodeDataType(run.compute_dtype));
   request.set_tape(run.tape);
   if (!run.fuse) request.set_fuse(false);
-  if (!run.fast) request.set_fast(false);
+  if (run.fast) request.set_fast(*run.fast);
   request.set_recompute(run.recompute);
   request.set_report_groups(run.report_groups);
   request.set_averaged(run.averaged);

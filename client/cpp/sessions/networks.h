@@ -46,9 +46,9 @@ struct ProgramRun {
   // If true, the server neither rounds nor writes values between fused steps.
   // If false, every value can be fetched.
   bool fuse = true;
-  // If false, the server doesn't compute 3x3 convolutions by Winograd's
-  // algorithm: more time, other rounding errors.
-  bool fast = true;
+  // Whether the server may compute 3x3 convolutions by Winograd's algorithm:
+  // less time, other rounding errors. nullopt: as the server is configured.
+  std::optional<bool> fast = std::nullopt;
   // Recomputes values in the backward pass instead of keeping them: less
   // memory, more time, the same bits.
   bool recompute = false;

@@ -151,9 +151,9 @@ def drop_programs(*names: str, tapes: Iterable[str] = (),
 def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         fetched: Sequence[str] = (), compute_dtype: npt.DTypeLike = "f32", tape: str = "",
         backward: Backward | None = None, update: Update | None = None,
-        change: bool = False, fuse: bool = True, fast: bool = True, recompute: bool = False,
-        report_groups: bool = False, averaged: bool = False, trainer_state: bytes = b"",
-        timeout: float | None = None) -> Call[Run]:
+        change: bool = False, fuse: bool = True, fast: bool | None = None,
+        recompute: bool = False, report_groups: bool = False, averaged: bool = False,
+        trainer_state: bytes = b"", timeout: float | None = None) -> Call[Run]:
     """Runs a loaded program on inputs, which are arrays or names of kept tensors.
 
     Returns the values named in `fetched`, by default the program's outputs. With `tape` the
@@ -167,8 +167,10 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
     `report_groups=True` lists fused steps in the report. `fuse=False` makes every value
     fetchable; its results have different bits. With `fast=False` the server doesn't compute 3x3
     convolutions in float32 by Winograd's algorithm, which takes about half the time and has
-    other rounding errors; integers stay exact. `recompute=True` recomputes values in the
-    backward pass instead of keeping them: less memory, more time, the same bits.
+    other rounding errors; integers stay exact. By default the server's flag
+    --fast_convolutions decides; `fast=True` is an error if the flag forbids it.
+    `recompute=True` recomputes values in the backward pass instead of keeping them: less
+    memory, more time, the same bits.
     `averaged=True` reads the average "NAME#ema" of each parameter NAME, where the session keeps
     one (Update.ema_decay); the run then mustn't change the session.
 
@@ -180,8 +182,8 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         report_groups=report_groups, averaged=averaged, trainer_state=trainer_state)
     if not fuse:
         request.fuse = False
-    if not fast:
-        request.fast = False
+    if fast is not None:
+        request.fast = fast
     request.compute_dtype = layouts.wire_dtype(
         layouts.name_of_dtype(compute_dtype, "compute_dtype", _COMPUTE_DTYPES))
     payloads = _add_tensors(request.inputs, inputs, "inputs")

@@ -55,6 +55,8 @@ struct CallServices {
       std::function<bool()> give_up,
       std::function<void(const absl::StatusOr<WarmupOutcome>&)> done)>
       warm_up;
+  // Whether runs may compute convolutions by Winograd's algorithm.
+  bool fast_convolutions = true;
   // Payload bytes of one request, and of one response.
   int64_t max_message_bytes = 0;
   // The deadline of calls that have none.

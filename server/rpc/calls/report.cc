@@ -77,6 +77,7 @@ void AddStages(const JobOutcome& outcome, absl::Time submitted,
   for (const auto& [step, time] : outcome.run.steps) {
     sample->steps[step] += time;
   }
+  sample->reference_steps += outcome.run.reference_steps;
   if (outcome.run.transferred_bytes == 0) return;
   add(outcome.run.transfer, &times.transfer);
   sample->bytes_transferred += outcome.run.transferred_bytes;

@@ -18,13 +18,13 @@ absl::Status NoProgram(const std::string& path, const std::string& name) {
                     "the name of a program that the session has loaded"});
 }
 
-// Returns the groups of steps that the plan fuses, as lists of their results.
-// Each step is in one list.
-std::vector<std::vector<std::string>> FusedStepsOf(const Plan& plan,
-                                                   const Program& program) {
-  std::vector<std::vector<std::string>> fused = plan.groups();
+// Returns the groups of steps that the plan fuses. Each step is in one group.
+std::vector<FusedSteps> FusedStepsOf(const Plan& plan, const Program& program) {
+  std::vector<FusedSteps> fused = plan.groups();
   if (!fused.empty()) return fused;
-  for (const ProgramStep& step : program.steps) fused.push_back({step.result});
+  for (const ProgramStep& step : program.steps) {
+    fused.push_back({{step.result}});
+  }
   return fused;
 }
 
@@ -198,8 +198,8 @@ int64_t ProgramCall::ResponseHeadBytes() const {
   for (const Returned& returned : returned_) {
     bytes += static_cast<int64_t>(returned.name.size()) + kPerName;
   }
-  for (const std::vector<std::string>& fused : fused_steps_) {
-    for (const std::string& name : fused) {
+  for (const FusedSteps& fused : fused_steps_) {
+    for (const std::string& name : fused.values) {
       bytes += static_cast<int64_t>(name.size()) + kPerName;
     }
   }
@@ -218,8 +218,10 @@ void ProgramCall::EncodeRunReport(const JobOutcome& outcome,
         absl::ToDoubleSeconds(time);
   }
   report->set_tape_bytes(operation_->request().tape_bytes);
-  for (const std::vector<std::string>& fused : fused_steps_) {
-    report->add_groups()->mutable_values()->Assign(fused.begin(), fused.end());
+  for (const FusedSteps& fused : fused_steps_) {
+    v1::RunReport::Group* group = report->add_groups();
+    group->mutable_values()->Assign(fused.values.begin(), fused.values.end());
+    group->set_fast(fused.is_fast);
   }
 }
 

@@ -81,9 +81,8 @@ class ProgramCall : public UnaryCall {
     size_t position;  // among the operation's results
   };
   std::vector<Returned> returned_;
-  // Groups of fused steps, as lists of their results; empty unless the client
-  // asks for them.
-  std::vector<std::vector<std::string>> fused_steps_;
+  // Empty unless the client asks for them.
+  std::vector<FusedSteps> fused_steps_;
 };
 
 // `RunProgramCall` handles RunProgram.

@@ -38,7 +38,13 @@ absl::StatusOr<ProgramRequest> RunProgramCall::RequestOf(
                         absl::StrCat("the program's ", run.inputs.size()));
   }
   if (decoded.fuse) run.fuse = *decoded.fuse;
-  run.fast = decoded.fast;
+  if (decoded.fast.value_or(false) && !services().fast_convolutions) {
+    return MakeError(absl::StatusCode::kFailedPrecondition,
+                     {Reason::kUnsupported, "fast", "true",
+                      "false or unset: this server has "
+                      "--fast_convolutions=false"});
+  }
+  run.fast = decoded.fast.value_or(services().fast_convolutions);
   run.recompute = decoded.recompute;
   run.fetched = decoded.fetched;
   if (!decoded.tape.empty()) run.part = ProgramPart::kForwardTape;

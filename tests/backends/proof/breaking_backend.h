@@ -21,6 +21,7 @@ enum class Breakage {
   kF16AsBF16,        // f16 operands are read as bf16
   kWrongBiasSum,     // one element of grad_bias is off by one
   kShiftedLane,      // each element of an NXC result lies one lane further
+  kReferenceSteps,   // nothing is wrong, but a step is on the reference
 };
 
 struct Break {
@@ -63,6 +64,10 @@ class BrokenPlan final : public Plan {
   }
   int64_t scratch_bytes() const override { return real_->scratch_bytes(); }
   int64_t resident_bytes() const override { return real_->resident_bytes(); }
+  std::vector<std::string> reference_steps() const override {
+    if (broken_.what != Breakage::kReferenceSteps) return {};
+    return {"step by ref:any", "another"};
+  }
   absl::string_view implementation() const override { return implementation_; }
 
  private:

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "backends/onednn/onednn_backend.h"
 #include "backends/proof/exact_run.h"
@@ -29,15 +30,16 @@ ConvOperation Whole(absl::string_view problem, Direction direction,
 class ProvenBackendTest : public testing::Test {
  protected:
   void Make(std::vector<Break> breaks) {
-    backend_.emplace(std::make_unique<BreakingBackend>(*MakeOnednnBackend(),
-                                                       std::move(breaks)),
-                     *MakeReferenceBackend(),
-                     ProofListener{[this](const FailedProof& failed) {
-                                     told_.push_back(failed.phrase);
-                                   },
-                                   [this](const std::string& way) {
-                                     unmet_.push_back(way);
-                                   }});
+    backend_.emplace(
+        std::make_unique<BreakingBackend>(*MakeOnednnBackend(),
+                                          std::move(breaks)),
+        *MakeReferenceBackend(),
+        ProofListener{
+            [this](const FailedProof& failed) {
+              told_.push_back(failed.phrase);
+            },
+            [this](const std::string& way) { unmet_.push_back(way); },
+            [this](const std::string& steps) { reference_.push_back(steps); }});
   }
 
   absl::StatusOr<std::unique_ptr<Plan>> MakePlan(
@@ -92,6 +94,7 @@ class ProvenBackendTest : public testing::Test {
   std::optional<ProvenBackend> backend_;
   std::vector<std::string> told_;
   std::vector<std::string> unmet_;
+  std::vector<std::string> reference_;
 };
 
 TEST_F(ProvenBackendTest, ComputesASwappedTapByF32OrRefusesIt) {
@@ -202,6 +205,18 @@ TEST_F(ProvenBackendTest, CountsWhatNoSmallProblemTakesAndComputesIt) {
           .ok());
   EXPECT_EQ(backend_->counts().unmet, 1);
   EXPECT_EQ(unmet_.size(), 1);
+  EXPECT_THAT(failed(), IsEmpty());
+}
+
+TEST_F(ProvenBackendTest, NamesStepsOnTheLibrarysReferenceOnce) {
+  Make({{Breakage::kReferenceSteps, DataType::kBF16}});
+  const auto slow = Whole("conv2d_n1_c3_o5_i4_k3", kForward, DataType::kBF16);
+  EXPECT_THAT(WrongOf(slow), IsEmpty());
+  EXPECT_THAT(WrongOf(slow), IsEmpty());
+  EXPECT_THAT(WrongOf(Whole("conv2d_n1_c3_o5_i4_k3", kForward, DataType::kF32)),
+              IsEmpty());
+  EXPECT_THAT(reference_,
+              ElementsAre(absl::StrCat("step by ref:any in ", ToString(slow))));
   EXPECT_THAT(failed(), IsEmpty());
 }
 

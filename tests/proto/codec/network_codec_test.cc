@@ -68,7 +68,7 @@ TEST_F(DecodeRunTest, TakesEverythingOver) {
   EXPECT_TRUE(run->backward->of_parameters);
   EXPECT_EQ(run->update->optimizer, Optimizer::kAdam);
   EXPECT_EQ(run->fuse, false);
-  EXPECT_FALSE(run->fast);
+  EXPECT_EQ(run->fast, false);
   EXPECT_TRUE(run->recompute);
   EXPECT_TRUE(run->report_groups);
   EXPECT_TRUE(run->averaged);
@@ -82,7 +82,7 @@ TEST_F(DecodeRunTest, LeavesOpenWhatIsUnset) {
   EXPECT_FALSE(run->backward.has_value());
   EXPECT_FALSE(run->update.has_value());
   EXPECT_FALSE(run->fuse.has_value());
-  EXPECT_TRUE(run->fast);
+  EXPECT_FALSE(run->fast.has_value());
 }
 
 TEST_F(DecodeRunTest, TakesTensorsFromAnywhere) {

@@ -285,6 +285,18 @@ TEST(Metrics, CountsWhatCrossesToDevices) {
   EXPECT_EQ(ValueOf(*endpoint, "convgrad_transfer_seconds_total", labels), "1");
 }
 
+TEST(Metrics, CountsReferenceStepsFromTheStart) {
+  const auto endpoint = MustStart();
+  const std::vector<std::string> labels = {"op=\"backward\"", "dtype=\"bf16\""};
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_reference_steps_total", labels), "0");
+  OpSample sample = Sample();
+  endpoint->observer()->OnOperation(sample);
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_reference_steps_total", labels), "0");
+  sample.reference_steps = 3;
+  endpoint->observer()->OnOperation(sample);
+  EXPECT_EQ(ValueOf(*endpoint, "convgrad_reference_steps_total", labels), "3");
+}
+
 TEST(Metrics, SaysWhatIsRunning) {
   const auto endpoint = MustStart();
   EXPECT_EQ(ValueOf(*endpoint, "convgrad_build_info",

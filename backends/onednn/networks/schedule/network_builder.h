@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -79,6 +80,9 @@ class NetworkBuilder {
   bool may_repeat() const { return may_repeat_; }
   void RepeatIf(BufferId condition) { repeats_if_.push_back(condition); }
   const std::vector<BufferId>& repeats_if() const { return repeats_if_; }
+  // Records the result of a convolution that Winograd's algorithm computes.
+  void MarkFast(const std::string& result) { fast_.insert(result); }
+  const std::set<std::string>& fast() const { return fast_; }
   // The results of RangeOf for each value (network_ranges.h).
   std::map<std::string, BufferId>& ranges() { return ranges_; }
   // Returns the destinations of the fetched values, f32 and row-major.
@@ -145,6 +149,7 @@ class NetworkBuilder {
   std::map<std::string, BufferId> ranges_;
   bool may_repeat_ = false;
   std::vector<BufferId> repeats_if_;
+  std::set<std::string> fast_;
   NetworkResults results_;
 };
 

@@ -51,6 +51,39 @@ Result RunPass(Example* example, const Shape& shape, const Image& from,
   return {is_computed, to};
 }
 
+// Returns the output of RunPass, computed in rounds of two blocks of channels.
+Image InRounds(Example* example, const Shape& shape, const Image& from,
+               Image to, bool is_turned, const Epilogue& epilogue) {
+  Weights weights = {example->weights.data(),
+                     example->shape.out_channels,
+                     example->shape.in_channels,
+                     nullptr,
+                     is_turned,
+                     shape.block};
+  Floats x(BlockedFloats(from, shape.block));
+  Floats y(BlockedFloats(to, shape.block), NAN);
+  Blocked(from, shape.block, x.data());
+  for (int64_t first = 0; first < shape.out_blocks(); first += 2) {
+    const Shape some = SomeOutputs(shape, first, 2);
+    weights.first_out_block = first;
+    weights.out_blocks = some.out_blocks();
+    Floats transformed(TransformedFloats(weights), NAN);
+    Floats scratch(ForwardScratch(some), NAN);
+    EXPECT_TRUE(
+        TransformWeights(weights, transformed.data(), PartsOf(1)) &&
+        Forward(some, epilogue,
+                {x.data(), transformed.data(), y.data(), scratch.data()},
+                PartsOf(1)));
+    EXPECT_TRUE(transformed.IsGuardIntact() && scratch.IsGuardIntact());
+  }
+  EXPECT_TRUE(y.IsGuardIntact());
+  ForEach(to, [&](auto n, auto c, auto oy, auto ox) {
+    *to.At(n, c, oy, ox) =
+        y.data()[BlockedOffset(to, shape.block, n, c, oy, ox)];
+  });
+  return to;
+}
+
 Result RunForward(Example* example, const Epilogue& epilogue = {}) {
   return RunPass(example, example->shape, example->x, example->y, false,
                  epilogue);
@@ -66,6 +99,24 @@ std::function<float()> Reals() {
           normal = std::normal_distribution<float>()]() mutable {
     return normal(generator);
   };
+}
+
+TEST(WinogradForward, HasTheSameBitsInRoundsOfChannels) {
+  ForEachSimdTarget([] {
+    for (const Shape& shape : Shapes()) {
+      Example example(shape, Reals());
+      std::vector<float> bias(shape.out_channels);
+      for (size_t i = 0; i < bias.size(); ++i) bias[i] = static_cast<float>(i);
+      const Epilogue epilogue = {.bias = bias.data()};
+      EXPECT_EQ(InRounds(&example, shape, example.x, example.y, false, epilogue)
+                    .values,
+                RunForward(&example, epilogue).image.values);
+      const Shape back = BackwardDataShape(shape);
+      EXPECT_EQ(
+          InRounds(&example, back, example.y, example.x, true, {}).values,
+          RunPass(&example, back, example.y, example.x, true).image.values);
+    }
+  });
 }
 
 TEST(WinogradForward, IsExactOnIntegers) {

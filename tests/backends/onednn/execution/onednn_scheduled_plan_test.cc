@@ -108,6 +108,40 @@ TEST(ScheduledPlan, LeavesOutStepsWhoseFlagIsZero) {
   }
 }
 
+TEST(ScheduledPlan, CountsStepsOnTheLibrarysReference) {
+  const dnnl::memory::desc x = {{1, 1, 1, 1},
+                                dnnl::memory::data_type::f32,
+                                dnnl::memory::format_tag::abcd};
+  const dnnl::primitive_attr attributes = StrictAttributes();
+  for (const bool is_reference : {false, true}) {
+    dnnl::convolution_forward::primitive_desc desc(
+        CpuEngine(), dnnl::prop_kind::forward_inference,
+        dnnl::algorithm::convolution_direct, x, x, x, {1, 1}, {0, 0}, {0, 0},
+        attributes);
+    while (IsPlainLoop(desc) != is_reference) ASSERT_TRUE(desc.next_impl());
+    Schedule schedule;
+    const Ends ends(&schedule);
+    for (int i = 0; i < 2; ++i) {
+      schedule.Add({.kind = "conv",
+                    .reads = {ends.operand},
+                    .writes = {ends.result},
+                    .primitive_desc = desc,
+                    .arguments = {{DNNL_ARG_SRC, x, ends.operand},
+                                  {DNNL_ARG_WEIGHTS, x, ends.operand},
+                                  {DNNL_ARG_DST, x, ends.result}}});
+    }
+    const TestPlan plan(std::move(schedule));
+    float operand = 3, result = 0;
+    const absl::StatusOr<RunTimes> times = RunOn(plan, &operand, &result);
+    ASSERT_TRUE(times.ok()) << times.status();
+    EXPECT_EQ(result, 9);
+    EXPECT_EQ(times->reference_steps, is_reference ? 2 : 0);
+    const std::vector<std::string> names(is_reference ? 2 : 0,
+                                         "conv by ref:any");
+    EXPECT_EQ(plan.reference_steps(), names);
+  }
+}
+
 TEST(ScheduledPlan, AFailedCheckEndsTheRunAndHarmsNoLaterOne) {
   Schedule schedule;
   const Ends ends(&schedule);

@@ -66,6 +66,36 @@ TEST(NetworkPlan, CountsConstantsOfChannelsInItselfAndBeforehand) {
   EXPECT_GE(NetworkTableBytes(*operation), tables - 4096);
 }
 
+// A training run of a convolution of 512 channels and of the layers around it.
+std::unique_ptr<NetworkPlan> PlanOfTraining(bool fast) {
+  ProgramRequest request;
+  request.program = std::make_shared<const convgrad::Program>(
+      *ParseProgram("input x\nparameter w [512, 512, 3, 3]\n"
+                    "a = relu(x)\nb = conv(a, w, padding=1)\nc = relu(b)\n"
+                    "y = mse(c, a)\noutput y\n"));
+  request.part = ProgramPart::kTrain;
+  request.fast = fast;
+  request.inputs.resize(1);
+  request.inputs[0].dims = {4, 512, 14, 14};
+  request.input_gradients = {true};
+  return *MakeNetworkPlan(**ProgramOperation::Make(std::move(request)),
+                          {.threads = 1});
+}
+
+TEST(NetworkPlan, TakesNoMoreMemoryAndTurnsIfItIsFast) {
+  const auto fast = PlanOfTraining(true);
+  const auto direct = PlanOfTraining(false);
+  const auto macs = [](const NetworkPlan& plan) {
+    double sum = 0;
+    for (const Step& step : plan.steps()) sum += step.macs;
+    return sum;
+  };
+  EXPECT_GT(fast->steps().size(), direct->steps().size());
+  EXPECT_NEAR(macs(*fast), macs(*direct), 1e-9 * macs(*direct));
+  // A flag takes a line of 64 bytes.
+  EXPECT_LE(fast->scratch_bytes(), direct->scratch_bytes() + 1024);
+}
+
 TEST(CheckNetwork, RefusesPoolingsOfTooManyPositions) {
   const auto operation = OperationOf("upsample(x, size=[65536, 32768])",
                                      {1, 1, 1, 1}, ProgramPart::kForward);

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from server_process import ServerProcess
 
 import convgrad
 
@@ -59,6 +60,36 @@ def test_values_within_a_group_and_recomputation(client):
             found.append((run.report.tape_bytes, back.values["x#gradient"].tobytes(), weights))
         assert found[1][1:] == found[0][1:]
         assert found[1][0] < 0.7 * found[0][0]
+
+
+def test_the_server_decides_on_fast_convolutions(client):
+    program = convgrad.Program()
+    x = program.input("x")
+    w = program.parameter("w", (32, 32, 3, 3))
+    program.output(program.step("conv", x, w, None, name="y", attributes={"padding": 1}))
+    rng = np.random.default_rng(4)
+    images = rng.normal(size=(1, 32, 16, 16)).astype(np.float32)
+    weights = rng.normal(size=(32, 32, 3, 3)).astype(np.float32)
+
+    def found(of, **keywords):
+        """Returns whether the convolution is fast, and its bytes."""
+        with of.session() as session:
+            session.put({"w": weights})
+            session.load_program("net", program)
+            run = session.run("net", {"x": images}, report_groups=True, **keywords)
+            return run.report.groups[0].fast, run.values["y"].tobytes()
+
+    fast, direct = found(client), found(client, fast=False)
+    assert fast[0] and not direct[0] and fast != direct
+    assert found(client, fast=True) == fast
+    server = ServerProcess("--fast_convolutions=false")
+    try:
+        with convgrad.Client(server.address, timeout=60) as other:
+            assert found(other) == found(other, fast=False) == direct
+            with pytest.raises(convgrad.FailedPrecondition, match="fast: found true"):
+                found(other, fast=True)
+    finally:
+        server.kill()
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])

@@ -87,6 +87,34 @@ TEST_F(Fast, HasTheSameBitsForAnyTeamAndIfItRecomputes) {
             one.results);
 }
 
+TEST_F(Fast, HasTheSameBitsInRoundsOfChannels) {
+  // With fewer threads, a pass of so many channels has more rounds.
+  std::string text = Convolutions();
+  for (const char* const channels : {"[32, 3,", "[32, 32,"}) {
+    text.replace(text.find(channels), 3, "[400");
+  }
+  text.replace(text.find("[400, 32"), 8, "[400, 400");
+  const auto fast = Train(true, DataType::kF32, false, text);
+  const Operands operands = RandomOperands(*fast, 1);
+  const ProgramRun one = Run(*fast, operands, 1);
+  EXPECT_EQ(Run(*fast, operands, 8).results, one.results);
+  EXPECT_EQ(Run(*Train(true, DataType::kF32, true, text), operands, 2).results,
+            one.results);
+  const ProgramRun direct =
+      Run(*Train(false, DataType::kF32, false, text), operands, 1);
+  for (const size_t result : {0, 1, 2, 3}) {
+    const std::vector<float> found = one.Floats(result);
+    const std::vector<float> expected = direct.Floats(result);
+    float largest = 0;
+    for (const float value : expected) {
+      largest = std::max(largest, std::fabs(value));
+    }
+    for (size_t i = 0; i < found.size(); ++i) {
+      ASSERT_NEAR(found[i], expected[i], 1e-5F * largest) << result;
+    }
+  }
+}
+
 TEST_F(Fast, SharesNothingBetweenRunsOfOnePlan) {
   const auto operation = Train(true);
   const auto plan = *onednn_->MakePlan(*operation, {.threads = 1});

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 
@@ -18,10 +17,6 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                       [&](absl::string_view implementation) {
                         return WritesBeyondScratch(problem, implementation);
                       });
-}
-
-bool IsPlainLoop(const dnnl::primitive_desc_base& pass) {
-  return absl::StartsWith(pass.impl_info_str(), "ref");
 }
 
 dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc) {

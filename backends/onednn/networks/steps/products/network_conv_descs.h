@@ -17,9 +17,6 @@ namespace convgrad::onednn {
 dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                                        const ConvDescs& descs);
 
-// Returns whether the primitive is the library's plain loops, which are slow.
-bool IsPlainLoop(const dnnl::primitive_desc_base& pass);
-
 // Returns the desc of a tensor whose layout the library chooses.
 dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc);
 

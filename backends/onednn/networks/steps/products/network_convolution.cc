@@ -90,6 +90,8 @@ class Convolution final : public NetworkGroup {
     absl::string_view kind;
     // Only for a forward that isn't mirrored.
     BufferId bias;
+    // Whether it only computes what a fast step can't.
+    bool is_fallback = false;
   };
   // The step's tensors, or their gradients.
   struct StepTensors {
@@ -165,9 +167,12 @@ class Convolution final : public NetworkGroup {
         !IsFastByWinograd(fast)) {
       return AddDirectPass(pass, tensors, builder);
     }
+    builder->MarkFast(step_.result);
     const BufferId flag = AddWinograd(fast, pass.kind, builder);
     const size_t begin = builder->schedule().steps().size();
-    RETURN_IF_ERROR(AddDirectPass(pass, tensors, builder));
+    PassToAdd direct = pass;
+    direct.is_fallback = true;
+    RETURN_IF_ERROR(AddDirectPass(direct, tensors, builder));
     builder->schedule().RunOnlyIf(flag, begin);
     return absl::OkStatus();
   }
@@ -215,10 +220,11 @@ class Convolution final : public NetworkGroup {
     ASSIGN_OR_RETURN(const dnnl::primitive_desc_base chosen,
                      ChoosePass(pass.pass, descs));
     const PassArguments args = ArgumentsOf(pass.pass);
-    LibraryStep step({.kind = pass.kind,
-                      .macs = static_cast<double>(MultiplyAdds(problem_)),
-                      .primitive_desc = chosen},
-                     &schedule);
+    // The quanta count a pass once.
+    const double macs =
+        pass.is_fallback ? 0 : static_cast<double>(MultiplyAdds(problem_));
+    LibraryStep step(
+        {.kind = pass.kind, .macs = macs, .primitive_desc = chosen}, &schedule);
     const auto add = [&](Role role, const LibraryTensor& tensor, int arg) {
       if (role == ResultOf(pass.pass)) {
         step.Write(arg, tensor);

@@ -129,6 +129,7 @@ class FusedConvolution final : public NetworkGroup {
                                   : winograd::Epilogue::Function::kRelu;
     }
     pass.y = builder->AddValue(result());
+    builder->MarkFast(convolution_.result);
     builder->RepeatIf(AddWinograd(pass, "conv forward", builder));
     builder->SetMayRepeat();
     return true;

@@ -1,6 +1,9 @@
 #include "backends/onednn/networks/steps/products/network_winograd.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "backends/kernels/winograd/winograd.h"
 
@@ -13,6 +16,31 @@ constexpr int64_t kFloat = sizeof(float);
 // tiles as much as the products of some channels.
 constexpr int64_t kLeastTiles = 64;
 constexpr int64_t kLeastChannels = 32;
+
+// A training run computes a pass in rounds of output channels, because
+// transformed weights, and sums for their gradient, take 16/9 of the memory of
+// the weights. Each round transforms its input again, which is cheap beside the
+// products of this number of blocks.
+constexpr int64_t kMostRoundBytes = int64_t{8} << 20;
+constexpr int64_t kLeastRoundBlocks = 8;
+
+// Returns the rounds of a pass, at most `most`, so that each takes about
+// kMostRoundBytes of the `bytes` for all channels.
+std::vector<winograd::Shape> RoundsOf(const winograd::Shape& shape,
+                                      int64_t bytes, int64_t most) {
+  const auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const int64_t rounds =
+      std::clamp<int64_t>(std::min(ceil(bytes, kMostRoundBytes),
+                                   shape.out_blocks() / kLeastRoundBlocks),
+                          1, std::max<int64_t>(most, 1));
+  // Even, because the passes take blocks in pairs.
+  const int64_t size = ceil(ceil(shape.out_blocks(), rounds), 2) * 2;
+  std::vector<winograd::Shape> shapes;
+  for (int64_t first = 0; first < shape.out_blocks(); first += size) {
+    shapes.push_back(rounds == 1 ? shape : SomeOutputs(shape, first, size));
+  }
+  return shapes;
+}
 
 // A step that returns whether it has computed its result.
 using WinogradFunction = std::function<bool(const RunContext&)>;
@@ -43,18 +71,35 @@ bool IsThreeWideAndDense(const SpatialAxis& axis) {
   return axis.kernel == 3 && axis.stride == 1 && axis.dilation == 1;
 }
 
-// Appends a step that runs `function` and leaves in `flag` whether it is true
-// that it hasn't computed its result; `before`, if any, holds the same of a
-// step without which it can't.
-void AddStep(Step step, BufferId flag, BufferId before,
-             WinogradFunction function, Schedule* schedule) {
+// Appends a step that runs `function`. Returns a buffer in which it leaves 0 if
+// it has computed its result, else 1. `before` holds the same of steps without
+// which it can't.
+BufferId AddStep(Step step, const std::vector<BufferId>& before,
+                 WinogradFunction function, Schedule* schedule) {
+  const BufferId flag = schedule->AddBuffer(int64_t{sizeof(int32_t)});
   step.writes.push_back(flag);
-  if (before != kNoBuffer) step.reads.push_back(before);
+  step.reads.insert(step.reads.end(), before.begin(), before.end());
   step.function = [=, run = std::move(function)](const RunContext& context) {
-    const bool can = before == kNoBuffer || *context.Read<int32_t>(before) == 0;
+    const bool can = std::all_of(
+        before.begin(), before.end(),
+        [&](BufferId other) { return *context.Read<int32_t>(other) == 0; });
     *context.Write<int32_t>(flag) = can && run(context) ? 0 : 1;
   };
   schedule->Add(std::move(step));
+  return flag;
+}
+
+// Returns the `before` of a round: the flag of the round before it, if any.
+std::vector<BufferId> After(BufferId last) {
+  return last == kNoBuffer ? std::vector<BufferId>()
+                           : std::vector<BufferId>{last};
+}
+
+winograd::Weights WeightsOf(const WinogradPass& pass) {
+  return {.out_channels = pass.problem.out_channels,
+          .in_channels = pass.problem.in_channels,
+          .is_turned = pass.pass == Pass::kBackwardData,
+          .block = pass.x.blocks.block};
 }
 
 // Appends the transformation of the weights.
@@ -63,55 +108,49 @@ struct TransformedWeights {
   BufferId flag;
 };
 TransformedWeights AddTransformation(const WinogradPass& pass,
+                                     const winograd::Weights& weights,
                                      Schedule* schedule) {
-  const winograd::Weights weights = {
-      .out_channels = pass.problem.out_channels,
-      .in_channels = pass.problem.in_channels,
-      .is_turned = pass.pass == Pass::kBackwardData,
-      .block = pass.x.blocks.block};
-  const TransformedWeights to = {
-      schedule->AddBuffer(winograd::TransformedFloats(weights) * kFloat),
-      schedule->AddBuffer(int64_t{sizeof(int32_t)})};
+  const BufferId values =
+      schedule->AddBuffer(winograd::TransformedFloats(weights) * kFloat);
   Step step = {
-      .kind = kWeightLayoutKind, .reads = {pass.weight}, .writes = {to.values}};
+      .kind = kWeightLayoutKind, .reads = {pass.weight}, .writes = {values}};
   if (pass.scales != kNoBuffer) step.reads.push_back(pass.scales);
-  AddStep(
-      std::move(step), to.flag, kNoBuffer,
+  const BufferId flag = AddStep(
+      std::move(step), {},
       [=, from = pass.weight, scales = pass.scales](const RunContext& context) {
         // A copy, because several threads may run the plan at once.
         winograd::Weights own = weights;
         own.values = context.Read<float>(from);
         own.scales = context.Read<float>(scales);
-        return winograd::TransformWeights(own, context.Write<float>(to.values),
+        return winograd::TransformWeights(own, context.Write<float>(values),
                                           [&](int64_t count, auto part) {
                                             context.ForThreadParts(count, part);
                                           });
       },
       schedule);
-  return to;
+  return {values, flag};
 }
 
-BufferId AddForward(const WinogradPass& pass, absl::string_view kind,
-                    NetworkBuilder* builder) {
+// Appends the pass for the output channels of `shape`, from transformed weights
+// and after a step that has left its flag in `last`.
+BufferId AddForwardStep(const WinogradPass& pass, const winograd::Shape& shape,
+                        Step step, const TransformedWeights& weights,
+                        BufferId last, NetworkBuilder* builder) {
   Schedule* const schedule = &builder->schedule();
-  const TransformedWeights weights = AddTransformation(pass, schedule);
   const bool is_backward = pass.pass == Pass::kBackwardData;
-  const winograd::Shape shape =
-      is_backward ? BackwardDataShape(ShapeOf(pass)) : ShapeOf(pass);
   const BufferId from = is_backward ? pass.y.buffer : pass.x.buffer;
   const BufferId to = is_backward ? pass.x.buffer : pass.y.buffer;
-  const BufferId flag = schedule->AddBuffer(int64_t{sizeof(int32_t)});
   const BufferId scratch = schedule->AddBuffer(
       winograd::ForwardScratch(shape) * kFloat * builder->options().threads);
-  Step step = {.kind = kind,
-               .reads = {from, weights.values},
-               .writes = {to, scratch},
-               .macs = static_cast<double>(MultiplyAdds(pass.problem))};
+  step.reads = {from, weights.values};
+  step.writes = {to, scratch};
   for (const BufferId buffer : {pass.bias, pass.addend}) {
     if (buffer != kNoBuffer) step.reads.push_back(buffer);
   }
-  AddStep(
-      std::move(step), flag, weights.flag,
+  std::vector<BufferId> before = After(last);
+  before.push_back(weights.flag);
+  return AddStep(
+      std::move(step), before,
       [=, bias = pass.bias, addend = pass.addend,
        function = pass.function](const RunContext& context) {
         return winograd::Forward(
@@ -124,36 +163,65 @@ BufferId AddForward(const WinogradPass& pass, absl::string_view kind,
             });
       },
       schedule);
+}
+
+BufferId AddForward(const WinogradPass& pass, absl::string_view kind,
+                    NetworkBuilder* builder) {
+  const winograd::Shape shape = pass.pass == Pass::kBackwardData
+                                    ? BackwardDataShape(ShapeOf(pass))
+                                    : ShapeOf(pass);
+  winograd::Weights weights = WeightsOf(pass);
+  // At inference, the transformed weights are kept.
+  const int64_t most = builder->has_backward() ? winograd::ForwardParts(shape) /
+                                                     builder->options().threads
+                                               : 1;
+  const auto rounds =
+      RoundsOf(shape, winograd::TransformedFloats(weights) * kFloat, most);
+  const double macs = static_cast<double>(MultiplyAdds(pass.problem));
+  BufferId flag = kNoBuffer;
+  for (const winograd::Shape& round : rounds) {
+    weights.first_out_block = round.first_out_block;
+    weights.out_blocks = round.out_blocks();
+    flag = AddForwardStep(
+        pass, round,
+        {.kind = kind, .macs = macs / static_cast<double>(rounds.size())},
+        AddTransformation(pass, weights, &builder->schedule()), flag, builder);
+  }
   return flag;
 }
 
 BufferId AddBackwardWeight(const WinogradPass& pass, absl::string_view kind,
                            NetworkBuilder* builder) {
   Schedule* const schedule = &builder->schedule();
-  const winograd::Shape shape = ShapeOf(pass);
   const BufferId x = pass.x.buffer, dy = pass.y.buffer, dw = pass.weight;
-  const BufferId flag = schedule->AddBuffer(int64_t{sizeof(int32_t)});
-  const BufferId sums =
-      schedule->AddBuffer(winograd::GradientSums(shape) * kFloat);
-  const BufferId scratch = schedule->AddBuffer(
-      winograd::GradientScratch(shape) * kFloat * builder->options().threads);
-  AddStep(
-      {.kind = kind,
-       .reads = {x, dy},
-       .writes = {dw, sums, scratch},
-       .macs = static_cast<double>(MultiplyAdds(pass.problem))},
-      flag, kNoBuffer,
-      [=](const RunContext& context) {
-        return winograd::BackwardWeight(
-            shape,
-            {context.Read<float>(x), context.Read<float>(dy),
-             context.Write<float>(dw), context.Write<float>(sums),
-             context.Write<float>(scratch)},
-            [&](int64_t count, auto part) {
-              context.ForThreadParts(count, part);
-            });
-      },
-      schedule);
+  const winograd::Shape whole = ShapeOf(pass);
+  const auto rounds = RoundsOf(whole, winograd::GradientSums(whole) * kFloat,
+                               std::numeric_limits<int64_t>::max());
+  const double macs = static_cast<double>(MultiplyAdds(pass.problem));
+  BufferId flag = kNoBuffer;
+  for (const winograd::Shape& shape : rounds) {
+    const BufferId sums =
+        schedule->AddBuffer(winograd::GradientSums(shape) * kFloat);
+    const BufferId scratch = schedule->AddBuffer(
+        winograd::GradientScratch(shape) * kFloat * builder->options().threads);
+    flag = AddStep(
+        {.kind = kind,
+         .reads = {x, dy},
+         .writes = {dw, sums, scratch},
+         .macs = macs / static_cast<double>(rounds.size())},
+        After(flag),
+        [=](const RunContext& context) {
+          return winograd::BackwardWeight(
+              shape,
+              {context.Read<float>(x), context.Read<float>(dy),
+               context.Write<float>(dw), context.Write<float>(sums),
+               context.Write<float>(scratch)},
+              [&](int64_t count, auto part) {
+                context.ForThreadParts(count, part);
+              });
+        },
+        schedule);
+  }
   return flag;
 }
 

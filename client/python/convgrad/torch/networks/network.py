@@ -48,14 +48,14 @@ def remote(model: nn.Module, server: Attached, *, dtype: torch.dtype = torch.flo
 @overload
 def remote(model: nn.Module, server: Client | Session | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True,
-           recompute: bool = False, fast: bool = True, durable: bool = False,
+           recompute: bool = False, fast: bool | None = None, durable: bool = False,
            ) -> RemoteNetwork: ...
 
 
 @short_traceback
 def remote(model: nn.Module, server: Client | Session | Attached | None = None, *,
            dtype: torch.dtype = torch.float32, put: bool = True, recompute: bool = False,
-           fast: bool = True, durable: bool = False) -> RemoteNetwork | AttachedNetwork:
+           fast: bool | None = None, durable: bool = False) -> RemoteNetwork | AttachedNetwork:
     """Puts a model on the server, and returns a module that stands for it.
 
         net = convgrad.torch.remote(model, client)
@@ -78,9 +78,9 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
 
     `dtype=torch.bfloat16` computes activations in bf16, as under autocast; parameters and their
     gradients stay float32. `recompute=True` recomputes activations in the backward instead of
-    keeping them: less memory, more time, the same bits. With `fast=False` the server
-    doesn't compute 3x3 convolutions in float32 by Winograd's algorithm, which takes about half
-    the time and has other rounding errors.
+    keeping them: less memory, more time, the same bits. With `fast=False` the server doesn't
+    compute 3x3 convolutions in float32 by Winograd's algorithm, which takes about half the time
+    and has other rounding errors. By default the server's --fast_convolutions decides.
 
     If `server` is client.attach(session_id), the network predicts with weights that another
     process trains; see AttachedNetwork. remote() puts nothing then.
@@ -132,7 +132,7 @@ class RemoteNetwork(RemoteState):
     """
 
     def __init__(self, model: nn.Module, session: Session, dtype: torch.dtype,
-                 owns_session: bool, recompute: bool, fast: bool) -> None:
+                 owns_session: bool, recompute: bool, fast: bool | None) -> None:
         """Only remote() calls this."""
         super().__init__(model, session, owns_session)
         self.recompute = recompute

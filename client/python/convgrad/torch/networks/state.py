@@ -53,7 +53,7 @@ class RemoteState(RemoteModule):
     """A model whose tensors are in a session. Owned by one thread."""
 
     recompute: bool
-    fast: bool
+    fast: bool | None
 
     def __init__(self, model: nn.Module, session: Session, owns_session: bool) -> None:
         super().__init__(without_values(model))
