@@ -199,8 +199,10 @@ std::vector<OperatorSpec> ViewOperators() {
   expand.operands.push_back({.name = "like", .optional = true});
   OperatorSpec read = View(Operator::kRead, "read", {Ints("shape", false, -1)},
                            &Read, &WholeView);
-  read.operands = {
-      {.name = "x", .kind = OperandKind::kWeight, .most_rank = kMaxValueRank}};
+  read.operands = {{.name = "x",
+                    .kind = OperandKind::kWeight,
+                    .least_rank = 0,
+                    .most_rank = kMaxValueRank}};
   return {
       View(Operator::kReshape, "reshape", {Ints("shape", true, -1)}, &Reshape,
            &WholeView),
