@@ -148,11 +148,10 @@ void RunCrossEntropy(const CrossEntropyShape& shape,
   const CrossEntropy loss(shape, buffers, context);
   double divisor = shape.is_mean ? shape.denominator : 1;
   if (divisor == 0) {
-    divisor = SumOfPositions(
-        shape, buffers, context,
-        [&](int64_t i, absl::Span<double> /*row*/) {
-          return loss.TargetWeight(i);
-        });
+    divisor = SumOfPositions(shape, buffers, context,
+                             [&](int64_t i, absl::Span<double> /*row*/) {
+                               return loss.TargetWeight(i);
+                             });
   }
   const double total = SumOfPositions(
       shape, buffers, context, [&](int64_t i, absl::Span<double> row) {

@@ -42,8 +42,11 @@ struct CrossEntropyShape {
   int64_t BlockOffset(int64_t b) const {
     return b * logits.spatial * logits.block;
   }
-  // Returns the number of doubles that a chunk has in CrossEntropyBuffers::rows.
-  int64_t rows_size() const { return has_indices ? row_size() : 2 * row_size(); }
+  // Returns the number of doubles that a chunk has in
+  // CrossEntropyBuffers::rows.
+  int64_t rows_size() const {
+    return has_indices ? row_size() : 2 * row_size();
+  }
   // Returns the length of a row of channels for Exponentiate.
   int64_t row_size() const {
     constexpr int64_t kLanes = kSoftmaxLanes;

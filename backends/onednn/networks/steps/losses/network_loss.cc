@@ -29,16 +29,16 @@ class CrossEntropyGroup final : public NetworkGroup {
       return schedule.AddBuffer(count * int64_t{sizeof(double)});
     };
     const std::string& target = step_.operands[1];
-    buffers_ = {.logits = logits.buffer,
-                .target = shape_.has_indices ? builder->InputBuffer(target)
-                                             : builder->Value(target).buffer,
-                .weight = builder->Parameter(OperandAt(step_, 2)),
-                .chunks = doubles(shape_.chunks()),
-                .rows = doubles(shape_.chunks() * shape_.rows_size()),
-                .doubles = doubles(shape_.has_indices
-                                       ? logits.blocks.padded_channels()
-                                       : shape_.positions()),
-                .loss = builder->AddValue(step_.result).buffer};
+    buffers_ = {
+        .logits = logits.buffer,
+        .target = shape_.has_indices ? builder->InputBuffer(target)
+                                     : builder->Value(target).buffer,
+        .weight = builder->Parameter(OperandAt(step_, 2)),
+        .chunks = doubles(shape_.chunks()),
+        .rows = doubles(shape_.chunks() * shape_.rows_size()),
+        .doubles = doubles(shape_.has_indices ? logits.blocks.padded_channels()
+                                              : shape_.positions()),
+        .loss = builder->AddValue(step_.result).buffer};
     if (builder->has_backward()) {
       buffers_.gradient =
           schedule.AddBuffer(logits.blocks.size() * int64_t{sizeof(float)});

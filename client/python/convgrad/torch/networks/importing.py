@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from convgrad.errors import invalid
 from convgrad.programs import Attribute, Program
 from convgrad.torch.networks.exporting import Output, Shape, again_of, export
 from convgrad.torch.networks.importer import Importer
@@ -58,9 +59,20 @@ class Loss:
 
     operator: str
     attributes: tuple[tuple[str, Attribute], ...] = ()
+    is_index: bool = False
+    """Whether the target has class indices, not numbers."""
 
 
 TARGET = "target"
+_LOSSES = ("cross_entropy", "mse", "l1", "smooth_l1", "binary_cross_entropy_with_logits")
+
+
+def loss_of(operator: str, attributes: Mapping[str, Attribute], target: torch.Tensor) -> Loss:
+    """Returns the loss for a target of this dtype. Errors: InvalidArgument."""
+    if operator not in _LOSSES:
+        raise invalid("INVALID_ENUM", "loss", operator, " or ".join(_LOSSES))
+    is_index = operator == "cross_entropy" and not torch.is_floating_point(target)
+    return Loss(operator, tuple(attributes.items()), is_index)
 
 
 def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
@@ -82,7 +94,7 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
         if not isinstance(exported.outputs, Output):
             raise refuse("forward", "several outputs",
                          f"one, for the server to compute {loss.operator} of")
-        target = program.input(TARGET, is_index=loss.operator == "cross_entropy")
+        target = program.input(TARGET, is_index=loss.is_index)
         if len(results[0].shape) < 2:
             raise refuse("forward", f"a result of {text_of(results[0].shape)}",
                          f"two axes at least, for the server to compute {loss.operator} of")

@@ -279,8 +279,6 @@ def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
             raise to.refuse(f"{x.name}, a parameter of {x.dtype}", "torch.float32")
         return replace(x, shape=shape)  # an index, of which the order alone counts
     sizes = padded(shape)
-    if not x.shape:
-        raise to.refuse(f"{x.name}, a parameter without axes", "one axis at least")
     if len(sizes) > MOST_AXES:
         return reshaped(to, _read(to, x, x.shape), shape)
     if any(not isinstance(n, int) or n == 0 for n in sizes):
