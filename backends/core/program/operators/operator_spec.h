@@ -78,6 +78,7 @@ enum class Operator {
   kSelect,
   kExpand,
   kRead,
+  kDetach,
   kPad,
   kIndexSelect,
   kUpsample,

@@ -1,4 +1,4 @@
-// Defines reshape, permute, slice, select, expand and read.
+// Defines reshape, permute, slice, select, expand, read and detach.
 #include "backends/core/program/operators/views.h"
 
 #include <algorithm>
@@ -214,7 +214,9 @@ std::vector<OperatorSpec> ViewOperators() {
       View(Operator::kSelect, "select", {axis, Int("index", "", 0)}, &Select,
            &SelectView),
       expand,
-      read};
+      read,
+      OfAnyRank({{.op = Operator::kDetach, .name = "detach", .macs = &NoMacs}})
+          .front()};
 }
 
 Dims RowMajorStrides(const Dims& dims) {

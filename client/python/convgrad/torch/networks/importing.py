@@ -116,9 +116,13 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
     if lost:
         raise refuse(min(lost), "running statistics of what no output depends on",
                      "its eval mode, or a forward that uses it")
+    sources = _sources_of(message)
+    reached = frozenset().union(*sources)
+    for parameter in message.parameters:
+        parameter.fixed = parameter.fixed or parameter.name not in reached
     return Imported(program, tuple(entry.name for entry in message.inputs), structure,
                     tuple(p.name for p in message.parameters if not p.fixed),
-                    _sources_of(message), importer.places,
+                    sources, importer.places,
                     {p.name: importer.constants[p.name] for p in message.parameters
                      if p.name in importer.constants}, exported.change is not None)
 
@@ -152,5 +156,6 @@ def _sources_of(message: Any) -> tuple[frozenset[str], ...]:
     found = {entry.name: frozenset([entry.name])
              for entry in (*message.inputs, *message.parameters)}
     for step in message.steps:
-        found[step.result] = frozenset().union(*(found[name] for name in step.operands if name))
+        found[step.result] = frozenset() if step.operator == "detach" else frozenset().union(
+            *(found[name] for name in step.operands if name))
     return tuple(found[name] for name in message.outputs)
