@@ -125,8 +125,8 @@ class FrozenBackbone(nn.Module):
 def test_a_frozen_part(make_remote):
     model, x, y = FrozenBackbone(), images(4, 3, 6, 6), torch.tensor([0, 4, 2, 2])
     net = make_remote(copy.deepcopy(model))
-    ours = optim.AdamW(net.parameters(), lr=0.1, weight_decay=0.5)
-    theirs = torch.optim.AdamW(model.parameters(), lr=0.1, weight_decay=0.5)
+    ours = optim.AdamW(net.parameters(), lr=0.01, weight_decay=0.5, eps=1e-3)
+    theirs = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=0.5, eps=1e-3)
     for _ in range(3):
         for one, optimizer in ((net, ours), (model, theirs)):
             optimizer.zero_grad()

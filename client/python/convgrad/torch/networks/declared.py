@@ -8,8 +8,8 @@ import torch
 
 from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
-from convgrad.torch.networks.memories import Memories
 from convgrad.torch.networks.operators.known import Known
+from convgrad.torch.networks.operators.memories import Memories
 from convgrad.torch.networks.operators.values import Value
 
 
