@@ -102,6 +102,17 @@ def test_no_output_with_a_gradient(make_remote):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_first_call_without_gradients(make_remote, mode):
+    model, x = Model(a_region), torch.randn(2, 3, 4, 6)
+    net = make_remote(copy.deepcopy(model))
+    with mode():
+        torch.testing.assert_close(net(x), model(x), rtol=1e-4, atol=1e-5)
+    for one in (net, model):
+        one(x).square().mean().backward()
+    torch.testing.assert_close(net.gradients()["conv.weight"], model.conv.weight.grad)
+
+
 def test_nothing_to_end_needs_no_step():
     assert "detach" not in [step[1] for step in steps_of(import_(
         Model(of_fixed_numbers), shape=(2, 3, 4, 6)))]
