@@ -13,17 +13,20 @@ constexpr size_t kTarget = 1;
 constexpr size_t kWeight = 2;
 
 // The attributes of a cross entropy and its positions, each of which has one
-// logit per class and one target.
+// logit per class, and one class index or a probability per class as target.
 class CrossEntropy {
  public:
   explicit CrossEntropy(const StepData& data)
       : data_(data),
         view_(data.dims(0)),
+        has_indices_(StepDims(*data.step, *data.shapes).IsIndex(kTarget)),
         smoothing_(FloatAttribute(*data.step, "label_smoothing")),
         ignored_(IntAttribute(*data.step, "ignore_index")) {}
 
   int64_t positions() const { return view_.batch * view_.positions; }
   int64_t classes() const { return view_.channels; }
+  bool has_indices() const { return has_indices_; }
+  double smoothing() const { return smoothing_; }
   // Returns where the logit of `label` at `position` lies.
   int64_t OffsetOf(int64_t position, int64_t label) const {
     const int64_t n = position / view_.positions;
@@ -34,7 +37,7 @@ class CrossEntropy {
     return static_cast<int64_t>(data_.operands[kTarget][position]);
   }
   bool IsIgnored(int64_t position) const {
-    return TargetAt(position) == ignored_;
+    return has_indices_ && TargetAt(position) == ignored_;
   }
   double WeightOf(int64_t label) const {
     return data_.Has(kWeight) ? data_.operands[kWeight][label] : 1;
@@ -61,8 +64,15 @@ class CrossEntropy {
     for (int64_t c = 0; c < classes() && smoothing_ > 0; ++c) {
       shares[c] = smoothing_ / static_cast<double>(classes()) * WeightOf(c);
     }
-    const int64_t target = TargetAt(position);
-    shares[target] += (1 - smoothing_) * WeightOf(target);
+    if (has_indices_) {
+      const int64_t target = TargetAt(position);
+      shares[target] += (1 - smoothing_) * WeightOf(target);
+      return shares;
+    }
+    for (int64_t c = 0; c < classes(); ++c) {
+      const double target = data_.operands[kTarget][OffsetOf(position, c)];
+      shares[c] += (1 - smoothing_) * target * WeightOf(c);
+    }
     return shares;
   }
 
@@ -72,6 +82,7 @@ class CrossEntropy {
     if (HasAttribute(*data_.step, "denominator")) {
       return FloatAttribute(*data_.step, "denominator");
     }
+    if (!has_indices_) return static_cast<double>(positions());
     double sum = 0;
     for (int64_t i = 0; i < positions(); ++i) {
       if (!IsIgnored(i)) sum += WeightOf(TargetAt(i));
@@ -82,6 +93,7 @@ class CrossEntropy {
  private:
   const StepData& data_;
   ChannelView view_;
+  bool has_indices_;
   double smoothing_;
   int64_t ignored_;
 };
@@ -90,7 +102,7 @@ class CrossEntropy {
 // Errors: kInvalidArgument, reason OUT_OF_RANGE.
 absl::Status CheckTargets(const StepData& data) {
   const CrossEntropy loss(data);
-  for (int64_t i = 0; i < loss.positions(); ++i) {
+  for (int64_t i = 0; loss.has_indices() && i < loss.positions(); ++i) {
     const int64_t target = loss.TargetAt(i);
     const bool is_class = target >= 0 && target < loss.classes();
     if (is_class || loss.IsIgnored(i)) continue;
@@ -112,8 +124,9 @@ Values CrossEntropyForward(const StepData& data) {
     const Values logs = loss.LogProbabilities(i);
     const Values shares = loss.Shares(i);
     for (int64_t c = 0; c < loss.classes(); ++c) {
-      // What has no share has none where its logarithm is infinite either.
-      if (shares[c] != 0) sum -= shares[c] * logs[c];
+      // A class other than the index has no share where its logarithm is
+      // infinite either. A probability of 0 gives NaN there, as in PyTorch.
+      if (shares[c] != 0 || !loss.has_indices()) sum -= shares[c] * logs[c];
     }
   }
   return {sum / loss.Denominator()};
@@ -126,6 +139,7 @@ StepGradients CrossEntropyBackward(const StepData& data,
   StepGradients gradients(data.operands.size());
   Values& values = gradients[0];
   values.resize(data.operands[0].size());
+  if (!loss.has_indices()) gradients[kTarget].resize(values.size());
   for (int64_t i = 0; i < loss.positions(); ++i) {
     if (loss.IsIgnored(i)) continue;
     const Values logs = loss.LogProbabilities(i);
@@ -138,6 +152,9 @@ StepGradients CrossEntropyBackward(const StepData& data,
     for (int64_t c = 0; c < loss.classes(); ++c) {
       values[loss.OffsetOf(i, c)] =
           scale * (probabilities[c] * total - shares[c]);
+      if (loss.has_indices()) continue;
+      gradients[kTarget][loss.OffsetOf(i, c)] =
+          -scale * (1 - loss.smoothing()) * loss.WeightOf(c) * logs[c];
     }
   }
   return gradients;

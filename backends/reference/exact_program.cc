@@ -86,6 +86,7 @@ absl::flat_hash_set<std::string> NamesOnTheWay(
     if (is_wanted) names.insert(parameter.name);
   }
   for (const ProgramStep& step : program.steps) {
+    if (step.op == Operator::kDetach) continue;
     const bool leads = std::any_of(
         step.operands.begin(), step.operands.end(),
         [&](const std::string& name) { return names.contains(name); });

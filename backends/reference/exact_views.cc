@@ -1,4 +1,4 @@
-// Computes reshape, permute, slice, select, expand and read.
+// Computes reshape, permute, slice, select, expand, read and detach.
 #include "backends/core/program/operators/views.h"
 #include "backends/reference/exact_operators.h"
 
@@ -29,10 +29,20 @@ StepGradients ViewBackward(const StepData& data,
   return gradients;
 }
 
+Values DetachForward(const StepData& data) {
+  return {data.operands[0].begin(), data.operands[0].end()};
+}
+
+StepGradients DetachBackward(const StepData& data,
+                             absl::Span<const double> /*gradient*/) {
+  return {Values(data.operands[0].size())};
+}
+
 }  // namespace
 
 std::vector<ExactOperator> ExactViews() {
-  std::vector<ExactOperator> rows;
+  std::vector<ExactOperator> rows = {
+      {Operator::kDetach, &DetachForward, &DetachBackward}};
   for (const OperatorSpec& spec : Operators()) {
     if (spec.view == nullptr) continue;
     rows.push_back({spec.op, &ViewForward, &ViewBackward});

@@ -85,7 +85,7 @@ def prepare(options, name, folder):
     model.train(options.part == "train")
     x = torch.randn(options.batch, 3, options.size, options.size)
     target = torch.randint(0, 1000, (options.batch,))
-    loss = Loss("cross_entropy") if options.part == "train" else None
+    loss = Loss("cross_entropy", is_index=True) if options.part == "train" else None
     imported = import_model(model, shapes_of({"x": x}), {}, loss)
     (folder / "program").write_text(str(imported.program))
     program = imported.program.message

@@ -60,7 +60,7 @@ struct Program {
 // spaces and any of / \ , ( ) = #, and isn't "none".
 // Further rules:
 // * A loss, which is a scalar, isn't an operand. An index input is only the
-//   target of cross_entropy.
+//   target of cross_entropy, which may be a value instead.
 // * A batch_norm that isn't training has running statistics.
 // * A batch_norm that is training updates its running statistics, if it has
 // any.

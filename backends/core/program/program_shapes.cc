@@ -102,6 +102,7 @@ absl::StatusOr<ProgramShapes> InferShapes(const Program& program,
     RETURN_IF_ERROR(CheckExtents(inputs[i], field, least, most));
     ASSIGN_OR_RETURN(bytes, AddBytes(bytes, inputs[i], field));
     shapes.dims.emplace(input.name, inputs[i]);
+    if (input.is_index) shapes.indices.insert(input.name);
   }
   for (const ProgramParameter& parameter : program.parameters) {
     ASSIGN_OR_RETURN(bytes,

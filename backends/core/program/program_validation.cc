@@ -141,15 +141,20 @@ class Checker {
       return InvalidField(Reason::kNotFound, field, name,
                           "an input or the result of an earlier step");
     }
-    const Kind wanted =
-        operand.kind == OperandKind::kIndex ? Kind::kIndex : Kind::kActivation;
-    if (found->second == wanted) return absl::OkStatus();
+    const bool is_index = operand.kind == OperandKind::kIndex;
+    const bool may_be_value = !is_index || operand.may_be_value;
+    if (found->second == Kind::kIndex && is_index) return absl::OkStatus();
+    if (found->second == Kind::kActivation && may_be_value) {
+      return absl::OkStatus();
+    }
     constexpr absl::string_view kKinds[] = {"an activation", "an index input",
                                             "a loss"};
     return InvalidField(
         Reason::kUnsupported, field,
         absl::StrCat(name, ", ", kKinds[static_cast<size_t>(found->second)]),
-        kKinds[static_cast<size_t>(wanted)]);
+        absl::StrCat(may_be_value ? kKinds[0] : "",
+                     may_be_value && is_index ? " or " : "",
+                     is_index ? kKinds[1] : ""));
   }
 
   void NoteStatistics(const ProgramStep& step, const std::string& path) {

@@ -275,9 +275,11 @@ class Builder : public RandomTokens {
                                       Operator::kBinaryCrossEntropy};
       Append(kLosses[OneOf({0, 1, 2, 3})], {x, "z"}, {});
     } else {
+      const bool is_soft = Chance(40);
       Dims target = dims;
-      target.erase(target.begin() + 1);
-      AddInput("t", target, true);
+      if (!is_soft) target.erase(target.begin() + 1);
+      AddInput("t", target, !is_soft);
+      if (is_soft) values_.pop_back();
       Attributes attributes;
       if (Chance(30)) attributes["label_smoothing"] = 0.125;
       if (Chance(30)) attributes["reduction"] = std::string("sum");

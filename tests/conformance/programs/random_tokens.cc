@@ -117,14 +117,19 @@ bool RandomTokens::AddReduction(const std::string& x) {
   return Append(op, {x}, attributes);
 }
 
-// x plus or times a parameter that is repeated along some axes.
+// x plus or times a parameter that is repeated along some axes, or along all.
 bool RandomTokens::AddRepeated(const std::string& x) {
   Dims dims = DimsOf(x);
   if (dims.size() > 5) return false;  // no parameter has such a rank
   for (int64_t& extent : dims) {
     if (Chance(50)) extent = 1;
   }
-  return Append(Operator::kRead, {AddParameter(dims, true)}, {}) &&
+  Attributes attributes;
+  if (Chance(25)) {
+    attributes["shape"] = std::vector<int64_t>(dims.size(), 1);
+    dims.clear();
+  }
+  return Append(Operator::kRead, {AddParameter(dims, true)}, attributes) &&
          Append(Chance(50) ? Operator::kAdd : Operator::kMul,
                 {x, std::string(values_.back())}, {});
 }

@@ -15,15 +15,24 @@ const Dims& ScalarDims() {
   return dims;
 }
 
-// Of logits (N, C, ...) and a target (N, ...).
+// Of logits (N, C, ...) and a target: class indices (N, ...), or probabilities
+// (N, C, ...).
 absl::StatusOr<Dims> CrossEntropy(const StepDims& step) {
   Dims expected = step.At(0);
-  expected.erase(expected.begin() + 1);
+  if (step.IsIndex(1)) expected.erase(expected.begin() + 1);
   if (step.At(1) != expected) {
-    return BadShape(".target", step.At(1),
-                    absl::StrCat(ToText(expected),
-                                 ", the logits' dims without "
-                                 "their channels"));
+    return BadShape(
+        ".target", step.At(1),
+        absl::StrCat(ToText(expected),
+                     step.IsIndex(1)
+                         ? ", the logits' dims without their channels"
+                         : ", the logits' dims, for probabilities"));
+  }
+  const int64_t ignored = IntAttribute(step.step(), "ignore_index");
+  if (!step.IsIndex(1) && ignored >= 0) {
+    return InvalidField(Reason::kUnsupported, ".ignore_index",
+                        absl::StrCat(ignored),
+                        "less than 0 for a target of probabilities");
   }
   RETURN_IF_ERROR(step.CheckPerChannel(2));
   return ScalarDims();
@@ -78,7 +87,10 @@ std::vector<OperatorSpec> LossOperators() {
   return {Loss({.op = Operator::kCrossEntropy,
                 .name = "cross_entropy",
                 .operands = {{.name = "logits"},
-                             {.name = "target", .kind = OperandKind::kIndex},
+                             {.name = "target",
+                              .kind = OperandKind::kIndex,
+                              .most_rank = 5,
+                              .may_be_value = true},
                              {.name = "weight",
                               .kind = OperandKind::kConstant,
                               .optional = true}},

@@ -78,6 +78,7 @@ enum class Operator {
   kSelect,
   kExpand,
   kRead,
+  kDetach,
   kPad,
   kIndexSelect,
   kUpsample,
@@ -153,7 +154,8 @@ struct OperandSpec {
   size_t least_rank = 1;
   size_t most_rank = 1;
   OperandRange range = OperandRange::kAny;
-  // Only for a kWeight: whether a value of such a rank may replace it.
+  // Only for a kWeight and a kIndex: whether a value of such a rank may replace
+  // it.
   bool may_be_value = false;
 
   bool is_parameter() const {

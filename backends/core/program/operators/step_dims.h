@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,6 +21,8 @@ namespace convgrad {
 struct ProgramShapes {
   // Logical dims of every value: inputs, parameters and results of steps.
   absl::flat_hash_map<std::string, Dims> dims;
+  // Names of inputs that have indices.
+  absl::flat_hash_set<std::string> indices;
   // For each step, twice the multiply-adds of the forward, padded windows
   // included; an element-wise operator counts one per element. 0: the step
   // computes nothing.
@@ -46,6 +49,9 @@ class StepDims {
   // Requires: Has(position).
   const Dims& At(size_t position) const {
     return shapes_.dims.at(OperandAt(step_, position));
+  }
+  bool IsIndex(size_t position) const {
+    return shapes_.indices.contains(OperandAt(step_, position));
   }
   // Requires: the result's dims are inferred.
   const Dims& result() const { return shapes_.dims.at(step_.result); }

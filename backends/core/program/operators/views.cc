@@ -1,4 +1,4 @@
-// Defines reshape, permute, slice, select, expand and read.
+// Defines reshape, permute, slice, select, expand, read and detach.
 #include "backends/core/program/operators/views.h"
 
 #include <algorithm>
@@ -199,8 +199,10 @@ std::vector<OperatorSpec> ViewOperators() {
   expand.operands.push_back({.name = "like", .optional = true});
   OperatorSpec read = View(Operator::kRead, "read", {Ints("shape", false, -1)},
                            &Read, &WholeView);
-  read.operands = {
-      {.name = "x", .kind = OperandKind::kWeight, .most_rank = kMaxValueRank}};
+  read.operands = {{.name = "x",
+                    .kind = OperandKind::kWeight,
+                    .least_rank = 0,
+                    .most_rank = kMaxValueRank}};
   return {
       View(Operator::kReshape, "reshape", {Ints("shape", true, -1)}, &Reshape,
            &WholeView),
@@ -212,7 +214,9 @@ std::vector<OperatorSpec> ViewOperators() {
       View(Operator::kSelect, "select", {axis, Int("index", "", 0)}, &Select,
            &SelectView),
       expand,
-      read};
+      read,
+      OfAnyRank({{.op = Operator::kDetach, .name = "detach", .macs = &NoMacs}})
+          .front()};
 }
 
 Dims RowMajorStrides(const Dims& dims) {

@@ -275,6 +275,37 @@ TEST(ProgramShapesTest, CrossEntropyTakesTheLogitsWithoutTheirChannels) {
               HasSubstr("steps[0] (y).target: found [2,3], expected [2,4]"));
 }
 
+TEST(ProgramShapesTest, CrossEntropyTakesProbabilitiesLikeTheLogits) {
+  const auto error_of = [](const std::string& attributes, const Dims& target) {
+    const Program program =
+        *ParseProgram("input x\ninput t\ny = cross_entropy(x, t" + attributes +
+                      ")\noutput y\n");
+    return std::string(
+        InferShapes(program, {{2, 3, 4}, target}).status().message());
+  };
+  EXPECT_EQ(error_of("", {2, 3, 4}), "");
+  EXPECT_EQ(error_of(", ignore_index=-100", {2, 3, 4}), "");
+  EXPECT_EQ(error_of("", {2, 4}),
+            "steps[0] (y).target: found [2,4], expected [2,3,4], the logits' "
+            "dims, for probabilities");
+  EXPECT_EQ(error_of(", ignore_index=0", {2, 3, 4}),
+            "steps[0] (y).ignore_index: found 0, expected less than 0 for a "
+            "target of probabilities");
+}
+
+TEST(ProgramShapesTest, AParameterWithoutAxesIsReadWithAShape) {
+  const auto with = [](const std::string& read) {
+    return "parameter g []\nr = " + read + "\n";
+  };
+  EXPECT_THAT(
+      *DimsOf("mul(x, r)", {2, 3, 4}, with("read(g, shape=[1, 1, -1])")),
+      ElementsAre(2, 3, 4));
+  EXPECT_EQ(ErrorOf("mul(x, r)", {2, 3}, with("read(g)")),
+            "steps[0] (r).x: found [], expected rank 2 at least, or a shape");
+  EXPECT_THAT(ErrorOf("mul(x, r)", {2, 3}, with("read(g, shape=[1, 2])")),
+              HasSubstr("as many elements as [] has"));
+}
+
 TEST(ProgramShapesTest, BroadcastsAxesOfOneElement) {
   const Program program =
       *ParseProgram("input a\ninput b\ny = mul(a, b)\noutput y\n");

@@ -91,8 +91,8 @@ TEST(ProgramValidationTest, RefusesOperandsOfTheWrongKind) {
   EXPECT_THAT(ErrorOf("y = concat(x)"), HasSubstr(".next"));
   EXPECT_THAT(ErrorOf("l = mse(x, x)\ny = add(l, l)"),
               HasSubstr("l, a loss, expected an activation"));
-  EXPECT_THAT(ErrorOf("y = cross_entropy(x, x)"),
-              HasSubstr("an activation, expected an index input"));
+  EXPECT_THAT(ErrorOf("l = mse(x, x)\ny = cross_entropy(x, l)"),
+              HasSubstr("l, a loss, expected an activation or an index input"));
   EXPECT_THAT(ErrorOf("y = cross_entropy(x, t, b)"),
               HasSubstr("b, trainable, expected a fixed parameter"));
 }

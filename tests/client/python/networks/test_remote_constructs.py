@@ -79,9 +79,18 @@ def one_number_an_image(self, y, x):
     return y.mean((1, 2, 3)), y.flatten(1)[:, 0]
 
 
+def without_elements(self, y, x):
+    y[:, :, 3:3] = 7.0
+    tokens = y.flatten(2).transpose(1, 2)
+    first, rest = tokens.split([0, 24], 1)
+    first, none = first * 2 + first.mean(2, keepdim=True), y[:, 4:].relu()
+    return torch.cat([first, rest * 2, tokens[:, 5:5].softmax(-1)], 1), torch.cat(
+        [torch.zeros(0), y, none, torch.zeros(y.shape[0], 0, 4, 6)], 1) * 3
+
+
 CONSTRUCTS = (windows, windows_added_up, apart_windows_added_up, windows_of_an_axis, largest,
               parameter_resized, parameter_pooled, repeated, norms_with_results, like_another,
-              mask_of_attention, chosen, one_number_an_image)
+              mask_of_attention, chosen, one_number_an_image, without_elements)
 
 
 @pytest.mark.parametrize("function", CONSTRUCTS)
@@ -193,6 +202,30 @@ def test_a_tensor_that_a_module_keeps(make_remote, how):
     torch.testing.assert_close(net.gradients()["bias"], model.bias.grad)
 
 
+class Replacing(nn.Module):
+    """Replaces a buffer at the first call, as ConViT does, in the state_dict or not."""
+
+    def __init__(self, is_persistent):
+        super().__init__()
+        torch.manual_seed(4)
+        self.scale = nn.Linear(1, 1)
+        self.register_buffer("places", torch.zeros(1, 1), persistent=is_persistent)
+
+    def forward(self, x):
+        if self.places.shape[1] != x.shape[-1]:
+            self.places = torch.zeros(x.shape[-1], x.shape[-1])
+            self.places[:, 1:] = torch.arange(x.shape[-1] - 1.0)
+        return self.scale((x @ self.places).unsqueeze(-1))
+
+
+def test_a_buffer_that_a_forward_replaces(make_remote):
+    model = Replacing(False)
+    assert_as_torch(make_remote, model, 2, 3, 4, 6)
+    assert "places" not in make_remote(Replacing(False)).state_dict()
+    with pytest.raises(convgrad.Unimplemented, match="'places', which its forward changes"):
+        import_(Replacing(True), shape=(2, 3, 4, 6))
+
+
 def test_a_kept_tensor_and_another_size(make_remote):
     net = make_remote(Keeping(of_numbers))
     net(torch.randn(2, 3, 2, 2))
@@ -219,17 +252,16 @@ def all_keys_masked(self, y, x):
 
 @pytest.mark.parametrize("function, words", [
     (groups_of_the_batch, "depends on the batch"),
-    (lambda self, y, x: y * self.scalar,
-     "scalar, a parameter without axes"),
     (all_keys_masked, "leaves a query no key"),
+    (lambda self, y, x: y + y[:, :, :0].sum((1, 2, 3), keepdim=True),
+     r"a tensor without elements, \(N, 4, 0, 6\)"),
+    (lambda self, y, x: (y, y[:, :0]), "without elements, .* among what it returns"),
     (lambda self, y, x: F.fold(y[0].flatten(1), (4, 6), 1), "the batch"),
     (lambda self, y, x: F.interpolate(y, size=9, mode="bicubic", antialias=True),
      "parameters, without the batch")])
 def test_what_is_refused(function, words):
-    model = Model(function)
-    model.scalar = nn.Parameter(torch.tensor(0.7))
     with pytest.raises(convgrad.Unimplemented, match=words):
-        import_(model, shape=(2, 3, 4, 6))
+        import_(Model(function), shape=(2, 3, 4, 6))
 
 
 def test_windows_are_views_and_indices():

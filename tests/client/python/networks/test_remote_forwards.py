@@ -125,8 +125,8 @@ class Counts(nn.Module):
         return torch.relu(x)
 
 
-def without_gradient(self, x):
-    with torch.no_grad():
+def in_inference_mode(self, x):
+    with torch.inference_mode():
         y = torch.relu(x)
     return torch.sigmoid(y)
 
@@ -136,8 +136,8 @@ def in_bfloat16(self, x):
         return self.conv(x)
 
 
-class Frozen(nn.Module):
-    @torch.no_grad()
+class Inferring(nn.Module):
+    @torch.inference_mode()
     def forward(self, x):
         return torch.relu(x)
 
@@ -158,8 +158,9 @@ def count(module):
     (Module(lambda self, x: torch.relu(Reverse.apply(x))), "autograd.Function Reverse"),
     (Module(lambda self, x: torch.relu(Doubled.apply(x))), "autograd.Function Doubled"),
     (Module(lambda self, x: torch.relu(doubled(x))), "autograd.Function Doubled"),
-    (Module(without_gradient), r"the model \(Module\): found torch\.no_grad\(\)"),
-    (Module(lambda self, x: torch.sigmoid(self.f(x)), f=Frozen()), r"f \(Frozen\): .*no_grad"),
+    (Module(in_inference_mode), r"the model \(Module\): found torch\.inference_mode\(\)"),
+    (Module(lambda self, x: torch.sigmoid(self.f(x)), f=Inferring()),
+     r"f \(Inferring\): .*inference_mode"),
     (Module(in_bfloat16, conv=nn.Conv2d(3, 3, 1)), "autocast inside a forward"),
     (nn.Sequential(Counts(count_in_place)), r"0 \(Counts\): found 'n', which its forward"),
     (nn.Sequential(Counts(count_anew)), r"0 \(Counts\): found 'n'"),

@@ -232,7 +232,7 @@ def test_operators_attributes():
 
 
 def test_a_loss_at_the_end():
-    loss = Loss("cross_entropy", (("label_smoothing", 0.1),))
+    loss = Loss("cross_entropy", (("label_smoothing", 0.1),), is_index=True)
     imported = import_(nn.Sequential(nn.Linear(4, 2)), ("input",), loss=loss)
     message = imported.program.message
     assert steps_of(imported)[-1] == ("loss", "cross_entropy", "_0", "target")

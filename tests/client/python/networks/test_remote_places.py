@@ -92,18 +92,18 @@ def test_a_call_that_programs_have_not(make_remote):
     assert str(caught.value).endswith(f"; see {__file__}:{line}")
 
 
-class Frozen(Block):
+class Inferring(Block):
     def forward(self, x):
-        with torch.no_grad():
+        with torch.inference_mode():
             return summed(self.one(x))
 
 
 def test_a_traceback_has_the_lines_of_the_forward(make_remote):
-    net = make_remote(nn.Sequential(nn.ReLU(), Frozen()))
-    with pytest.raises(convgrad.Unimplemented, match="no_grad") as caught:
+    net = make_remote(nn.Sequential(nn.ReLU(), Inferring()))
+    with pytest.raises(convgrad.Unimplemented, match="inference_mode") as caught:
         net(torch.ones(2, 3, 8, 8))
     frames = traceback.extract_tb(caught.value.__traceback__)
-    line = inspect.getsourcelines(Frozen.forward)[1] + 2
+    line = inspect.getsourcelines(Inferring.forward)[1] + 2
     assert (__file__, line) in [(frame.filename, frame.lineno) for frame in frames]
     package = str(pathlib.Path(convgrad.__file__).parent)
     assert not any(frame.filename.startswith(package) for frame in frames[2:])

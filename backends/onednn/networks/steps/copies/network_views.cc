@@ -40,6 +40,26 @@ class Whole final : public NetworkGroup {
   const ProgramStep& step_;
 };
 
+// detach: the same value, whose gradient ends here.
+class Detached final : public NetworkGroup {
+ public:
+  explicit Detached(const ProgramStep& step) : step_(step) {}
+
+  absl::Status Forward(NetworkBuilder* builder) override {
+    const Form form = builder->Like(step_.result).form;
+    builder->AddValue(step_.result,
+                      builder->Value(step_.operands[0], form).buffer);
+    return absl::OkStatus();
+  }
+
+  absl::Status Backward(NetworkBuilder* /*builder*/) override {
+    return absl::OkStatus();
+  }
+
+ private:
+  const ProgramStep& step_;
+};
+
 // read: a parameter in the activations' dtype.
 class Read final : public NetworkGroup {
  public:
@@ -249,6 +269,7 @@ std::vector<NetworkOperator> NetworkViews() {
   return {{Operator::kFlatten, &MakeOfStep<Whole>},
           {Operator::kReshape, &MakeOfStep<Whole>},
           {Operator::kRead, &MakeOfStep<Read>},
+          {Operator::kDetach, &MakeOfStep<Detached>},
           {Operator::kPermute, &MakeOfStep<Permute>},
           {Operator::kSlice, &MakeMoved},
           {Operator::kSelect, &MakeMoved},

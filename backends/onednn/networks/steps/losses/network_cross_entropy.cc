@@ -24,7 +24,7 @@ class CrossEntropy {
         target_(context.Read<int64_t>(buffers.target)),
         weight_(context.Read<float>(buffers.weight)),
         gradient_(context.Write<float>(buffers.gradient)),
-        smooth_weights_(context.Write<double>(buffers.smooth)) {
+        smooth_weights_(context.Write<double>(buffers.doubles)) {
     const double share =
         shape.label_smoothing / static_cast<double>(shape.logits.channels);
     for (int64_t c = 0; c < shape.logits.channels; ++c) {
@@ -44,7 +44,7 @@ class CrossEntropy {
   // Returns the unscaled loss of a position, and writes its gradient times
   // `scale`. Overwrites `row`.
   double Compute(int64_t position, double scale, absl::Span<double> row) const {
-    LoadLogits(position, row);
+    LoadChannels(shape_, logits_, position, row);
     const bool is_ignored = IsIgnored(position);
     const double logit = is_ignored ? 0 : row[target_[position]];
     double smooth_logits = 0;
@@ -64,21 +64,6 @@ class CrossEntropy {
  private:
   double ShareOfTarget(int64_t position) const {
     return (1 - shape_.label_smoothing) * TargetWeight(position);
-  }
-
-  void LoadLogits(int64_t position, absl::Span<double> row) const {
-    const ChannelBlocks& logits = shape_.logits;
-    const int64_t offset = shape_.Offset(position);
-    for (int64_t b = 0; b < logits.block_count(); ++b) {
-      const int64_t first = b * logits.block;
-      const int64_t from = offset + shape_.BlockOffset(b);
-      const int64_t count = std::min(logits.block, logits.channels - first);
-      for (int64_t i = 0; i < count; ++i) {
-        row[first + i] = LoadElement(logits.dtype, logits_, from + i);
-      }
-    }
-    std::fill(row.begin() + logits.channels, row.end(),
-              -std::numeric_limits<double>::infinity());
   }
 
   // Writes the gradient from the softmax, i.e. the exponentials / `sum`.
@@ -121,35 +106,57 @@ class CrossEntropy {
 
 }  // namespace
 
+void LoadChannels(const CrossEntropyShape& shape, const std::byte* values,
+                  int64_t position, absl::Span<double> row) {
+  const ChannelBlocks& logits = shape.logits;
+  const int64_t offset = shape.Offset(position);
+  for (int64_t b = 0; b < logits.block_count(); ++b) {
+    const int64_t first = b * logits.block;
+    const int64_t from = offset + shape.BlockOffset(b);
+    const int64_t count = std::min(logits.block, logits.channels - first);
+    for (int64_t i = 0; i < count; ++i) {
+      row[first + i] = LoadElement(logits.dtype, values, from + i);
+    }
+  }
+  std::fill(row.begin() + logits.channels, row.end(),
+            -std::numeric_limits<double>::infinity());
+}
+
+double SumOfPositions(
+    const CrossEntropyShape& shape, const CrossEntropyBuffers& buffers,
+    const RunContext& context,
+    absl::FunctionRef<double(int64_t, absl::Span<double>)> of_position) {
+  auto* chunks = context.Write<double>(buffers.chunks);
+  auto* rows = context.Write<double>(buffers.rows);
+  context.ForParts(shape.chunks(), [&](int64_t chunk) {
+    const int64_t end = std::min(shape.positions(), (chunk + 1) * kChunk);
+    const absl::Span<double> row(rows + chunk * shape.rows_size(),
+                                 shape.rows_size());
+    chunks[chunk] = 0;
+    for (int64_t i = chunk * kChunk; i < end; ++i) {
+      chunks[chunk] += of_position(i, row);
+    }
+  });
+  double sum = 0;
+  for (int64_t i = 0; i < shape.chunks(); ++i) sum += chunks[i];
+  return sum;
+}
+
 void RunCrossEntropy(const CrossEntropyShape& shape,
                      const CrossEntropyBuffers& buffers,
                      const RunContext& context) {
   const CrossEntropy loss(shape, buffers, context);
-  auto* chunks = context.Write<double>(buffers.chunks);
-  auto* rows = context.Write<double>(buffers.rows);
-  const auto sum_chunks = [&](auto of_position) {
-    context.ForParts(shape.chunks(), [&](int64_t chunk) {
-      const int64_t end = std::min(shape.positions(), (chunk + 1) * kChunk);
-      const absl::Span<double> row(rows + chunk * shape.row_size(),
-                                   shape.row_size());
-      chunks[chunk] = 0;
-      for (int64_t i = chunk * kChunk; i < end; ++i) {
-        chunks[chunk] += of_position(i, row);
-      }
-    });
-    double sum = 0;
-    for (int64_t i = 0; i < shape.chunks(); ++i) sum += chunks[i];
-    return sum;
-  };
   double divisor = shape.is_mean ? shape.denominator : 1;
   if (divisor == 0) {
-    divisor = sum_chunks([&](int64_t i, absl::Span<double> /*row*/) {
-      return loss.TargetWeight(i);
-    });
+    divisor = SumOfPositions(shape, buffers, context,
+                             [&](int64_t i, absl::Span<double> /*row*/) {
+                               return loss.TargetWeight(i);
+                             });
   }
-  const double total = sum_chunks([&](int64_t i, absl::Span<double> row) {
-    return loss.Compute(i, 1 / divisor, row);
-  });
+  const double total = SumOfPositions(
+      shape, buffers, context, [&](int64_t i, absl::Span<double> row) {
+        return loss.Compute(i, 1 / divisor, row);
+      });
   *context.Write<float>(buffers.loss) = static_cast<float>(total / divisor);
 }
 

@@ -1,10 +1,12 @@
-// `RunCrossEntropy` computes cross_entropy. The forward also computes the
-// gradient, because it has the softmax.
+// `RunCrossEntropy` computes cross_entropy of class indices. The forward also
+// computes the gradient, because it has the softmax.
 #pragma once
 
 #include <cstdint>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "backends/core/program/program.h"
 #include "backends/kernels/operators/channel_blocks.h"
 #include "backends/kernels/operators/softmax.h"
@@ -17,10 +19,13 @@ inline constexpr int64_t kCrossEntropyChunk = 256;
 
 struct CrossEntropyShape {
   ChannelBlocks logits;
+  // If false, the target has a probability for each logit, and lies like them.
+  bool has_indices;
   double label_smoothing;
   int64_t ignore_index;
   bool is_mean;
-  // Divisor of the mean; 0: the sum of the targets' weights.
+  // Divisor of the mean. 0: the sum of the targets' weights; of probabilities,
+  // the number of positions.
   double denominator;
 
   int64_t positions() const { return logits.batch * logits.spatial; }
@@ -37,6 +42,11 @@ struct CrossEntropyShape {
   int64_t BlockOffset(int64_t b) const {
     return b * logits.spatial * logits.block;
   }
+  // Returns the number of doubles that a chunk has in
+  // CrossEntropyBuffers::rows.
+  int64_t rows_size() const {
+    return has_indices ? row_size() : 2 * row_size();
+  }
   // Returns the length of a row of channels for Exponentiate.
   int64_t row_size() const {
     constexpr int64_t kLanes = kSoftmaxLanes;
@@ -47,11 +57,26 @@ struct CrossEntropyShape {
 struct CrossEntropyBuffers {
   BufferId logits, target, weight;
   BufferId chunks;  // a double each
-  BufferId rows;    // by chunk, row_size() doubles
-  BufferId smooth;  // a double for each channel
+  // By chunk, row_size() doubles; of probabilities, twice as many.
+  BufferId rows;
+  // A double for each channel. Of probabilities: for each position the
+  // logarithm of the sum of the exponentials.
+  BufferId doubles;
   BufferId loss;
   BufferId gradient = kNoBuffer;  // like the logits, in f32
 };
+
+// Reads the channels of a position. Fills the rest of `row` with -Inf.
+void LoadChannels(const CrossEntropyShape& shape, const std::byte* values,
+                  int64_t position, absl::Span<double> row);
+
+// Returns the sum of of_position(position, row) over all positions, in an order
+// that depends on nothing but the shape. Calls of one chunk have the same
+// `row`, the doubles that `buffers.rows` has for a chunk.
+double SumOfPositions(
+    const CrossEntropyShape& shape, const CrossEntropyBuffers& buffers,
+    const RunContext& context,
+    absl::FunctionRef<double(int64_t, absl::Span<double>)> of_position);
 
 // Writes the loss, and the gradient if it has a buffer.
 void RunCrossEntropy(const CrossEntropyShape& shape,

@@ -4,6 +4,7 @@
 
 #include "backends/kernels/copies/element_convert.h"
 #include "backends/onednn/networks/steps/losses/network_cross_entropy.h"
+#include "backends/onednn/networks/steps/losses/network_soft_targets.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
@@ -17,7 +18,9 @@ class CrossEntropyGroup final : public NetworkGroup {
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const NetworkTensor logits = builder->Value(step_.operands[0]);
-    shape_ = {logits.blocks, FloatAttribute(step_, "label_smoothing"),
+    shape_ = {logits.blocks,
+              StepDims(step_, builder->shapes()).IsIndex(1),
+              FloatAttribute(step_, "label_smoothing"),
               IntAttribute(step_, "ignore_index"),
               WordAttribute(step_, "reduction") == "mean",
               FloatAttribute(step_, "denominator")};
@@ -25,35 +28,22 @@ class CrossEntropyGroup final : public NetworkGroup {
     const auto doubles = [&](int64_t count) {
       return schedule.AddBuffer(count * int64_t{sizeof(double)});
     };
-    CrossEntropyBuffers buffers = {
+    const std::string& target = step_.operands[1];
+    buffers_ = {
         .logits = logits.buffer,
-        .target = builder->InputBuffer(step_.operands[1]),
+        .target = shape_.has_indices ? builder->InputBuffer(target)
+                                     : builder->Value(target).buffer,
         .weight = builder->Parameter(OperandAt(step_, 2)),
         .chunks = doubles(shape_.chunks()),
-        .rows = doubles(shape_.chunks() * shape_.row_size()),
-        .smooth = doubles(logits.blocks.padded_channels()),
+        .rows = doubles(shape_.chunks() * shape_.rows_size()),
+        .doubles = doubles(shape_.has_indices ? logits.blocks.padded_channels()
+                                              : shape_.positions()),
         .loss = builder->AddValue(step_.result).buffer};
-    Step step = {
-        .kind = "loss",
-        .reads = {buffers.logits, buffers.target},
-        .writes = {buffers.chunks, buffers.rows, buffers.smooth, buffers.loss}};
-    if (buffers.weight != kNoBuffer) step.reads.push_back(buffers.weight);
     if (builder->has_backward()) {
-      gradient_ =
+      buffers_.gradient =
           schedule.AddBuffer(logits.blocks.size() * int64_t{sizeof(float)});
-      buffers.gradient = gradient_;
-      step.writes.push_back(gradient_);
     }
-    step.function = [=, shape = shape_](const RunContext& context) {
-      RunCrossEntropy(shape, buffers, context);
-    };
-    // Captures copies, because a plan may outlive its program.
-    step.check = [=, shape = shape_,
-                  program_step = step_](const RunContext& context) {
-      return CheckTargets(program_step, shape,
-                          context.Read<int64_t>(buffers.target));
-    };
-    schedule.Add(std::move(step));
+    AddForward(&schedule);
     return absl::OkStatus();
   }
 
@@ -63,9 +53,9 @@ class CrossEntropyGroup final : public NetworkGroup {
     const BufferId dx = builder->NewGradient(step_.operands[0]);
     builder->schedule().Add(
         {.kind = "loss",
-         .reads = {dy, gradient_},
+         .reads = {dy, buffers_.gradient},
          .writes = {dx},
-         .function = [=, gradient = gradient_,
+         .function = [=, gradient = buffers_.gradient,
                       shape = shape_](const RunContext& context) {
            const float factor = *context.Read<float>(dy);
            const auto* from = context.Read<float>(gradient);
@@ -86,13 +76,52 @@ class CrossEntropyGroup final : public NetworkGroup {
              }
            });
          }});
+    if (!shape_.has_indices) AddTargetGradient(dy, builder);
     return absl::OkStatus();
   }
 
  private:
+  void AddForward(Schedule* schedule) const {
+    Step step = {.kind = "loss",
+                 .reads = {buffers_.logits, buffers_.target},
+                 .writes = {buffers_.chunks, buffers_.rows, buffers_.doubles,
+                            buffers_.loss}};
+    if (buffers_.weight != kNoBuffer) step.reads.push_back(buffers_.weight);
+    if (buffers_.gradient != kNoBuffer) {
+      step.writes.push_back(buffers_.gradient);
+    }
+    // The functions capture copies, because a plan may outlive its program.
+    const auto run =
+        shape_.has_indices ? &RunCrossEntropy : &RunSoftCrossEntropy;
+    step.function = [=, shape = shape_,
+                     buffers = buffers_](const RunContext& context) {
+      run(shape, buffers, context);
+    };
+    if (shape_.has_indices) {
+      step.check = [shape = shape_, target = buffers_.target,
+                    program_step = step_](const RunContext& context) {
+        return CheckTargets(program_step, shape, context.Read<int64_t>(target));
+      };
+    }
+    schedule->Add(std::move(step));
+  }
+
+  void AddTargetGradient(BufferId dy, NetworkBuilder* builder) const {
+    const BufferId gradient = builder->NewGradient(step_.operands[1]);
+    Step step = {.kind = "loss",
+                 .reads = {dy, buffers_.logits, buffers_.doubles},
+                 .writes = {gradient},
+                 .function = [=, shape = shape_,
+                              buffers = buffers_](const RunContext& context) {
+                   RunTargetGradient(shape, buffers, dy, gradient, context);
+                 }};
+    if (buffers_.weight != kNoBuffer) step.reads.push_back(buffers_.weight);
+    builder->schedule().Add(std::move(step));
+  }
+
   const ProgramStep& step_;
   CrossEntropyShape shape_;
-  BufferId gradient_ = kNoBuffer;
+  CrossEntropyBuffers buffers_;
 };
 
 }  // namespace

@@ -52,7 +52,10 @@ class Attributes:
             module = self._model.get_submodule(path)
             change = refuse(named(module, path), f"'{name}', which its forward changes",
                             "a forward that changes running statistics of BatchNorm alone")
-            if not _adds_tensors(self._saved[path].get(name), vars(module).get(name)):
+            # A buffer that no state_dict has may be replaced like any other tensor.
+            new = module._buffers.get(name) if name in module._non_persistent_buffers_set else (
+                vars(module).get(name))
+            if not _adds_tensors(self._saved[path].get(name), new):
                 raise change
         if change is not None:
             raise Changed(change)

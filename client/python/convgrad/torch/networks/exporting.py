@@ -131,13 +131,13 @@ def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
     copied = copy_without_values(model)
     watch = Watch(copied)
     wrapper = _Wrapper(copied, tuple(inputs), constants, watch, change)
-    examples = tuple(_example(shape) for shape in inputs.values())
     auto = _TORCH.export.Dim.AUTO
     dims = tuple({0: auto} if shape.group >= 0 else None for shape in inputs.values())
-    with no_functions(), for_this_thread(), torch.enable_grad(), \
-            torch.autocast("cpu", enabled=False), \
+    with no_functions(), for_this_thread(), _TORCH.inference_mode(False), \
+            torch.enable_grad(), torch.autocast("cpu", enabled=False), \
             torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is):
         before = chance()
+        examples = tuple(_example(shape) for shape in inputs.values())
         try:
             program = _TORCH.export.export(wrapper, examples, strict=False,
                                           dynamic_shapes={"tensors": dims})

@@ -15,7 +15,8 @@ import torch.fx
 from torch.fx.node import map_aggregate
 
 from convgrad.errors import Unimplemented
-from convgrad.programs import Attribute, Program
+from convgrad.programs import Attribute
+from convgrad.torch.networks.declared import Declared
 from convgrad.torch.networks.exporting import DROPOUT, Exported
 from convgrad.torch.networks.graphs import (
     holds,
@@ -26,27 +27,27 @@ from convgrad.torch.networks.graphs import (
     plain,
     step_name,
 )
-from convgrad.torch.networks.memories import Memories
 from convgrad.torch.networks.operators import table
+from convgrad.torch.networks.operators.detaching import results_of_region
 from convgrad.torch.networks.operators.known import Known, Lent, computed
 from convgrad.torch.networks.operators.values import Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 from convgrad.torch.networks.stand_ins import (
     Constant,
+    Empty,
     Unknown,
     check_attributes,
     check_operands,
 )
 
 
-class Importer:
+class Importer(Declared):
     """Follows a graph's calls and makes a program of them. Owned by one thread."""
 
     def __init__(self, model: Any, exported: Exported) -> None:
+        super().__init__(model, exported)
         self._model = model
         self._exported = exported
-        self._memories = Memories()
-        self._kept: dict[int, Value] = {}
         self._lent = Lent()
         self._env: dict[torch.fx.Node, Any] = {}
         self._node: Any = None
@@ -54,31 +55,8 @@ class Importer:
         self._refusals = Refusals()
         self.counted: list[str] = []
         """Steps that update running statistics."""
-        self.constants: dict[str, torch.Tensor] = {}
-        """Parameters of the program that the model doesn't have."""
-        self._constants: dict[str, Value] = {}
-        self.program = Program()
         self.places: dict[str, str] = {}
-        self._values = {
-            name: Value(self.program.input(name), self._memories.new(), kind="an input")
-            for name in exported.inputs.values()}
-        # By the tensor's id; a tied parameter has the first of its names.
-        by_tensor = {
-            id(tensor): self._declare(name, tensor)
-            for name, tensor in (*model.named_parameters(), *model.named_buffers())}
-        self._parameters = {
-            name: by_tensor[id(tensor)] for name, tensor in (
-                *model.named_parameters(remove_duplicate=False),
-                *model.named_buffers(remove_duplicate=False))}
-
-    def _declare(self, name: str, tensor: torch.Tensor) -> Value:
-        self.program.parameter(
-            name, tuple(tensor.shape), fixed=not tensor.requires_grad,
-            dtype="i64" if tensor.dtype == torch.int64 else "f32")
-        found = Value(name, self._memories.new(), kind="a parameter",
-                      shape=tuple(tensor.shape), dtype=tensor.dtype)
-        self._kept[found.memory] = found
-        return found
+        self._start = 0  # of memories within the region without gradients under way
 
     def follow(self) -> list[Value]:
         """Returns the tensors that the forward returns.
@@ -140,6 +118,8 @@ class Importer:
         name = table.name_of(target)
         if name == "wrap_with_autocast":  # of the dtype that is autocast's outside, too
             return self._inline(args[4], args[5:])
+        if name == "wrap_with_set_grad_enabled":
+            return self._region(args[0], args[1], args[2:])
         if name == "getitem" and isinstance(args[0], list):
             return args[0][args[1]]
         if name == "aten.lift_fresh_copy" and isinstance(args[0], Constant) and (
@@ -149,6 +129,10 @@ class Importer:
         if isinstance(changed, Value) and changed.memory in self._kept and (
                 name != "aten.add_" or self.dtype != torch.int64):
             raise self.changed(self._kept[changed.memory])
+        if isinstance(changed, Value) and changed.memory < self._start and (
+                changed.memory not in self._kept):
+            raise self.refuse(f"{name} under torch.no_grad() of a tensor from outside of it",
+                              "a change with gradients, or a copy")
         function = table.of_operator(target)
         is_unknown = holds(Unknown, (args, kwargs))
         known = None if is_unknown or table.is_random(target) else computed(
@@ -159,6 +143,8 @@ class Importer:
             return known
         if isinstance(changed, Known):
             raise self.refuse(f"{name} of {changed}", "constants that no result changes")
+        if isinstance(self._node.meta.get("val"), torch.Tensor) and 0 in self.shape:
+            return Empty(self.shape)
         if function is None:
             if is_unknown and name == "getitem":
                 return Unknown()
@@ -200,6 +186,8 @@ class Importer:
         tensor = argument.tensor
         if not tensor.dim():
             return tensor.item()
+        if not tensor.numel():
+            return Empty(tuple(tensor.shape))
         if tensor.dtype == torch.bool and table.takes_masks(self._node.target):
             return argument
         if tensor.dtype not in (torch.float32, torch.int64):
@@ -208,14 +196,6 @@ class Importer:
             self._lent.add(argument)
         return self.constant(tensor)
 
-    def constant(self, tensor: torch.Tensor) -> Value:
-        """Returns a fixed parameter with these values."""
-        name = Known(tensor).name
-        if name not in self.constants:
-            self.constants[name] = tensor.clone()
-            self._constants[name] = self._declare(name, tensor)
-        return self._constants[name]
-
     def _inline(self, module: Any, args: Sequence[Any]) -> list[Any]:
         outer, nodes = self._node, list(module.graph.nodes)
         places = [node for node in nodes if node.op == "placeholder"]
@@ -223,6 +203,21 @@ class Importer:
         results = self._run(nodes)
         self._node = outer
         return results
+
+    def _region(self, is_enabled: bool, module: Any, args: Sequence[Any]) -> list[Any]:
+        """Follows what a forward does under torch.no_grad() or torch.enable_grad()."""
+        if is_enabled:
+            if self._start:
+                raise self.refuse("torch.enable_grad() under torch.no_grad()",
+                                  "one of them in a forward")
+            return self._inline(module, args)
+        before, self._start = self._start, self._memories.new()
+        start = self._start
+        try:
+            results = self._inline(module, args)
+        finally:
+            self._start = before
+        return results_of_region(self, results, start)
 
     def _placeholder(self, name: str) -> Any:
         exported = self._exported
@@ -268,6 +263,9 @@ class Importer:
             name=step_name(self._model, self._node),
             attributes={key: value for key, value in attributes.items() if value is not None})
         self.places[name] = place_of(self._model, self._node)
+        if operator != "detach" and any(
+                one is not None and self.has_gradient(one) for one in (*operands, *parameters)):
+            self._with_gradient.add(name)
         if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
             self.counted.append(name)
         if view is None:

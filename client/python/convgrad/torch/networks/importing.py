@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from convgrad.errors import invalid
 from convgrad.programs import Attribute, Program
 from convgrad.torch.networks.exporting import Output, Shape, again_of, export
 from convgrad.torch.networks.importer import Importer
@@ -58,9 +59,20 @@ class Loss:
 
     operator: str
     attributes: tuple[tuple[str, Attribute], ...] = ()
+    is_index: bool = False
+    """Whether the target has class indices, not numbers."""
 
 
 TARGET = "target"
+_LOSSES = ("cross_entropy", "mse", "l1", "smooth_l1", "binary_cross_entropy_with_logits")
+
+
+def loss_of(operator: str, attributes: Mapping[str, Attribute], target: torch.Tensor) -> Loss:
+    """Returns the loss for a target of this dtype. Errors: InvalidArgument."""
+    if operator not in _LOSSES:
+        raise invalid("INVALID_ENUM", "loss", operator, " or ".join(_LOSSES))
+    is_index = operator == "cross_entropy" and not torch.is_floating_point(target)
+    return Loss(operator, tuple(attributes.items()), is_index)
 
 
 def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
@@ -82,7 +94,7 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
         if not isinstance(exported.outputs, Output):
             raise refuse("forward", "several outputs",
                          f"one, for the server to compute {loss.operator} of")
-        target = program.input(TARGET, is_index=loss.operator == "cross_entropy")
+        target = program.input(TARGET, is_index=loss.is_index)
         if len(results[0].shape) < 2:
             raise refuse("forward", f"a result of {text_of(results[0].shape)}",
                          f"two axes at least, for the server to compute {loss.operator} of")
@@ -104,9 +116,13 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
     if lost:
         raise refuse(min(lost), "running statistics of what no output depends on",
                      "its eval mode, or a forward that uses it")
+    sources = _sources_of(message)
+    reached = frozenset().union(*sources)
+    for parameter in message.parameters:
+        parameter.fixed = parameter.fixed or parameter.name not in reached
     return Imported(program, tuple(entry.name for entry in message.inputs), structure,
                     tuple(p.name for p in message.parameters if not p.fixed),
-                    _sources_of(message), importer.places,
+                    sources, importer.places,
                     {p.name: importer.constants[p.name] for p in message.parameters
                      if p.name in importer.constants}, exported.change is not None)
 
@@ -140,5 +156,6 @@ def _sources_of(message: Any) -> tuple[frozenset[str], ...]:
     found = {entry.name: frozenset([entry.name])
              for entry in (*message.inputs, *message.parameters)}
     for step in message.steps:
-        found[step.result] = frozenset().union(*(found[name] for name in step.operands if name))
+        found[step.result] = frozenset() if step.operator == "detach" else frozenset().union(
+            *(found[name] for name in step.operands if name))
     return tuple(found[name] for name in message.outputs)

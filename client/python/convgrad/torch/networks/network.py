@@ -20,7 +20,7 @@ from convgrad.sessions.session import Session
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.networks.attached import AttachedNetwork
 from convgrad.torch.networks.exporting import check_version, shapes_of
-from convgrad.torch.networks.importing import TARGET, Loss, filled
+from convgrad.torch.networks.importing import TARGET, filled, loss_of
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.pipeline import mapped
 from convgrad.torch.networks.run import DTYPES, Forward, arrays_of, compute_dtype_of
@@ -29,8 +29,6 @@ from convgrad.torch.networks.tracing import bind, check_model
 from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.networks.variants import Variant, Variants, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
-
-_LOSSES = ("cross_entropy", "mse", "l1", "smooth_l1", "binary_cross_entropy_with_logits")
 
 _TORCH: Any = torch
 # Exists from PyTorch 2.1 on.
@@ -175,7 +173,8 @@ class RemoteNetwork(RemoteState):
     def forward_backward(self, *args: Any, **kwargs: Any) -> float:
         """Runs forward and backward with a loss on the server, and returns the loss.
 
-        Takes the model's inputs, then the target; `loss` is "cross_entropy" (default),
+        Takes the model's inputs, then the target: class indices, or a float tensor, for
+        cross_entropy of probabilities as mixup makes them. `loss` is "cross_entropy" (default),
         "mse", "l1", "smooth_l1" or "binary_cross_entropy_with_logits". Other keywords are its:
         `label_smoothing`, `ignore_index`, `beta`, `pos_weight` (a number), `reduction`, and
         `denominator`, by which a mean divides where a batch is split over several calls.
@@ -279,14 +278,11 @@ class RemoteNetwork(RemoteState):
     def _loss_run(self, args: tuple[Any, ...], loss: str,
                   attributes: Mapping[str, Attribute]) -> tuple[Variant, dict[str, Any], str]:
         """Returns the program with the loss, its inputs, and the compute dtype."""
-        if loss not in _LOSSES:
-            raise invalid("INVALID_ENUM", "loss", loss, " or ".join(_LOSSES))
         *args_of_model, target = args
         self._original.look()
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, tuple(args_of_model), {})
-        variant = self._variants.find(
-            inputs, constants, Loss(loss, tuple(attributes.items())))
+        variant = self._variants.find(inputs, constants, loss_of(loss, attributes, target))
         tensors = _used(inputs, variant) | {TARGET: target}
         return variant, arrays_of(tensors), compute_dtype_of(inputs, self._dtype)
 

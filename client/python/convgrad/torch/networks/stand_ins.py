@@ -22,6 +22,16 @@ class Constant:
         return f"{self.path}, a tensor that is neither parameter nor buffer"
 
 
+@dataclass(frozen=True)
+class Empty:
+    """A tensor without elements."""
+
+    shape: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"a tensor without elements, {text_of(self.shape)}"
+
+
 class Unknown:
     """The result of a call for which programs have no operator."""
 

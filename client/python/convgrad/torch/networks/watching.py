@@ -37,7 +37,7 @@ _SAMPLES = (2, 3, 4, 6, 8, 9, 16, 25, 64, 1000)
 class Watch(TorchFunctionMode):
     """Intercepts each call of torch that one forward makes. Owned by one thread.
 
-    Raises Unimplemented if the forward calls torch without gradients, under an autocast of its
+    Raises Unimplemented if the forward calls torch in inference mode, under an autocast of its
     own or inside an autograd.Function.
     """
 
@@ -98,9 +98,9 @@ class Watch(TorchFunctionMode):
     def _check(self) -> None:
         check_callers(self._forwards, self._caller)
         where = named(self._model.get_submodule(self.path), self.path)
-        if not torch.is_grad_enabled():
-            raise refuse(where, "torch.no_grad() inside a forward",
-                         "requires_grad_(False) of what isn't trained")
+        if torch.is_inference_mode_enabled():
+            raise refuse(where, "torch.inference_mode() inside a forward",
+                         "torch.no_grad()")
         if autocast_dtype(self._probe) not in (None, self._autocast):
             raise refuse(where, "autocast inside a forward",
                          "autocast around the whole network, or "

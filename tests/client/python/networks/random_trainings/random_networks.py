@@ -66,7 +66,7 @@ CALLS = {
     "detached": lambda x: x.detach() + x,
 }
 # Features that a client may refuse by name.
-MAY_BE_REFUSED = ("contiguous", "halved", "no_grad", "detached", "counts", "calls", "chance")
+MAY_BE_REFUSED = ("contiguous", "halved", "counts", "calls", "chance")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from convgrad.torch.networks.operators.views import (
     reshaped,
     taken,
 )
+from convgrad.torch.networks.stand_ins import Empty
 
 
 def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
@@ -149,10 +150,7 @@ def col2im(to: Importer, x: Value, size: Sequence[int], kernel: Sequence[int],
 
 
 def concat(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:
-    values = [as_value(to, tensor) for tensor in tensors]
-    if any(len(value.shape) != len(to.shape) for value in values):
-        raise to.refuse("cat with a tensor without elements", "tensors of equal ranks")
-    return joined(to, values, dim)
+    return joined(to, [as_value(to, one) for one in tensors if not isinstance(one, Empty)], dim)
 
 
 def stack(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from convgrad.torch.networks.operators import (
+    detaching,
     elements,
     layers,
     moves,
@@ -82,7 +83,7 @@ _VIEWS: dict[str, Function] = {
     "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
     "repeat": moves.repeat, "tile": moves.tile, "unfold": moves.unfold,
     "im2col": moves.im2col, "col2im": moves.col2im, "index": moves.index,
-    "index_select": moves.index_select,
+    "index_select": moves.index_select, "detach": detaching.detach,
 }
 _WRITES: dict[str, Function] = {
     "copy": writes.copy, "fill": writes.fill, "zero": writes.zero, "where": writes.where,
@@ -120,6 +121,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "_upsample_bilinear2d_aa": "vec", "_upsample_bicubic2d_aa": "vec", "max": "dim",
         "where": "self ScalarSelf ScalarOther Scalar", "masked_fill": "Scalar",
         "masked_fill_": "Scalar", "fill_": "Scalar Tensor", "fill": "Scalar Tensor",
+        "detach_": "",
     }.items()}
 
 
@@ -146,7 +148,8 @@ def is_random(target: Any) -> bool:
 def acts(target: Any) -> bool:
     """Returns whether the operator changes something, whatever becomes of its result."""
     return is_in_place(target) or is_random(target) or name_of(target) in (
-        "aten.batch_norm", "wrap_with_autocast")
+        "aten.batch_norm", "wrap_with_autocast", "wrap_with_set_grad_enabled",
+        "_set_grad_enabled")
 
 
 def of_operator(target: Any) -> Function | None:

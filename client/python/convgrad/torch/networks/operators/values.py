@@ -100,6 +100,12 @@ class Importer(Protocol):
     def constant(self, tensor: torch.Tensor) -> Value:
         """Returns a fixed parameter with these values."""
 
+    def has_gradient(self, value: Value) -> bool:
+        """Returns whether a backward may give the value a gradient that it passes on."""
+
+    def apart(self, value: Value) -> Value:
+        """Returns the same value in memory of its own."""
+
     def like(self, extent: Any) -> Value:
         """Returns a value whose first axis has this extent, which depends on the batch."""
 

@@ -19,6 +19,7 @@ from convgrad.torch.networks.operators.values import (
     padded,
     text_of,
 )
+from convgrad.torch.networks.stand_ins import Empty
 
 
 def as_value(to: Importer, x: Any, rank: int = 0) -> Any:
@@ -150,12 +151,12 @@ def slice_of(to: Importer, x: Value, dim: int = 0, start: int | None = None,
     return cut(to, as_value(to, x), axis, first, last, step)
 
 
-def cut(to: Importer, x: Value, axis: int, first: int, last: int, step: int = 1) -> Value:
+def cut(to: Importer, x: Value, axis: int, first: int, last: int, step: int = 1) -> Any:
     """Returns the indices [first, last) of an axis, every `step`th."""
-    if last <= first:
-        raise to.refuse("a slice without elements", "one element at least")
     shape = list(x.shape)
     shape[axis] = len(range(first, last, step))
+    if not shape[axis]:
+        return Empty(tuple(shape))
     if tuple(shape) == x.shape:
         return x
     if isinstance(x, Wide):
@@ -279,8 +280,6 @@ def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
             raise to.refuse(f"{x.name}, a parameter of {x.dtype}", "torch.float32")
         return replace(x, shape=shape)  # an index, of which the order alone counts
     sizes = padded(shape)
-    if not x.shape:
-        raise to.refuse(f"{x.name}, a parameter without axes", "one axis at least")
     if len(sizes) > MOST_AXES:
         return reshaped(to, _read(to, x, x.shape), shape)
     if any(not isinstance(n, int) or n == 0 for n in sizes):

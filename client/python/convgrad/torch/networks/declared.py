@@ -1,0 +1,64 @@
+"""Declares a model's tensors as inputs and parameters of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from convgrad.programs import Program
+from convgrad.torch.networks.exporting import Exported
+from convgrad.torch.networks.operators.known import Known
+from convgrad.torch.networks.operators.memories import Memories
+from convgrad.torch.networks.operators.values import Value
+
+
+class Declared:
+    """Has the program and its values for a model's tensors. Owned by one thread."""
+
+    def __init__(self, model: Any, exported: Exported) -> None:
+        self._memories = Memories()
+        self._kept: dict[int, Value] = {}
+        self.constants: dict[str, torch.Tensor] = {}
+        """Parameters of the program that the model doesn't have."""
+        self._constants: dict[str, Value] = {}
+        self.program = Program()
+        self._values = {
+            name: Value(self.program.input(name), self._memories.new(), kind="an input")
+            for name in exported.inputs.values()}
+        self._with_gradient = set(self._values)
+        # By the tensor's id; a tied parameter has the first of its names.
+        by_tensor = {
+            id(tensor): self._declare(name, tensor)
+            for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+        self._parameters = {
+            name: by_tensor[id(tensor)] for name, tensor in (
+                *model.named_parameters(remove_duplicate=False),
+                *model.named_buffers(remove_duplicate=False))}
+
+    def _declare(self, name: str, tensor: torch.Tensor) -> Value:
+        self.program.parameter(
+            name, tuple(tensor.shape), fixed=not tensor.requires_grad,
+            dtype="i64" if tensor.dtype == torch.int64 else "f32")
+        if tensor.requires_grad:
+            self._with_gradient.add(name)
+        found = Value(name, self._memories.new(), kind="a parameter",
+                      shape=tuple(tensor.shape), dtype=tensor.dtype)
+        self._kept[found.memory] = found
+        return found
+
+    def constant(self, tensor: torch.Tensor) -> Value:
+        """Returns a fixed parameter with these values."""
+        name = Known(tensor).name
+        if name not in self.constants:
+            self.constants[name] = tensor.clone()
+            self._constants[name] = self._declare(name, tensor)
+        return self._constants[name]
+
+    def has_gradient(self, value: Value) -> bool:
+        """Returns whether a backward may give the value a gradient that it passes on."""
+        return value.name in self._with_gradient
+
+    def apart(self, value: Value) -> Value:
+        """Returns the same value in memory of its own."""
+        return self._memories.apart(self, value)  # type: ignore[arg-type]
