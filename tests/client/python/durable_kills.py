@@ -15,6 +15,8 @@ from server_process import ServerProcess
 from shared_steps import wait_until
 
 TRAINING = pathlib.Path(__file__).parent / "durable_training.py"
+# Seconds for the steps of a training on a busy machine.
+PATIENCE = 300
 
 
 @dataclass
@@ -46,9 +48,10 @@ def has_begun_snapshot(state_dir: pathlib.Path) -> bool:
 class KilledTraining:
     """Runs durable_training.py beside a server, both of which may be killed."""
 
-    def __init__(self, folder: pathlib.Path, mode: str, steps: int, *flags: str) -> None:
+    def __init__(self, folder: pathlib.Path, mode: str, steps: int, *flags: str,
+                 network: str = "small") -> None:
         self.figures = Figures()
-        self._folder, self._mode, self._steps = folder, mode, steps
+        self._folder, self._arguments = folder, (folder, mode, str(steps), network)
         self.server = ServerProcess(f"--state_dir={folder / 'state'}",
                                     "--metrics_listen=127.0.0.1:0", *flags)
         self._log = (folder / "log").open("w+")
@@ -58,8 +61,8 @@ class KilledTraining:
 
     def _start_client(self) -> None:
         self.client = subprocess.Popen(
-            [sys.executable, TRAINING, self.server.address, self._folder, self._mode,
-             str(self._steps)], stdout=subprocess.PIPE, stderr=self._log, text=True)
+            [sys.executable, TRAINING, self.server.address, *self._arguments],
+            stdout=subprocess.PIPE, stderr=self._log, text=True)
         self._readers.append(threading.Thread(target=self._read, args=(self.client.stdout,)))
         self._readers[-1].start()
 
@@ -75,7 +78,7 @@ class KilledTraining:
             assert self.client.poll() in (None, 0), self.log()
             return self.step >= step or self.client.poll() is not None
 
-        wait_until(is_there)
+        wait_until(is_there, PATIENCE)
 
     def kill(self, whom: str) -> None:
         """Kills "server", "client" or "both", and starts them again."""
@@ -100,7 +103,7 @@ class KilledTraining:
 
     def finish(self) -> dict[str, np.ndarray]:
         """Returns all that the session keeps at the end."""
-        assert self.client.wait(timeout=60) == 0, self.log()
+        assert self.client.wait(timeout=PATIENCE) == 0, self.log()
         for reader in self._readers:
             reader.join()
         self._count_replies()
@@ -122,12 +125,15 @@ class KilledTraining:
 
 
 def kill_at_random(training: KilledTraining, steps: int, kills: int, seed: int,
-                   whom: tuple[str, ...] = ("server", "client", "both")) -> None:
-    """Kills at `kills` moments between the steps' begin and end. Each of `whom` is killed."""
+                   whom: tuple[str, ...] = ("server", "client", "both"),
+                   seconds: float = float("inf")) -> None:
+    """Kills at `kills` moments between the steps' begin and end. Each of `whom` is killed.
+    Ends after `seconds`."""
     rng = random.Random(seed)
     at = sorted(rng.randrange(1, steps - 1) for _ in range(kills))
+    end = time.monotonic() + seconds
     for i, step in enumerate(at):
         training.wait_for(step)
         time.sleep(rng.uniform(0, 0.03))
-        if training.client.poll() is None:
+        if training.client.poll() is None and time.monotonic() < end:
             training.kill(whom[i % len(whom)])
