@@ -205,6 +205,7 @@ CallServices GrpcServer::MakeServices() {
   services.scheduler = &engine_.scheduler;
   services.sessions = &engine_.sessions;
   services.self_check_sampler = &self_check_sampler_;
+  services.advertised_address = config_.advertise;
   services.max_message_bytes = config_.max_message_bytes;
   services.default_deadline = config_.default_deadline;
   services.max_deadline = config_.max_deadline;

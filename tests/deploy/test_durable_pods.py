@@ -13,6 +13,14 @@ def render(folder, components):
     return kubernetes.kustomize(file.parent)
 
 
+def test_the_certificate_holds_for_each_pod():
+    certificate = next(one for one in kubernetes.only(
+        kubernetes.render(["tls", "tokens", "cert-manager"]), "Certificate")
+        if one["metadata"]["name"] == "convgrad-tls")
+    assert {f"*.{name}" for name in certificate["spec"]["dnsNames"]
+            if name.startswith("convgrad-replicas.")} <= {*certificate["spec"]["dnsNames"]}
+
+
 @kubernetes.ALL
 def test_the_pods_are_those_of_the_deployment_with_a_volume(components, tmp_path):
     fitting = [name for name in components if name != "autoscaling"]
@@ -27,8 +35,15 @@ def test_the_pods_are_those_of_the_deployment_with_a_volume(components, tmp_path
     server = pod["spec"]["containers"][0]
     mount = next(one for one in server["volumeMounts"]
                  if one["name"] == claim["metadata"]["name"])
-    flag = server["args"].pop()
-    assert re.fullmatch(f"--state_dir={mount['mountPath']}/\\w+", flag)
+    *server["args"], state_dir, advertise = server["args"]
+    assert re.fullmatch(f"--state_dir={mount['mountPath']}/\\w+", state_dir)
+    variable = next(one for one in server["env"] if one["name"] == "POD_NAME")
+    server["env"].remove(variable)
+    assert variable["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    name = f"{stateful['spec']['serviceName']}.{stateful['metadata']['namespace']}"
+    assert advertise == f"--advertise=$({variable['name']}).{name}:7070"
+    if not server["env"]:
+        del server["env"]
     assert any(one["metadata"]["name"] == stateful["spec"]["serviceName"]
                and one["spec"]["clusterIP"] == "None"
                for one in kubernetes.only(documents, "Service")

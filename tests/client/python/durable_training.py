@@ -1,8 +1,8 @@
 """A training in a durable session, as a program that a test kills and starts again.
 
-    durable_training.py SERVERS FOLDER MODE STEPS [NETWORK]
+    durable_training.py TARGET FOLDER MODE STEPS [NETWORK]
 
-SERVERS: addresses, separated by commas. NETWORK: one of durable_programs.py. MODE: "loss"
+TARGET: as of a client. NETWORK: one of durable_programs.py. MODE: "loss"
 computes the loss on the server, "own" here, from tapes; "ahead" is "loss" with ten steps in
 flight; "saving" is "loss" with snapshots without a pause, so that kills come within them. The
 program prints each step that is done, and FOLDER/final.npz is all that the session keeps at the
@@ -66,8 +66,9 @@ def save_always(session: convgrad.Session) -> None:
             time.sleep(LOADING_SECONDS)  # the server was killed, or the session has ended
 
 
-def train(servers: list[str], folder: pathlib.Path, mode: str, steps: int, net: Network) -> None:
-    with convgrad.Client(servers) as client:
+def train(target: str, folder: pathlib.Path, mode: str, steps: int,
+          net: Network) -> None:
+    with convgrad.Client(target) as client:
         session = begin(client, folder / "session", net)
         first = int(session.trainer_state or b"0")
         print("begin", first, flush=True)
@@ -96,5 +97,5 @@ def train(servers: list[str], folder: pathlib.Path, mode: str, steps: int, net: 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING)
-    train(sys.argv[1].split(","), pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]),
+    train(sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]),
           NETWORKS[(*sys.argv, "small")[5]]())
