@@ -52,6 +52,9 @@ class Training:
                  network: str = "small") -> None:
         self.figures = Figures()
         self.step = 0
+        self.first = 0
+        """Step from which the client that runs now has begun."""
+        self.begins = 0
         self.folder = folder
         self._arguments = (target, folder, mode, str(steps), network)
         self._log = (folder / "log").open("w+")
@@ -68,8 +71,10 @@ class Training:
         for line in lines:
             word, number = line.split()
             if word == "begin":
-                self.figures.repeated_steps += self.step - int(number)
+                self.figures.repeated_steps += max(self.step - int(number), 0)
+                self.first = int(number)
             self.step = int(number)
+            self.begins += word == "begin"
 
     def kill_client(self) -> None:
         self.client.kill()
@@ -111,10 +116,9 @@ class KilledTraining(Training):
 
     def kill(self, whom: str) -> None:
         """Kills "server", "client" or "both", and starts them again."""
-        begin, step = time.monotonic(), self.step
+        begin, step, begins = time.monotonic(), self.step, self.begins
         if whom != "server":
             self.kill_client()
-            step = 0
             self.figures.client_kills += 1
         if whom != "client":
             self._count_replies()
@@ -124,7 +128,8 @@ class KilledTraining(Training):
             self.figures.server_kills += 1
         if whom != "server":
             self.start_client()
-            wait_until(lambda: self.step or self.client.poll())
+            wait_until(lambda: self.begins > begins or self.client.poll() is not None, PATIENCE)
+            step = self.first
         self.wait_for(step + 1)
         self.figures.seconds.append(time.monotonic() - begin)
 
