@@ -19,6 +19,7 @@ import pathlib
 import sys
 import threading
 import time
+from typing import Any
 
 import numpy as np
 from durable_programs import BATCH, NETWORKS, Network
@@ -67,8 +68,8 @@ def save_always(session: convgrad.Session) -> None:
 
 
 def train(target: str, folder: pathlib.Path, mode: str, steps: int,
-          net: Network) -> None:
-    with convgrad.Client(target) as client:
+          net: Network, **settings: Any) -> None:
+    with convgrad.Client(target, **settings) as client:
         session = begin(client, folder / "session", net)
         first = int(session.trainer_state or b"0")
         print("begin", first, flush=True)
