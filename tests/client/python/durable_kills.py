@@ -69,6 +69,8 @@ class Training:
 
     def _read(self, lines: object) -> None:
         for line in lines:
+            if not line.endswith("\n"):  # killed within it
+                return
             word, number = line.split()
             if word == "begin":
                 self.figures.repeated_steps += max(self.step - int(number), 0)
