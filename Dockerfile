@@ -2,8 +2,8 @@
 # runs without root, capabilities or a writable disk:
 #
 #   deploy/image
-#   docker run --read-only --cap-drop ALL --stop-timeout 40 --publish 7070:7070 \
-#     convgrad:0.1.0
+#   docker run --read-only --cap-drop ALL --stop-timeout 40 \
+#     --publish 127.0.0.1:7070:7070 convgrad:0.1.0
 #
 # The same with the CUDA backend, for a machine with an NVIDIA GPU, its driver and
 # the container toolkit:
@@ -61,7 +61,8 @@ USER 10001:10001
 EXPOSE 7070 9464
 STOPSIGNAL SIGTERM
 # Health has its own plaintext port, so that the check needs no TLS settings.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
+# Docker checks first after one interval.
+HEALTHCHECK --interval=5s --timeout=5s --start-period=30s --retries=6 \
   CMD ["/usr/local/bin/convgrad-server", "--health_listen=127.0.0.1:7071", "--healthcheck"]
 # Defaults for every command; a command can override them.
 ENTRYPOINT ["/usr/local/bin/convgrad-server", "--health_listen=127.0.0.1:7071"]

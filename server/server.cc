@@ -206,6 +206,7 @@ CallServices GrpcServer::MakeServices() {
   services.sessions = &engine_.sessions;
   services.self_check_sampler = &self_check_sampler_;
   services.fast_convolutions = config_.fast_convolutions;
+  services.advertised_address = config_.advertise;
   services.max_message_bytes = config_.max_message_bytes;
   services.default_deadline = config_.default_deadline;
   services.max_deadline = config_.max_deadline;

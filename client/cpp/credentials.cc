@@ -1,6 +1,5 @@
 #include "client/cpp/credentials.h"
 
-#include <algorithm>
 #include <regex>
 #include <string>
 
@@ -9,25 +8,34 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/status.h"
+#include "client/cpp/call_checks.h"
 #include "proto/pem_files.h"
 
 namespace convgrad {
 namespace {
 
+// DNS has names of at most 253 bytes. std::regex needs stack for each byte.
+constexpr size_t kLongestAddress = 260;
+
 bool IsOnThisHost(const std::string& server) {
-  constexpr absl::string_view kPrefixes[] = {"unix:", "localhost:", "127.",
-                                             "[::1]:"};
-  return std::any_of(
-      std::begin(kPrefixes), std::end(kPrefixes),
-      [&](absl::string_view it) { return absl::StartsWith(server, it); });
+  static const auto& here =
+      *new std::regex(R"(unix:|localhost:|127(\.\d{1,3}){3}:|\[::1\]:)");
+  return std::regex_search(server, here,
+                           std::regex_constants::match_continuous);
 }
 
-// Returns whether `server` names a port. gRPC would use 443 otherwise.
-bool HasPort(absl::string_view server) {
+// Returns whether gRPC finds `server` in another way than by host and port.
+bool HasOtherScheme(absl::string_view server) {
   for (const absl::string_view scheme :
        {"unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:"}) {
     if (absl::StartsWith(server, scheme)) return true;
   }
+  return false;
+}
+
+// Returns whether `server` names a port. gRPC would use 443 otherwise.
+bool HasPort(absl::string_view server) {
+  if (HasOtherScheme(server)) return true;
   static const auto& host_and_port = *new std::regex(
       R"((dns:(//[^/]*/)?)?([^\]\[:/]+|\[[^\]\[]+\]):(\d{1,5}))");
   std::cmatch found;
@@ -60,6 +68,20 @@ absl::Status CheckServers(const ClientOptions& options) {
 
 std::vector<std::string> ServersOf(const ClientOptions& options) {
   return absl::StrSplit(options.server, ',');
+}
+
+absl::StatusOr<std::string> FollowedServer(const std::string& server,
+                                           const std::string& advertised) {
+  if (advertised.empty() || absl::StartsWith(server, "unix")) return server;
+  static const auto& host_and_port =
+      *new std::regex(R"(([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5})");
+  if (advertised.size() > kLongestAddress || HasOtherScheme(advertised) ||
+      !HasPort(advertised) || !std::regex_match(advertised, host_and_port)) {
+    return BadReply("address", absl::StrCat("'", advertised, "'"),
+                    "HOST:PORT, as --advertise has it");
+  }
+  const bool stays = IsOnThisHost(server) && !IsOnThisHost(advertised);
+  return stays ? server : advertised;
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(

@@ -14,6 +14,14 @@ namespace convgrad {
 // Returns the addresses in `options.server`.
 std::vector<std::string> ServersOf(const ClientOptions& options);
 
+// Returns where to call a session that `server` has opened: the address that
+// this server advertises, if any. A client that named an address of this host
+// stays there unless the other one is of this host as well, because a tunnel
+// may be behind it. Errors: kInternal if a server advertises anything but host
+// and port.
+absl::StatusOr<std::string> FollowedServer(const std::string& server,
+                                           const std::string& advertised);
+
 // Returns TLS credentials if `options` has a `ca`, plaintext ones otherwise.
 // Errors: kInvalidArgument naming an option that is missing or contradicts
 // another, or a file that isn't the expected PEM file.

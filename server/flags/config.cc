@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -58,6 +60,29 @@ absl::Status CheckEndpoint(absl::string_view endpoint) {
   return InvalidField(Reason::kOutOfRange, "--otlp_endpoint",
                       absl::StrCat("'", endpoint, "'"),
                       "http://host:port or https://host:port");
+}
+
+// Clients send tokens to the address, so it must be nothing but host and port.
+absl::Status CheckAdvertised(absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  absl::string_view host = address.substr(0, colon);
+  const bool is_ipv6 =
+      absl::ConsumePrefix(&host, "[") && absl::ConsumeSuffix(&host, "]");
+  const auto is_of_host = [is_ipv6](char c) {
+    return is_ipv6 ? absl::ascii_isxdigit(c) || c == ':' || c == '.'
+                   : absl::ascii_isalnum(c) || absl::StrContains("-._", c);
+  };
+  int port = 0;
+  if (colon != absl::string_view::npos && !host.empty() &&
+      absl::c_all_of(host, is_of_host) &&
+      absl::c_all_of(address.substr(colon + 1), absl::ascii_isdigit) &&
+      absl::SimpleAtoi(address.substr(colon + 1), &port) && 0 < port &&
+      port < 1 << 16) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, "--advertise",
+                      absl::StrCat("'", address, "'"),
+                      "host:port without a scheme, with a port of 1 to 65535");
 }
 
 absl::Status CheckSecurity(const Config& config) {
@@ -185,6 +210,7 @@ absl::Status Config::Validate() const {
     RETURN_IF_ERROR(CheckAddress("health_listen", health_listen));
   }
   RETURN_IF_ERROR(CheckEndpoint(otlp_endpoint));
+  if (!advertise.empty()) RETURN_IF_ERROR(CheckAdvertised(advertise));
   RETURN_IF_ERROR(CheckSecurity(*this));
   for (const Flag& flag : AllFlags()) RETURN_IF_ERROR(CheckFlag(flag, *this));
   RETURN_IF_ERROR(CheckMemory(*this));

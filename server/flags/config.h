@@ -27,6 +27,7 @@ struct Config {
   std::string health_listen;
   std::string regions_listen;
   std::string otlp_endpoint;
+  std::string advertise;
 
   std::string tls_cert;
   std::string tls_key;

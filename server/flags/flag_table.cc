@@ -25,6 +25,10 @@ constexpr Flag kFlags[] = {
     {"otlp_endpoint", &Config::otlp_endpoint,
      "http://host:port or https://host:port of a collector that receives spans "
      "by OTLP over gRPC; empty: none"},
+    {"advertise", &Config::advertise,
+     "host:port at which clients reach this very server, not another replica; "
+     "they open a session anywhere and call it there; empty: at the address at "
+     "which they opened it"},
 
     {"tls_cert", &Config::tls_cert,
      "PEM file of the server's certificate chain; with it, the host:port "

@@ -101,6 +101,7 @@ void SessionCall::Respond(int64_t epoch) {
   if (state->trainer_state != nullptr) {
     response.set_trainer_state(*state->trainer_state);
   }
+  response.set_address(services().advertised_address);
   Finish(absl::OkStatus(), response);
 }
 

@@ -37,8 +37,12 @@ def assert_let_in(state, namespace, port):
 class Workload:
     """A pod and its manifest."""
 
-    def __init__(self, cluster, namespace, template, name):
+    def __init__(self, cluster, document, name):
         self.cluster = cluster
+        namespace = document["metadata"]["namespace"]
+        template = document["spec"]["template"]
+        self.claims = {one["metadata"]["name"]
+                       for one in document["spec"].get("volumeClaimTemplates", ())}
         self.namespace = namespace
         self.template = template
         self.pod = cluster.node.pod(name)
@@ -60,6 +64,8 @@ class Workload:
                    for volume in self.template["spec"].get("volumes", ())}
         files = {}
         for mount in self.container.get("volumeMounts", ()):
+            if mount["name"] in self.claims:
+                continue
             volume = sources[mount["name"]]
             if "emptyDir" in volume:
                 self.pod.run("mkdir", "-p", mount["mountPath"])
@@ -84,6 +90,24 @@ class Workload:
         for path, content in (files or {}).items():
             self.pod.mount(path, content)
         return files is not None
+
+    def claim(self):
+        """Mounts the pod's own volumes, which are empty."""
+        for mount in self.container.get("volumeMounts", ()):
+            if mount["name"] in self.claims:
+                folder = self.cluster.path.parent / f"{self.pod.name}-{mount['name']}"
+                folder.mkdir()
+                self.pod.bind(folder, mount["mountPath"])
+
+    def restart(self):
+        """Stops the pod as the kubelet does, and starts it again."""
+        for process in self.processes:
+            process.terminate()
+        seconds = self.template["spec"]["terminationGracePeriodSeconds"]
+        for process in self.processes:
+            process.wait(seconds)
+        self.start()
+        deployed.wait_until(self.is_ready, f"{self.pod.name} ready")
 
     def start(self):
         self.stack.close()
@@ -144,13 +168,14 @@ class Cluster:
         state = self.state()
         cert_manager.reconcile(state)
         state.save()
-        for deployment in state.all("Deployment"):
-            self.roll_out(deployment)
+        for kind in ("Deployment", "StatefulSet"):
+            for document in state.all(kind):
+                self.roll_out(document)
         for job in state.all("Job"):
             self.run_job(job)
 
     def workload(self, document, name):
-        """Returns the pod `name` of a Deployment or Job, and whether it existed with the
+        """Returns the pod `name` of a Deployment, StatefulSet or Job, and whether it existed with the
         same manifest."""
         namespace = document["metadata"]["namespace"]
         template = document["spec"]["template"]
@@ -162,17 +187,18 @@ class Cluster:
             assert container["image"] in pushed, "ImagePullBackOff"
         known = self.workloads.get(name)
         if known is None:
-            known = self.workloads[name] = Workload(self, namespace, template, name)
+            known = self.workloads[name] = Workload(self, document, name)
+            known.claim()
             return known, False
         same = known.template == template
         known.template = template
         return known, same
 
-    def roll_out(self, deployment):
-        meta = deployment["metadata"]
+    def roll_out(self, document):
+        meta = document["metadata"]
         replicas = []
-        for number in range(deployment["spec"].get("replicas", 1)):
-            one, same = self.workload(deployment, f"{meta['name']}-{number}")
+        for number in range(document["spec"].get("replicas", 1)):
+            one, same = self.workload(document, f"{meta['name']}-{number}")
             mounted = one.mount()
             if mounted and not (same and one.started):
                 one.start()
@@ -183,7 +209,7 @@ class Cluster:
             self.name_services(replicas)
             for one in replicas:
                 deployed.wait_until(one.is_ready, f"{one.pod.name} ready")
-        self.note("deployment", meta, done, "")
+        self.note(document["kind"].lower(), meta, done, "")
 
     def name_services(self, replicas):
         """Gives each pod the names that the cluster's DNS would resolve."""
@@ -193,8 +219,9 @@ class Cluster:
             headless = service["spec"].get("clusterIP") == "None"
             for one in replicas if headless else replicas[:1]:
                 name = f"{meta['name']}.{meta['namespace']}"
-                lines.append(f"{one.pod.address} {name} {name}.svc "
-                             f"{name}.svc.cluster.local")
+                names = [name, f"{one.pod.name}.{name}"] if headless else [name]
+                lines += [f"{one.pod.address} {each} {each}.svc {each}.svc.cluster.local"
+                          for each in names]
         for pod in self.node.pods:
             (pod.etc / "hosts").write_text("\n".join(lines) + "\n")
 

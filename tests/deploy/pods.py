@@ -75,8 +75,9 @@ class Pod(Namespace):
         self.run("ip", "link", "set", "eth0", "up")
 
     def command(self, container, entry_point=()):
-        """Returns the words that start a manifest's container inside."""
-        variables = {entry["name"]: entry["value"]
+        """Returns the words that start a manifest's container inside. A variable that takes a
+        field of the pod gets the pod's name."""
+        variables = {entry["name"]: entry.get("value", self.name)
                      for entry in container.get("env", ())}
         words = [*container.get("command", entry_point),
                  *container.get("args", ())]
@@ -85,6 +86,12 @@ class Pod(Namespace):
         return [*self.enter(), "env", *(f"{name}={value}" for name, value in
                                         variables.items()),
                 PROGRAMS.get(words[0], words[0]), *words[1:]]
+
+    def bind(self, folder, path):
+        """Mounts a folder of this host at `path` below /var/lib."""
+        self.run("mount", "-t", "tmpfs", "tmpfs", "/var/lib")
+        self.run("mkdir", "-p", path)
+        self.run("mount", "--bind", folder, path)
 
     def mount(self, path, content):
         """Puts a volume's files at `path` as the kubelet does: in a new folder, to which it

@@ -9,6 +9,7 @@
 #include "client/cpp/borrowed_slices.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
+#include "client/cpp/credentials.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "client/cpp/sessions/lease_keeper.h"
@@ -85,10 +86,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(
   request.set_quota_bytes(options.quota_bytes);
   request.mutable_readers()->Assign(options.readers.begin(),
                                     options.readers.end());
-  v1::SessionResponse opened;
-  RETURN_IF_ERROR(wire->Call(absl::StrCat(kSessionService, "OpenSession"),
-                             request, &opened));
-  return std::unique_ptr<Session>(new Session(std::move(wire), opened));
+  return Begin(client, std::move(wire), "OpenSession", request);
 }
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Resume(
@@ -98,10 +96,22 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Resume(
   v1::ResumeSessionRequest request;
   request.set_session_id(id);
   request.set_name(name);
-  v1::SessionResponse resumed;
-  RETURN_IF_ERROR(wire->Call(absl::StrCat(kSessionService, "ResumeSession"),
-                             request, &resumed));
-  return std::unique_ptr<Session>(new Session(std::move(wire), resumed));
+  return Begin(client, std::move(wire), "ResumeSession", request);
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Begin(
+    ClientOptions client, std::unique_ptr<SessionWire> wire,
+    absl::string_view method, const google::protobuf::Message& request) {
+  v1::SessionResponse opened;
+  RETURN_IF_ERROR(
+      wire->Call(absl::StrCat(kSessionService, method), request, &opened));
+  ASSIGN_OR_RETURN(const std::string server,
+                   FollowedServer(client.server, opened.address()));
+  if (server != client.server) {
+    client.server = server;
+    ASSIGN_OR_RETURN(wire, SessionWire::Make(std::move(client)));
+  }
+  return std::unique_ptr<Session>(new Session(std::move(wire), opened));
 }
 
 const std::string& Session::id() const { return changes_->id(); }

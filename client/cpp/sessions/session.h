@@ -78,7 +78,9 @@ struct FetchedTensor {
 // they begin. A read sees the changes that began before it.
 class Session {
  public:
-  // Opens a session on `client.server`, which must name one server.
+  // Opens a session on `client.server`, which must be one name. If the name has
+  // several addresses, each server behind it must advertise its own
+  // (--advertise); later calls go there.
   static absl::StatusOr<std::unique_ptr<Session>> Open(
       const ClientOptions& client, const SessionOptions& options = {});
   // Resumes a session by its id, or by its name if `id` is empty. The previous
@@ -139,6 +141,10 @@ class Session {
   enum class Access { kRead, kChange };
 
   Session(std::unique_ptr<SessionWire> wire, const v1::SessionResponse& opened);
+  // Opens or resumes a session, and connects to its server's own address.
+  static absl::StatusOr<std::unique_ptr<Session>> Begin(
+      ClientOptions client, std::unique_ptr<SessionWire> wire,
+      absl::string_view method, const google::protobuf::Message& request);
   // Sends `request` with `payloads` to a method of this session, repeats it by
   // the retry policy, and returns the reply's message.
   absl::StatusOr<grpc::ByteBuffer> Send(

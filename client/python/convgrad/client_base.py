@@ -105,6 +105,11 @@ class ClientBase:
     def targets(self) -> tuple[str, ...]:
         return self._pool.connections.targets
 
+    def replicas(self) -> list[str]:
+        """Returns the targets, with the addresses of a name that has several instead of the
+        name. Asks DNS."""
+        return self._pool.replicas()
+
     @property
     def stays_here(self) -> bool:
         """Whether its servers are on this host and share its cores with this process."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 # and a step would take four times as long.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+import connecting
 import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
@@ -159,7 +160,7 @@ def report(run: Run) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--target", default="localhost:7070", help="the server's address")
+    connecting.add_arguments(parser)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--bf16", action="store_true", help="float32 master weights")
@@ -174,7 +175,7 @@ def main() -> int:
     data = load()
     kind = "bf16" if arguments.bf16 else "f32"
     runs = []
-    with convgrad.Client(arguments.target) as client:
+    with connecting.connect(arguments) as client:
         for seed in range(arguments.seeds):
             runs.append(Run(f"remote {kind}", seed, client, arguments.bf16))
             if arguments.compare:

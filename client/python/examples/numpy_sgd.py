@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+import connecting
 import numpy as np
 
 import convgrad
@@ -35,10 +36,10 @@ def learn(client: convgrad.Client, steps: int) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--target", default="localhost:7070", help="the server's address")
+    connecting.add_arguments(parser)
     parser.add_argument("--steps", type=int, default=60)
     arguments = parser.parse_args()
-    with convgrad.Client(arguments.target) as client:
+    with connecting.connect(arguments) as client:
         difference = learn(client, arguments.steps)
     print(f"the filter that was found differs by {difference:.1e} at most")
     return 0 if difference < 1e-3 else 1

@@ -17,6 +17,7 @@ from typing import NamedTuple
 # See digits.py.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+import connecting
 import torch
 import torch.nn.functional as F
 
@@ -107,7 +108,7 @@ def measure(layer: Layer, dtype: torch.dtype, arguments: argparse.Namespace,
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--target", default="localhost:7070", help="the server's address")
+    connecting.add_arguments(parser)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=5, help="of which the fastest counts")
     arguments = parser.parse_args()
@@ -118,7 +119,7 @@ def main() -> int:
           "| bf16 remote | error |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|")
     shares = []
-    with convgrad.Client(arguments.target) as client:
+    with connecting.connect(arguments) as client:
         for layer in LAYERS:
             cells = [f"{layer.channels}>{layer.filters} {layer.kernel}x{layer.kernel}"
                      f"/{layer.stride} {layer.size}x{layer.size}", str(layer.count)]

@@ -15,6 +15,7 @@ import os
 # See digits.py.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+import connecting
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -100,7 +101,7 @@ def draw(images: torch.Tensor, labels: torch.Tensor, found: torch.Tensor, path: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--target", default="localhost:7070", help="the server's address")
+    connecting.add_arguments(parser)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--picture", metavar="PNG", help="save what is found in unseen images")
@@ -112,7 +113,7 @@ def main() -> int:
         arguments.expect = EXPECTED if arguments.steps >= STEPS else 0.0
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
-    with convgrad.Client(arguments.target) as client, \
+    with connecting.connect(arguments) as client, \
             convgrad.torch.remote(UNet(), client) as net:
         optimizer = convgrad.torch.optim.Adam(net.parameters(), lr=3e-3)
         losses = []

@@ -24,6 +24,7 @@ from typing import Any
 # See digits.py.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+import connecting
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -180,7 +181,7 @@ def plot(runs: list[Run], path: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--target", default="localhost:7070", help="the server's address")
+    connecting.add_arguments(parser)
     parser.add_argument("--network", choices=sorted(NETWORKS), default="resnet18")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=20)
@@ -197,7 +198,7 @@ def main() -> int:
     batches = generate(arguments.steps, arguments.batch, size)
     remote, local = Run("remote"), Run("PyTorch, here")
     settings: dict[str, Any] = dict(lr=0.05, momentum=0.9)
-    with convgrad.Client(arguments.target) as client, \
+    with connecting.connect(arguments) as client, \
             network(client, model, arguments.session) as (net, first):
         optimizer = convgrad.torch.optim.SGD(net.parameters(), **settings, resume=first > 0)
         if arguments.loss == "server":

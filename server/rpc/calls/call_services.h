@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/time/time.h"
 #include "convgrad/v1/capabilities.pb.h"
@@ -57,6 +58,8 @@ struct CallServices {
       warm_up;
   // Whether runs may compute convolutions by Winograd's algorithm.
   bool fast_convolutions = true;
+  // Host and port at which clients reach this very server; may be empty.
+  std::string advertised_address;
   // Payload bytes of one request, and of one response.
   int64_t max_message_bytes = 0;
   // The deadline of calls that have none.

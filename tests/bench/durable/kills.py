@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Kills durable trainings at random moments, and says what each kill costs.
 
-    kills.py [--kills=200] [--seed=0] [--interval=100ms]
+    kills.py [--kills=200] [--seed=0] [--interval=100ms] [--network=small] [--steps=N]
+             [--seconds=N]
 
 CONVGRAD_BUILD_DIR has the server. Each training of tests/client/python/durable_training.py
 (loss on the server, the trainer's own loss, ten steps ahead, snapshots without a pause) gets a
-quarter of the kills: of its server, its client, or both. Prints a Markdown table, and ends with
-1 if a training's final weights, optimizer state or statistics differ in a bit from those of an
-undisturbed one.
+quarter of the kills: of its server, its client, or both. After --seconds no more are killed.
+Prints a Markdown table, and ends with 1 if a training's final weights, optimizer state or
+statistics differ in a bit from those of an undisturbed one.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ MODES = ("loss", "own", "ahead", "saving")
 STEPS_PER_KILL = 6
 
 
-def trained(mode: str, steps: int, kills: int, seed: int, interval: str) -> KilledTraining:
+def trained(arguments: argparse.Namespace, mode: str, steps: int, kills: int,
+            seed: int) -> KilledTraining:
     with tempfile.TemporaryDirectory() as folder:
         training = KilledTraining(pathlib.Path(folder), mode, steps,
-                                  f"--snapshot_interval={interval}")
-        kill_at_random(training, steps, kills, seed)
+                                  f"--snapshot_interval={arguments.interval}",
+                                  network=arguments.network)
+        kill_at_random(training, steps, kills, seed, seconds=arguments.seconds / len(MODES))
         training.final = training.finish()
     return training
 
@@ -40,6 +43,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--interval", default="100ms", help="of the server's snapshots")
+    parser.add_argument("--network", default="small", help="of durable_programs.py")
+    parser.add_argument("--steps", type=int, default=0,
+                        help=f"of each training; 0: {STEPS_PER_KILL} for each kill")
+    parser.add_argument("--seconds", type=float, default=float("inf"),
+                        help="after which no more are killed")
     arguments = parser.parse_args()
     print("| training | kills of server, client | within a write | steps repeated | "
           "changes repeated | replies from the store | "
@@ -48,9 +56,9 @@ def main() -> int:
     status = 0
     for i, mode in enumerate(MODES):
         kills = arguments.kills // len(MODES) + (i < arguments.kills % len(MODES))
-        steps = STEPS_PER_KILL * kills
-        expected = trained(mode, steps, 0, 0, arguments.interval).final
-        killed = trained(mode, steps, kills, arguments.seed + i, arguments.interval)
+        steps = arguments.steps or STEPS_PER_KILL * kills
+        expected = trained(arguments, mode, steps, 0, 0).final
+        killed = trained(arguments, mode, steps, kills, arguments.seed + i)
         is_same = killed.final.keys() == expected.keys() and all(
             killed.final[name].tobytes() == expected[name].tobytes() for name in expected)
         figures = killed.figures

@@ -11,6 +11,7 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
+from certificates import make_certificates
 from server_process import ServerProcess
 from shared_steps import wait_until
 
@@ -18,6 +19,7 @@ import convgrad
 import convgrad.torch
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "client" / "python" / "examples"
+TOKEN = "3f0c9f2f6f0d4c55"
 
 
 def start(name, *arguments):
@@ -37,6 +39,19 @@ def resnet18_layers(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     import resnet18_layers
     return resnet18_layers
+
+
+def test_an_example_with_certificates_and_a_token(tmp_path):
+    pki = make_certificates(tmp_path, "IP:127.0.0.1")
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    (tmp_path / "tokens").write_text(f"trainer train {TOKEN}\n")
+    server = ServerProcess(f"--tls_cert={pki}/server.pem", f"--tls_key={pki}/server.key",
+                           f"--tls_client_ca={pki}/ca.pem", f"--token_file={tmp_path}/tokens")
+    run = start("numpy_sgd.py", "--target", server.address, "--ca", pki / "ca.pem", "--cert",
+                pki / "client.pem", "--key", pki / "client.key", "--token", tmp_path / "token")
+    assert "step  50" in run.communicate(timeout=600)[0]
+    assert run.returncode == 0
+    server.kill()
 
 
 @pytest.mark.parametrize("extra", [["--compare"], ["--bf16"]])
@@ -62,7 +77,8 @@ def test_digits_expects_nothing_of_few_epochs_by_itself(server):
     assert run.returncode == 0
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize("name", sorted(
+    path.name for path in EXAMPLES.glob("*.py") if "__main__" in path.read_text()))
 def test_helps_begin_with_whole_sentences(name):
     usage, description, *_ = start(name, "--help").communicate()[0].split("\n\n")
     assert usage.startswith("usage: ") and description.endswith(".")
@@ -74,7 +90,7 @@ def test_train_remote_goes_on_after_kills(tmp_path, loss):
     server = ServerProcess(f"--state_dir={tmp_path / 'state'}", "--snapshot_interval=100ms")
     session = tmp_path / "session"
     arguments = ("train_remote.py", "--target", server.address, "--network", "small",
-                 "--batch", "8", "--steps", "300", "--loss", loss, "--session", str(session))
+                 "--batch", "8", "--steps", "1000", "--loss", loss, "--session", str(session))
     run = start(*arguments)
     wait_until(lambda: session.exists())
     with convgrad.Client(server.address) as client:

@@ -116,6 +116,24 @@ TEST(Config, RefusesAddressesThatAreNone) {
   EXPECT_TRUE(config.Validate().ok());
 }
 
+TEST(Config, AdvertisesHostAndPortAlone) {
+  for (const char* address : {"server-0.replicas.ns:7070", "10.0.0.1:65535",
+                              "[fd00::1]:7070", "my_host:1"}) {
+    Config config = Complete();
+    config.advertise = address;
+    EXPECT_TRUE(config.Validate().ok()) << config.Validate();
+  }
+  for (const char* address :
+       {"server", ":7070", "server:", "server:0", "server:65536", "server:-1",
+        "server:+1", "server: 1", "unix:/run/x.sock", "dns:a:1", "dns:///a:1",
+        "a:1,b:1", "fd00::1:7070", "[fd00::1:7070", "[]:1", "[a b]:1",
+        "server:7070\n", "http://server:7070"}) {
+    Config config = Complete();
+    config.advertise = address;
+    ExpectRefused(config, "--advertise");
+  }
+}
+
 TEST(Config, RefusesMessagesThatTheBudgetCannotHold) {
   Config config;
   config.memory_budget_bytes = 256 * kMiB;

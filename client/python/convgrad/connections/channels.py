@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from convgrad.connections.addresses import (
+    addresses_of,
+    check_target,
+    is_of_this_host,
+    split,
+)
 from convgrad.connections.processes import Home
 from convgrad.connections.tls import Tls, TlsProbe
 from convgrad.connections.transport import native_channel
@@ -19,12 +24,6 @@ _PACKAGE = "/convgrad.v1."
 _SERVICE = "ConvGrad/"
 # Time for which calls avoid a server that was unavailable, if there are others.
 _DOWN_SECONDS = 1.0
-_THIS_HOST = ("unix:", "localhost:", "127.", "[::1]:")
-# The port is required, because gRPC would use 443 by default.
-_HOST_AND_PORT = re.compile(
-    r"(dns:(//[^/]*/)?)?(?P<host>[^][:/]+|\[[^][]+\]):(?P<port>\d{1,5})")
-_OTHER_SCHEMES = ("unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:")
-
 Token = str | Callable[[], str]
 
 
@@ -59,13 +58,13 @@ class Connections:
     @property
     def stay_here(self) -> bool:
         """Whether the addresses of all servers are on this host."""
-        return all(target.startswith(_THIS_HOST) for target in self.targets)
+        return all(is_of_this_host(target) for target in self.targets)
 
     def check(self) -> None:
         if not self.targets or not all(self.targets):
             raise invalid("MISSING", "server", "nothing", "HOST:PORT or unix:PATH")
         for target in self.targets:
-            _check_target(target)
+            check_target(target)
         if self.connections < 1:
             raise invalid("OUT_OF_RANGE", "connections", self.connections, "at least 1")
         if not self.keepalive_seconds >= 1:
@@ -75,7 +74,9 @@ class Connections:
             raise invalid("OUT_OF_RANGE", "token", "a plaintext connection",
                           "tls or a server on this host, a token is a secret")
 
-    def channel_options(self) -> list[tuple[str, Any]]:
+    def channel_options(self, server_name: str | None = None) -> list[tuple[str, Any]]:
+        """Returns gRPC's options. `server_name` is the name that the server's certificate must
+        have if `tls` names none; None: that of the target."""
         options: list[tuple[str, Any]] = [
             ("grpc.max_send_message_length", -1),
             ("grpc.max_receive_message_length", -1),
@@ -98,7 +99,9 @@ class Connections:
             ("grpc.http2.max_pings_without_data", 0),
         ]
         if self.tls is not None and self.tls.server_name is not None:
-            options.append(("grpc.ssl_target_name_override", self.tls.server_name))
+            server_name = self.tls.server_name
+        if self.tls is not None and server_name is not None:
+            options.append(("grpc.ssl_target_name_override", server_name))
         return options
 
     def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
@@ -110,21 +113,13 @@ class Connections:
         return (("authorization", f"Bearer {token}"),)
 
 
-def _check_target(target: str) -> None:
-    if target.startswith(_OTHER_SCHEMES):
-        return
-    found = _HOST_AND_PORT.fullmatch(target)
-    if found is None or not 0 < int(found["port"]) < 2**16:
-        raise invalid("OUT_OF_RANGE", "server", f"'{target}'",
-                      "HOST:PORT (a server's default port is 7070) or unix:PATH")
-
-
-@dataclass
+@dataclass(eq=False)
 class Slot:
     """A connection of the pool, made on first use. If the first channel is the native module's,
     it has a second channel for streams."""
 
     target: str
+    options: list[tuple[str, Any]]
     unary_channel: Any = None
     stream_channel: Any = None
     down_until: float = 0.0
@@ -148,24 +143,42 @@ class ChannelPool:
         self._pems = connections.tls.pems() if connections.tls else None
         is_said = connections.tls is None or self._pems is not None
         self._native = native_channel(library) if is_said else None
-        self._slots = [Slot(target) for _ in range(connections.connections)
-                       for target in connections.targets]
-        self._next = 0
+        options = connections.channel_options()
+        slots = [Slot(target, options) for _ in range(connections.connections)
+                 for target in connections.targets]
+        # By target, the slots in the order of their next use; None: of all of the client's.
+        self._turns: dict[str | None, list[Slot]] = {None: slots, **{
+            target: [slot for slot in slots if slot.target == target]
+            for target in connections.targets}}
+        self._server_names: dict[str, str | None] = {}
         self._closed = False
         self._lock = threading.Lock()
 
     def pick(self, target: str | None = None) -> Slot:
-        """Returns the next channel, or the next one of `target`. Raises Cancelled after
-        close()."""
+        """Returns the next channel, or the next one of `target`, which may be a server of its
+        own beside those of the client. Raises Cancelled after close()."""
         with self._lock:
             if self._closed:
                 raise Cancelled("the client is closed")
             now = time.monotonic()
-            turn = self._slots[self._next:] + self._slots[:self._next]
-            turn = [s for s in turn if target in (None, s.target)]
+            if target not in self._turns:
+                self._turns[target] = self._slots_of_one(str(target))
+            turn = self._turns[target]
             slot = next((s for s in turn if s.down_until <= now), turn[0])
-            self._next = (self._slots.index(slot) + 1) % len(self._slots)
+            turn.remove(slot)
+            turn.append(slot)
             return slot
+
+    def replicas(self) -> list[str]:
+        """Returns the client's targets, with the addresses of a name that has several instead
+        of the name. Asks DNS."""
+        found = []
+        for target in self.connections.targets:
+            name, addresses = addresses_of(target)
+            found += addresses or [target]
+            with self._lock:
+                self._server_names |= dict.fromkeys(addresses, name)
+        return list(dict.fromkeys(found))
 
     def method(self, slot: Slot, name: str) -> Any:
         """Returns a function that calls the method.
@@ -195,10 +208,8 @@ class ChannelPool:
 
         Blocks for at most a second.
         """
-        found = _HOST_AND_PORT.fullmatch(slot.target)
-        if found is None:
-            return None
-        return self._probe.explain((found["host"].strip("[]"), int(found["port"])), seconds)
+        address = split(slot.target)
+        return None if address is None else self._probe.explain(address, seconds)
 
     def mark_down(self, slot: Slot) -> None:
         slot.down_until = time.monotonic() + _DOWN_SECONDS
@@ -207,26 +218,28 @@ class ChannelPool:
         """Closes the pool and returns its channels, which the caller must close."""
         with self._lock:
             self._closed = True
-            channels = [channel for slot in self._slots
+            channels = [channel for turn in self._turns.values() for slot in turn
                         for channel in (slot.unary_channel, slot.stream_channel)]
             return [*{id(channel): channel for channel in channels if channel}.values()]
+
+    def _slots_of_one(self, target: str) -> list[Slot]:
+        options = self.connections.channel_options(self._server_names.get(target))
+        return [Slot(target, options) for _ in range(self.connections.connections)]
 
     def _unary_channel(self, slot: Slot) -> Any:
         if slot.unary_channel is None:
             if self._native is None:
                 slot.unary_channel = self._stream_channel(slot)
             else:
-                slot.unary_channel = self._native(
-                    slot.target, self.connections.channel_options(), self._pems)
+                slot.unary_channel = self._native(slot.target, slot.options, self._pems)
         return slot.unary_channel
 
     def _stream_channel(self, slot: Slot) -> Any:
         if slot.stream_channel is None:
-            slot.stream_channel = self._connect(slot.target)
+            slot.stream_channel = self._connect(slot)
         return slot.stream_channel
 
-    def _connect(self, target: str) -> Any:
-        options = self.connections.channel_options()
+    def _connect(self, slot: Slot) -> Any:
         if self._credentials is None:
-            return self._library.insecure_channel(target, options)
-        return self._library.secure_channel(target, self._credentials, options)
+            return self._library.insecure_channel(slot.target, slot.options)
+        return self._library.secure_channel(slot.target, self._credentials, slot.options)

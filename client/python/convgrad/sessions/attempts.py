@@ -67,6 +67,8 @@ class Change:
     is_void: bool = False
     """Its caller was told that it has failed."""
     void_since: float = 0.0
+    is_fresh: bool = False
+    """The callers of all changes before it knew their outcomes when it was submitted."""
     is_repeat: bool = False
     """It was committed before the server's restart, and its caller has the answer."""
 
@@ -137,6 +139,10 @@ class Read:
     after: int
     restores: int
     """How often the session had been restored when it began."""
+    is_fresh: bool = False
+    """As of a change."""
+    is_moved: bool = False
+    """`after` has changed since the call began."""
     is_noticed: bool = False
     """Whether the session's thread knows that the server was started again."""
     is_lost: bool = False
@@ -144,13 +150,19 @@ class Read:
     rpc: Any = None
 
     def begin(self, rpc: Any) -> None:
-        """Sets the call to cancel if the read is lost."""
+        """Sets the call to cancel if the read is lost or moved."""
         self.rpc = rpc
-        if self.is_lost:
+        if self.is_lost or self.is_moved:
             rpc.cancel()
 
     def lose(self) -> None:
         self.is_lost = True
+        if self.rpc is not None:
+            self.rpc.cancel()
+
+    def move(self, after: int) -> None:
+        """Makes the read begin again, to see the changes up to `after` instead."""
+        self.after, self.is_moved = after, True
         if self.rpc is not None:
             self.rpc.cancel()
 

@@ -86,7 +86,7 @@ class ChangeQueue:
         """Returns a read that sees all changes submitted so far. end_read() must follow."""
         with self._condition:
             self.check_broken()
-            read = Read(self._pending.next - 1, self._restores)
+            read = Read(self._pending.next - 1, self._restores, self._pending.are_known)
             self._reads.add(read)
             return read
 

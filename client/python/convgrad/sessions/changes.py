@@ -160,24 +160,44 @@ class Changes(ChangeQueue):
             self._condition.notify_all()
 
     def _fail(self, first: Change, restores: int) -> None:
-        """Fails the first of the changes with its error, and the others with EpochEnded."""
+        """Fails the first of the changes with its error, and those behind it with EpochEnded.
+
+        What was submitted after the callers of all these knew of the failure goes on.
+        """
         with self._condition:
             if restores != self._restores:
                 return
-            changes = self._pending.all()
-            self._pending.clear(first.sequence)
-            self._has_ended = False
+            changes, kept = self._split(first)
             self._failures += 1
-            lost = [read for read in self._reads if read.after >= first.sequence]
+            self._has_ended = False
             self._condition.notify_all()
-        for read in lost:
-            read.lose()
+        for change in kept:
+            self._send(change, restores)
         first.fail(first.error or DeadlineExceeded(
             "the deadline was over before the change was repeated"))
         why = first.future.exception()
         for change in changes[1:]:
             change.fail(EpochEnded(f"change {change.sequence} came behind change "
                                    f"{first.sequence}, which failed: {why}"))
+
+    def _split(self, first: Change) -> tuple[list[Change], list[Change]]:
+        """Returns the changes that fail with the first one, and those that go on in its place
+        and behind it. Requires: the lock is held."""
+        changes = self._pending.all()
+        end = next((i for i, one in enumerate(changes) if i > 0 and one.is_fresh),
+                   len(changes))
+        changes, kept = changes[:end], changes[end:]
+        numbers = [one.sequence for one in kept]
+        for read in [one for one in self._reads if one.after >= first.sequence]:
+            if read.is_fresh or numbers and read.after >= numbers[0]:
+                read.move(first.sequence - 1 + sum(one <= read.after for one in numbers))
+            else:
+                read.lose()
+        self._pending.clear(first.sequence)
+        for change in kept:
+            change.begin_again()
+            self._pending.move(change)
+        return changes, kept
 
     # A durable session overrides these.
 

@@ -11,14 +11,17 @@ from typing import Any, TypeVar
 import grpc
 
 from convgrad.caller import Caller
+from convgrad.connections.addresses import followed
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
     DeadlineExceeded,
+    FailedPrecondition,
     SessionExpired,
     SessionRestored,
     Unavailable,
     from_rpc,
+    message_of,
 )
 from convgrad.options import Options
 from convgrad.requests import Call
@@ -76,7 +79,26 @@ def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: i
     request = session_pb2.OpenSessionRequest(
         open_id=os.urandom(16), name=name, lease_seconds=lease_seconds,
         quota_bytes=quota_bytes, readers=readers, durable=durable)
-    return Opened(*client.run_somewhere(call_of("OpenSession", request)))
+    return _found(client, *client.run_somewhere(call_of("OpenSession", request)))
+
+
+def _found(client: Caller, target: str, answer: session_pb2.SessionResponse) -> Opened:
+    """Returns the session that the server at `target` has opened, with the address at which to
+    call that server.
+
+    Errors: FailedPrecondition if that is another server's; Unavailable if it can't be reached.
+    """
+    address = followed(target, answer.address)
+    if address == target:
+        return Opened(target, answer)
+    check = session_pb2.RenewSessionRequest(session_id=answer.session_id)
+    try:
+        client.run(call_of("RenewSession", check, target=address))
+    except SessionExpired:
+        raise FailedPrecondition(message_of(
+            "server", f"'{address}', where the server at {target} doesn't have its sessions",
+            "--advertise with an address of that very server")) from None
+    return Opened(address, answer)
 
 
 def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
@@ -87,7 +109,7 @@ def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
     Errors: SessionExpired if none has it; Unavailable if that is unknown.
     """
     rounds = [Options()]
-    targets = list(client.targets)
+    targets = client.replicas()
     if len(targets) > 1:
         rounds.insert(0, Options(timeout=_BRIEF_SECONDS))
     unknown: ConvgradError | None = None
@@ -110,7 +132,7 @@ def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
 def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
     """Resumes a session on the client's server that has it."""
     request = session_pb2.ResumeSessionRequest(session_id=session_id, name=name)
-    return ask_each(client, lambda target, options: Opened(*client.run_somewhere(
+    return ask_each(client, lambda target, options: _found(client, *client.run_somewhere(
         call_of("ResumeSession", request, target=target, options=options))))
 
 
@@ -140,7 +162,7 @@ def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
     """Returns the sessions on all of the client's servers."""
     message = session_pb2.ListSessionsRequest(everybody=everybody).SerializeToString()
     found = []
-    for target in client.targets:
+    for target in client.replicas():
         listed = client.run(Call(_SERVICE + "ListSessions", message,
                                  session_pb2.ListSessionsResponse.FromString, target=target))
         found += [OpenSession(

@@ -49,11 +49,21 @@ class Pending:
     def add(self, call: Call[Any], deadline: float | None, instead: Instead | None,
             kept: Call[Any] | None) -> Change:
         """Returns a new change in flight."""
-        change = Change(call, self.next, deadline, instead, kept)
+        change = Change(call, self.next, deadline, instead, kept, is_fresh=self.are_known)
         change.future.set_running_or_notify_cancel()
+        self.move(change)
+        return change
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the callers of all changes know their outcomes, or that they are unknown."""
+        return all(change.future.done() for change in self.all())
+
+    def move(self, change: Change) -> None:
+        """Gives the change the next number."""
+        change.sequence = self.next
         self._in_flight[change.sequence] = change
         self.next += 1
-        return change
 
     def remove(self, change: Change) -> bool:
         """Removes a change whose outcome is known. Returns whether it was in flight."""

@@ -23,16 +23,17 @@ def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
 
     Errors: EpochEnded if a change has failed that the call had to see.
     """
-    metadata: tuple[tuple[str, str | bytes], ...] = (
-        ("convgrad-session-bin", opened.answer.session_id),
-        ("convgrad-session-after", str(read.after)))
-    call = replace(call, target=opened.target, metadata=metadata,
-                   on_start=read.begin if read.after > changes.number else None)
     deadline = client.deadline_of(call)
     try:
         while True:
+            read.is_moved = False
+            placed = replace(
+                call, target=opened.target, metadata=(
+                    ("convgrad-session-bin", opened.answer.session_id),
+                    ("convgrad-session-after", str(read.after))),
+                on_start=read.begin if read.after > changes.number else None)
             try:
-                result = client.run(call)
+                result = client.run(placed)
                 break
             except ConvgradError as error:
                 is_early = error.code == grpc.StatusCode.ABORTED and (
@@ -40,7 +41,8 @@ def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
                 if isinstance(error, SessionExpired):
                     changes.stop(error)
                     changes.check_broken()
-                if not (read.is_lost or is_early or changes.recovers(error, read, deadline)):
+                if not (read.is_lost or read.is_moved or is_early
+                        or changes.recovers(error, read, deadline)):
                     raise
             if read.is_lost:
                 break

@@ -3,12 +3,12 @@
 import asyncio
 import io
 import pickle
-import subprocess
 
 import grpc
 import numpy as np
 import pytest
 import torch
+from certificates import make_certificates, openssl
 from server_process import ServerProcess
 from stand_in import grpc_server
 
@@ -19,25 +19,10 @@ import convgrad.torch
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
 
 
-def openssl(*arguments):
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
-
-
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory):
     """Returns a folder with a CA, and keys and certificates of server and client."""
-    folder = tmp_path_factory.mktemp("pki")
-    for ca in ("ca", "foreign"):
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", 2, "-subj",
-                f"/CN={ca}", "-keyout", folder / f"{ca}.key", "-out", folder / f"{ca}.pem")
-    for name in ("server", "client"):
-        (folder / "names").write_text("subjectAltName=DNS:trainer.test")
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout",
-                folder / f"{name}.key", "-out", folder / f"{name}.csr")
-        openssl("x509", "-req", "-days", 2, "-in", folder / f"{name}.csr", "-CA",
-                folder / "ca.pem", "-CAkey", folder / "ca.key", "-CAcreateserial",
-                "-extfile", folder / "names", "-out", folder / f"{name}.pem")
-    return folder
+    return make_certificates(tmp_path_factory.mktemp("pki"), "DNS:trainer.test")
 
 
 @pytest.fixture

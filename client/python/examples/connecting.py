@@ -1,0 +1,25 @@
+"""Gives the other examples the arguments that name a server and what it asks for."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+import convgrad
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --target, --ca, --cert, --key and --token, as the tool `convgrad` has them."""
+    parser.add_argument("--target", default="localhost:7070", help="the server's address")
+    parser.add_argument("--ca", metavar="PEM",
+                        help="authorities of the server's certificate; without it, plaintext")
+    parser.add_argument("--cert", metavar="PEM", help="the client's certificate, and --key")
+    parser.add_argument("--key", metavar="PEM")
+    parser.add_argument("--token", type=pathlib.Path, metavar="FILE",
+                        help="file with the client's token")
+
+
+def connect(arguments: argparse.Namespace) -> convgrad.Client:
+    tls = arguments.ca and convgrad.Tls(arguments.ca, arguments.cert, arguments.key)
+    token = arguments.token and arguments.token.read_text().strip()
+    return convgrad.Client(arguments.target, tls=tls or False, token=token)

@@ -1,0 +1,41 @@
+"""Runs two servers behind one name."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import socket
+
+from server_process import ServerProcess
+
+HOSTS = ("127.0.0.1", "127.0.0.2")
+
+
+def free_port(*hosts: str) -> int:
+    """Returns a port that is free at each of these addresses."""
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(socket.socket())
+        first.bind((hosts[0], 0))
+        port: int = first.getsockname()[1]
+        for host in hosts[1:]:
+            stack.enter_context(socket.socket()).bind((host, port))
+        return port
+
+
+class Replicas:
+    """Two servers at one port of two addresses of this host, with durable sessions. Each
+    advertises its own address."""
+
+    def __init__(self, folder: pathlib.Path, *flags: str, advertise: str = "{}:{}") -> None:
+        self.port = free_port(*HOSTS)
+        self.servers = {
+            f"{host}:{self.port}": ServerProcess(
+                f"--listen={host}:{self.port}", f"--state_dir={folder / host}",
+                f"--advertise={advertise.format(host, self.port)}", *flags)
+            for host in HOSTS}
+        # gRPC uses the addresses in turn, like those of a name.
+        self.target = f"ipv4:{','.join(self.servers)}"
+
+    def kill(self) -> None:
+        for server in self.servers.values():
+            server.kill()
