@@ -22,7 +22,7 @@ from convgrad.errors import (
     unreachable,
 )
 from convgrad.full_servers import when_named
-from convgrad.sessions.attempts import Change, Opened
+from convgrad.sessions.attempts import Change, Opened, Read
 from convgrad.sessions.change_queue import ChangeQueue
 from convgrad.sessions.outcomes import Outcome, delay_after, late_error, outcome_of
 from convgrad.wire import Response
@@ -167,10 +167,13 @@ class Changes(ChangeQueue):
         with self._condition:
             if restores != self._restores:
                 return
-            changes, kept = self._split(first)
+            reads = [read for read in self._reads if read.after >= first.sequence]
+            changes, kept, after = self._split(first, reads)
             self._failures += 1
             self._has_ended = False
             self._condition.notify_all()
+        for read, number in zip(reads, after):
+            read.lose() if number is None else read.move(number)
         for change in kept:
             self._send(change, restores)
         first.fail(first.error or DeadlineExceeded(
@@ -180,24 +183,24 @@ class Changes(ChangeQueue):
             change.fail(EpochEnded(f"change {change.sequence} came behind change "
                                    f"{first.sequence}, which failed: {why}"))
 
-    def _split(self, first: Change) -> tuple[list[Change], list[Change]]:
-        """Returns the changes that fail with the first one, and those that go on in its place
-        and behind it. Requires: the lock is held."""
+    def _split(self, first: Change, reads: list[Read]
+               ) -> tuple[list[Change], list[Change], list[int | None]]:
+        """Returns the changes that fail with the first one, those that go on in its place and
+        behind it, and the change that each read is to see instead; None: the read fails.
+        Requires: the lock is held."""
         changes = self._pending.all()
         end = next((i for i, one in enumerate(changes) if i > 0 and one.is_fresh),
                    len(changes))
         changes, kept = changes[:end], changes[end:]
         numbers = [one.sequence for one in kept]
-        for read in [one for one in self._reads if one.after >= first.sequence]:
-            if read.is_fresh or numbers and read.after >= numbers[0]:
-                read.move(first.sequence - 1 + sum(one <= read.after for one in numbers))
-            else:
-                read.lose()
+        after = [first.sequence - 1 + sum(one <= read.after for one in numbers)
+                 if read.is_fresh or numbers and read.after >= numbers[0] else None
+                 for read in reads]
         self._pending.clear(first.sequence)
         for change in kept:
             change.begin_again()
             self._pending.move(change)
-        return changes, kept
+        return changes, kept, after
 
     # A durable session overrides these.
 
