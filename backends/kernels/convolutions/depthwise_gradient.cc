@@ -28,7 +28,8 @@ Range OutputsOf(const DepthwiseShape::Axis& axis, int64_t tap) {
   const int64_t first = tap * axis.dilation - axis.pad;
   const auto outputs_before = [&](int64_t position) {
     const int64_t distance = position - first;
-    return distance <= 0 ? 0 : (distance + axis.stride - 1) / axis.stride;
+    // Strides may be as large as an int64.
+    return distance <= 0 ? 0 : (distance - 1) / axis.stride + 1;
   };
   return {std::min(outputs_before(0), axis.out),
           std::min(outputs_before(axis.in), axis.out)};

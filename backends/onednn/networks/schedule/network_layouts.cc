@@ -95,6 +95,11 @@ NetworkTensor TensorLike(const Dims& dims, DataType dtype, Form form,
   return tensor;
 }
 
+bool IsInBlocks(const NetworkTensor& tensor, DataType dtype) {
+  const ChannelBlocks& blocks = tensor.blocks;
+  return blocks.dtype == dtype && (blocks.block == 8 || blocks.block == 16);
+}
+
 dnnl::memory::desc DescOf(const NetworkTensor& tensor) {
   const ChannelBlocks& blocks = tensor.blocks;
   if (tensor.form == Form::kRows) {

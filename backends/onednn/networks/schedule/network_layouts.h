@@ -36,6 +36,9 @@ struct NetworkTensor {
 NetworkTensor TensorLike(const Dims& dims, DataType dtype, Form form,
                          int64_t block);
 
+// Returns whether the channels are in blocks of `dtype`, also in a single one.
+bool IsInBlocks(const NetworkTensor& tensor, DataType dtype);
+
 // Return the layout for the library, and for our Reorder. Requires: rank >= 2;
 // for the library not a turned image.
 dnnl::memory::desc DescOf(const NetworkTensor& tensor);

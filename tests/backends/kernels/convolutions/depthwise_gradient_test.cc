@@ -93,6 +93,9 @@ std::vector<DepthwiseShape> Shapes() {
     shapes.push_back({1, 5, block, {2, 2, 7, 1, 1, 3}, {1, 1, 9, 1, 1, 4}});
     shapes.push_back(
         {2, 8, block, {3, 5, 31, 1, 1, 16}, {40, 41, 31, 1, 1, 16}});
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    shapes.push_back(
+        {1, 8, block, {4, 1, 5, kMost, 1, 1}, {3, 1, 5, kMost, 1, 2}});
     // More than one short sum a row.
     shapes.push_back({1, 8, block, {1, 1, 1, 1, 1, 0}, {300, 300, 6, 1, 1, 2}});
   }

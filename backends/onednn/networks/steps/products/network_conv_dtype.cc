@@ -22,12 +22,6 @@ bool IsDense(const ConvProblem& problem) {
       [](const SpatialAxis& axis) { return axis.dilation == 1; });
 }
 
-// Returns whether channels are in blocks, also a single block, for which DescOf
-// uses the layout of its neighbours.
-bool IsBlocked(const ChannelBlocks& blocks) {
-  return blocks.block == 8 || blocks.block == 16;
-}
-
 bool IsRightInBf16(const ConvProblem& problem) {
   const bool is_depthwise = problem.groups == problem.in_channels &&
                             problem.groups == problem.out_channels;
@@ -41,10 +35,10 @@ DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
                           absl::Span<const Pass> passes, const NetworkTensor& x,
                           const NetworkTensor& y,
                           const NetworkBuilder& builder) {
-  const bool is_native = builder.options().native_bf16 &&
-                         builder.dtype() == DataType::kBF16 && !is_mirrored &&
-                         IsBlocked(x.blocks) && IsBlocked(y.blocks) &&
-                         IsRightInBf16(problem);
+  const bool is_native =
+      builder.options().native_bf16 && builder.dtype() == DataType::kBF16 &&
+      !is_mirrored && IsInBlocks(x, DataType::kBF16) &&
+      IsInBlocks(y, DataType::kBF16) && IsRightInBf16(problem);
   if (!is_native) return DataType::kF32;
   for (const Pass pass : passes) {
     const DataType weight =

@@ -14,18 +14,14 @@ DepthwiseShape::Axis AxisOf(const SpatialAxis& axis) {
           .pad = axis.pad_begin};
 }
 
-bool IsBlockedF32(const ChannelBlocks& blocks) {
-  return blocks.dtype == DataType::kF32 &&
-         (blocks.block == 8 || blocks.block == 16);
-}
-
 }  // namespace
 
 bool IsDepthwiseGradient(const DepthwiseGradientPass& pass) {
   const ConvProblem& problem = pass.problem;
   return problem.axes.size() == 2 && problem.groups == problem.in_channels &&
          problem.groups == problem.out_channels &&
-         IsBlockedF32(pass.x.blocks) && IsBlockedF32(pass.dy.blocks) &&
+         IsInBlocks(pass.x, DataType::kF32) &&
+         IsInBlocks(pass.dy, DataType::kF32) &&
          pass.x.blocks.block == pass.dy.blocks.block;
 }
 

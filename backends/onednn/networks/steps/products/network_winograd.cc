@@ -62,11 +62,6 @@ winograd::Shape ShapeOf(const WinogradPass& pass) {
           .block = pass.x.blocks.block};
 }
 
-bool IsBlockedF32(const ChannelBlocks& blocks) {
-  return blocks.dtype == DataType::kF32 &&
-         (blocks.block == 8 || blocks.block == 16);
-}
-
 bool IsThreeWideAndDense(const SpatialAxis& axis) {
   return axis.kernel == 3 && axis.stride == 1 && axis.dilation == 1;
 }
@@ -233,7 +228,8 @@ bool IsFastByWinograd(const WinogradPass& pass) {
          !problem.transposed &&
          std::all_of(problem.axes.begin(), problem.axes.end(),
                      IsThreeWideAndDense) &&
-         IsBlockedF32(pass.x.blocks) && IsBlockedF32(pass.y.blocks) &&
+         IsInBlocks(pass.x, DataType::kF32) &&
+         IsInBlocks(pass.y, DataType::kF32) &&
          pass.x.blocks.block == pass.y.blocks.block &&
          std::min(problem.in_channels, problem.out_channels) >=
              kLeastChannels &&

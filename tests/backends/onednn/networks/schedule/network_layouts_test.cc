@@ -37,6 +37,17 @@ ChannelBlocks BlocksOf(const Dims& dims, DataType dtype, Form form,
   return TensorLike(dims, dtype, form, block).blocks;
 }
 
+TEST(IsInBlocks, NeedsBlocksOfThatDtype) {
+  const auto is_in_f32_blocks = [](DataType dtype, int64_t block) {
+    return IsInBlocks(TensorLike({2, 20, 3, 4}, dtype, Form::kImage, block),
+                      DataType::kF32);
+  };
+  EXPECT_TRUE(is_in_f32_blocks(DataType::kF32, 8));
+  EXPECT_TRUE(is_in_f32_blocks(DataType::kF32, 16));
+  EXPECT_FALSE(is_in_f32_blocks(DataType::kBF16, 16));
+  EXPECT_FALSE(is_in_f32_blocks(DataType::kF32, kChannelsLast));
+}
+
 TEST(TensorLike, ManyChannelsAreInBlocksAndFewAreNot) {
   const ChannelBlocks blocked =
       BlocksOf({2, 5, 3, 4}, DataType::kBF16, Form::kImage, 8);
