@@ -27,8 +27,9 @@ constexpr Flag kFlags[] = {
      "by OTLP over gRPC; empty: none"},
     {"advertise", &Config::advertise,
      "host:port at which clients reach this very server, not another replica; "
-     "they open a session anywhere and call it there; empty: at the address at "
-     "which they opened it"},
+     "they open a session at any replica, and then call the replica that has "
+     "it "
+     "at this address; empty: at the address at which they opened it"},
 
     {"tls_cert", &Config::tls_cert,
      "PEM file of the server's certificate chain; with it, the host:port "
