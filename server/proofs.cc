@@ -30,13 +30,11 @@ void Proofs::OnFailed(const FailedProof& failed) {
 }
 
 void Proofs::OnReference(const std::string& steps) {
-  // Clients' operations may add some later.
-  constexpr size_t kMostKept = 100;
   MutexLock lock(&mutex_);
-  if (reference_steps_.size() < kMostKept) reference_steps_.insert(steps);
+  if (is_running_) reference_steps_.insert(steps);
 }
 
-std::string Proofs::TakeReferenceSteps() const {
+std::string Proofs::TakeReferenceSteps() {
   constexpr size_t kMostNamed = 5;
   MutexLock lock(&mutex_);
   if (reference_steps_.empty()) return "";
@@ -56,7 +54,11 @@ void Proofs::Tell(Readiness* readiness) {
   if (has_failed_ && readiness_ != nullptr) readiness_->OnProofFailed();
 }
 
-void Proofs::Run(int threads, const std::function<bool()>& give_up) const {
+void Proofs::Run(int threads, const std::function<bool()>& give_up) {
+  {
+    MutexLock lock(&mutex_);
+    is_running_ = true;
+  }
   for (const ProvenBackend* backend : proven_) {
     const ProofRun run = ProveFamilies(*backend, threads, give_up);
     const ProofCounts counts = backend->counts();
@@ -65,6 +67,8 @@ void Proofs::Run(int threads, const std::function<bool()>& give_up) const {
                  absl::FormatDuration(run.elapsed), counts.failed,
                  TakeReferenceSteps());
   }
+  MutexLock lock(&mutex_);
+  is_running_ = false;
 }
 
 std::vector<ProofGauges> Proofs::gauges() const {

@@ -25,7 +25,7 @@ class Proofs {
 
   // Proves every family of operations for `threads` threads, on the calling
   // thread. Stops when `give_up` returns true.
-  void Run(int threads, const std::function<bool()>& give_up) const;
+  void Run(int threads, const std::function<bool()>& give_up);
 
   // Reports failures to `readiness`, including earlier ones, until
   // Tell(nullptr).
@@ -40,12 +40,14 @@ class Proofs {
   void OnReference(const std::string& steps);
   // Returns the end of a log line that names the reference steps since the last
   // call; "" if there are none.
-  std::string TakeReferenceSteps() const;
+  std::string TakeReferenceSteps();
 
   std::vector<const ProvenBackend*> proven_;
-  mutable Mutex mutex_;
-  // As ProofListener::on_reference has them.
-  mutable std::set<std::string> reference_steps_ ABSL_GUARDED_BY(mutex_);
+  Mutex mutex_;
+  bool is_running_ ABSL_GUARDED_BY(mutex_) = false;
+  // As ProofListener::on_reference has them. Only Run collects them: later ones
+  // come from clients' operations, and the metric counts them.
+  std::set<std::string> reference_steps_ ABSL_GUARDED_BY(mutex_);
   bool has_failed_ ABSL_GUARDED_BY(mutex_) = false;
   Readiness* readiness_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };

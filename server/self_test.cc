@@ -74,7 +74,7 @@ absl::StatusOr<bool> RunSelfTest(const Config& config, std::ostream& out) {
   }
   ASSIGN_OR_RETURN(std::vector<RegisteredBackend> backends,
                    SelectBackends(MakeBackends(), config.backends));
-  const Proofs proofs(&backends);
+  Proofs proofs(&backends);
   bool all = true;
   for (const ProvenBackend* backend : proofs.backends()) {
     all = Prove(*backend, config.threads_per_worker, out) && all;

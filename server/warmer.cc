@@ -16,7 +16,7 @@ Warmer::Warmer(const std::vector<RegisteredBackend>* backends, int threads,
       plans_(plans),
       thread_(absl::Hours(1), [] {}) {}
 
-absl::Status Warmer::Start(const Proofs* proofs, const std::string& path,
+absl::Status Warmer::Start(Proofs* proofs, const std::string& path,
                            const std::function<void()>& ready) {
   const bool proves = proofs != nullptr && !proofs->empty();
   if (proves) {

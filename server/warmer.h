@@ -25,7 +25,7 @@ class Warmer {
   // also after a failure, because calls make the plans that are missing. A null
   // `proofs` and an empty `path` mean none. Requires: `proofs` outlives this.
   // Errors: kInvalidArgument naming --warmup_file or the line.
-  absl::Status Start(const Proofs* proofs, const std::string& path,
+  absl::Status Start(Proofs* proofs, const std::string& path,
                      const std::function<void()>& ready);
 
   // Makes the thread make the plans of `work` after the work posted before, and

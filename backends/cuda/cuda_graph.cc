@@ -137,7 +137,9 @@ struct ConvGraph::Impl {
                              {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}),
                          "heuristics"));
     graph.deselect_numeric_notes(ForbiddenNotes(spec.operands));
-    graph.deselect_engines(ForbiddenEngines(spec));
+    if (!spec.allows_forbidden) {
+      graph.deselect_engines(ForbiddenEngines(spec));
+    }
     graph.deselect_workspace_greater_than(spec.max_workspace_bytes);
     return absl::OkStatus();
   }

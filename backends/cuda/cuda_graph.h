@@ -62,6 +62,8 @@ struct GraphSpec {
   // cuDNN's name of the engine to use, if it is allowed. Otherwise, or if
   // empty: the first engine of cuDNN's heuristics.
   std::string engine;
+  // Allows the engines that ForbiddenEngines names. Only for tests of them.
+  bool allows_forbidden = false;
 };
 
 // Device pointers of one execution.

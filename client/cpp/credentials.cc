@@ -72,7 +72,10 @@ std::vector<std::string> ServersOf(const ClientOptions& options) {
 
 absl::StatusOr<std::string> FollowedServer(const std::string& server,
                                            const std::string& advertised) {
-  if (advertised.empty() || absl::StartsWith(server, "unix")) return server;
+  if (advertised.empty() || absl::StartsWith(server, "unix:") ||
+      absl::StartsWith(server, "unix-abstract:")) {
+    return server;
+  }
   static const auto& host_and_port =
       *new std::regex(R"(([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5})");
   if (advertised.size() > kLongestAddress || HasOtherScheme(advertised) ||

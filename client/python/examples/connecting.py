@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def connect(arguments: argparse.Namespace) -> convgrad.Client:
-    tls = arguments.ca and convgrad.Tls(arguments.ca, arguments.cert, arguments.key)
+    is_tls = arguments.ca or arguments.cert or arguments.key
+    tls = is_tls and convgrad.Tls(arguments.ca, arguments.cert, arguments.key)
     token = arguments.token and arguments.token.read_text().strip()
     return convgrad.Client(arguments.target, tls=tls or False, token=token)

@@ -15,6 +15,8 @@ TEST(Credentials, FollowsTheAdvertisedAddress) {
             "server-0.servers:7070");
   EXPECT_EQ(*FollowedServer("ipv4:10.0.0.1:1", "[fd00::1]:7070"),
             "[fd00::1]:7070");
+  EXPECT_EQ(*FollowedServer("unix-gpu.test:7070", "server-0.servers:7070"),
+            "server-0.servers:7070");
 }
 
 TEST(Credentials, StaysOnThisHost) {

@@ -43,7 +43,7 @@ def followed(target: str, advertised: str) -> str:
     behind it.
     Errors: Internal if a server advertises anything but host and port.
     """
-    if not advertised or target.startswith("unix"):
+    if not advertised or target.startswith(("unix:", "unix-abstract:")):
         return target
     if not _ADVERTISED.fullmatch(advertised) or split(advertised) is None:
         raise bad_reply("address", repr(advertised), "HOST:PORT, as --advertise has it")
@@ -63,7 +63,7 @@ def addresses_of(target: str) -> tuple[str | None, list[str]]:
     host, port = found
     try:
         resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError:  # gRPC's error says more
+    except (OSError, UnicodeError):  # gRPC's error says more
         return None, []
     # A server's IPv6 address beside its IPv4 address doesn't make it two servers.
     family = min(entry[0] for entry in resolved)

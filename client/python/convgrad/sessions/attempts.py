@@ -134,13 +134,13 @@ class Change:
 
 @dataclass(eq=False)
 class Read:
-    """A read in flight. begin() and lose() may run on two threads."""
+    """A read in flight. begin() and cancel() may run on two threads."""
 
     after: int
     restores: int
     """How often the session had been restored when it began."""
     is_fresh: bool = False
-    """As of a change."""
+    """The callers of all changes before it knew their outcomes when it began."""
     is_moved: bool = False
     """`after` has changed since the call began."""
     is_noticed: bool = False
@@ -155,14 +155,16 @@ class Read:
         if self.is_lost or self.is_moved:
             rpc.cancel()
 
-    def lose(self) -> None:
-        self.is_lost = True
-        if self.rpc is not None:
-            self.rpc.cancel()
+    def move(self, after: int | None) -> None:
+        """Makes the read see the changes up to `after` instead, or fail if that is None, once
+        cancel() is called."""
+        if after is None:
+            self.is_lost = True
+        else:
+            self.after, self.is_moved = after, True
 
-    def move(self, after: int) -> None:
-        """Makes the read begin again, to see the changes up to `after` instead."""
-        self.after, self.is_moved = after, True
+    def cancel(self) -> None:
+        """Cancels the call that is in flight, if any."""
         if self.rpc is not None:
             self.rpc.cancel()
 

@@ -168,12 +168,12 @@ class Changes(ChangeQueue):
             if restores != self._restores:
                 return
             reads = [read for read in self._reads if read.after >= first.sequence]
-            changes, kept, after = self._split(first, reads)
+            changes, kept = self._split(first, reads)
             self._failures += 1
             self._has_ended = False
             self._condition.notify_all()
-        for read, number in zip(reads, after):
-            read.lose() if number is None else read.move(number)
+        for read in reads:
+            read.cancel()
         for change in kept:
             self._send(change, restores)
         first.fail(first.error or DeadlineExceeded(
@@ -183,24 +183,23 @@ class Changes(ChangeQueue):
             change.fail(EpochEnded(f"change {change.sequence} came behind change "
                                    f"{first.sequence}, which failed: {why}"))
 
-    def _split(self, first: Change, reads: list[Read]
-               ) -> tuple[list[Change], list[Change], list[int | None]]:
-        """Returns the changes that fail with the first one, those that go on in its place and
-        behind it, and the change that each read is to see instead; None: the read fails.
-        Requires: the lock is held."""
+    def _split(self, first: Change, reads: list[Read]) -> tuple[list[Change], list[Change]]:
+        """Returns the changes that fail with the first one, and those that go on in its place
+        and behind it. Moves the reads. Requires: the lock is held."""
         changes = self._pending.all()
         end = next((i for i, one in enumerate(changes) if i > 0 and one.is_fresh),
                    len(changes))
         changes, kept = changes[:end], changes[end:]
         numbers = [one.sequence for one in kept]
-        after = [first.sequence - 1 + sum(one <= read.after for one in numbers)
-                 if read.is_fresh or numbers and read.after >= numbers[0] else None
-                 for read in reads]
+        for read in reads:
+            goes_on = read.is_fresh or numbers and read.after >= numbers[0]
+            read.move(first.sequence - 1 + sum(one <= read.after for one in numbers)
+                      if goes_on else None)
         self._pending.clear(first.sequence)
         for change in kept:
             change.begin_again()
             self._pending.move(change)
-        return changes, kept, after
+        return changes, kept
 
     # A durable session overrides these.
 

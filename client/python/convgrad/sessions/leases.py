@@ -79,7 +79,15 @@ def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: i
     request = session_pb2.OpenSessionRequest(
         open_id=os.urandom(16), name=name, lease_seconds=lease_seconds,
         quota_bytes=quota_bytes, readers=readers, durable=durable)
-    return _found(client, *client.run_somewhere(call_of("OpenSession", request)))
+    target, answer = client.run_somewhere(call_of("OpenSession", request))
+    try:
+        return _found(client, target, answer)
+    except ConvgradError:
+        # Nobody else knows its id, and its name would stay in use.
+        close = session_pb2.CloseSessionRequest(session_id=answer.session_id)
+        with contextlib.suppress(ConvgradError):
+            client.run(call_of("CloseSession", close, target=target))
+        raise
 
 
 def _found(client: Caller, target: str, answer: session_pb2.SessionResponse) -> Opened:

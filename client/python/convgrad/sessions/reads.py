@@ -27,11 +27,15 @@ def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
     try:
         while True:
             read.is_moved = False
+            after = read.after
             placed = replace(
                 call, target=opened.target, metadata=(
                     ("convgrad-session-bin", opened.answer.session_id),
-                    ("convgrad-session-after", str(read.after))),
-                on_start=read.begin if read.after > changes.number else None)
+                    ("convgrad-session-after", str(after))),
+                on_start=read.begin if after > changes.number else None)
+            if deadline is not None:
+                left = max(deadline - time.monotonic(), 0.001)
+                placed = replace(placed, options={**call.options, "timeout": left})
             try:
                 result = client.run(placed)
                 break

@@ -17,6 +17,7 @@ from convgrad.connections.addresses import addresses_of, followed
     ("127.0.0.1:7070", "127.evil.test:7070", "127.0.0.1:7070"),
     ("localhost:7070", "127.0.0.1:7071", "127.0.0.1:7071"),
     ("unix:/run/server.sock", "localhost:7070", "unix:/run/server.sock"),
+    ("unix-gpu.test:7070", "server-0.servers:7070", "server-0.servers:7070"),
 ])
 def test_which_address_is_followed(target, advertised, expected):
     assert followed(target, advertised) == expected
@@ -30,6 +31,10 @@ def test_an_address_that_is_more_than_host_and_port_is_refused(advertised):
     with pytest.raises(convgrad.Internal) as caught:
         followed("servers:7070", advertised)
     assert caught.value.field == "reply.address"
+
+
+def test_a_name_that_cannot_be_resolved_has_no_addresses():
+    assert addresses_of("a..b:7070") == (None, [])
 
 
 def resolves_to(monkeypatch, *addresses):
