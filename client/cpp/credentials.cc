@@ -3,6 +3,7 @@
 #include <regex>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -10,27 +11,16 @@
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "proto/pem_files.h"
+#include "proto/server_address.h"
 
 namespace convgrad {
 namespace {
 
-// DNS has names of at most 253 bytes. std::regex needs stack for each byte.
-constexpr size_t kLongestAddress = 260;
-
 bool IsOnThisHost(const std::string& server) {
-  static const auto& here =
-      *new std::regex(R"(unix:|localhost:|127(\.\d{1,3}){3}:|\[::1\]:)");
+  static const auto& here = *new std::regex(
+      R"(unix:|localhost:|127(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}:|\[::1\]:)");
   return std::regex_search(server, here,
                            std::regex_constants::match_continuous);
-}
-
-// Returns whether gRPC finds `server` in another way than by host and port.
-bool HasOtherScheme(absl::string_view server) {
-  for (const absl::string_view scheme :
-       {"unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:"}) {
-    if (absl::StartsWith(server, scheme)) return true;
-  }
-  return false;
 }
 
 // Returns whether `server` names a port. gRPC would use 443 otherwise.
@@ -76,12 +66,13 @@ absl::StatusOr<std::string> FollowedServer(const std::string& server,
       absl::StartsWith(server, "unix-abstract:")) {
     return server;
   }
-  static const auto& host_and_port =
-      *new std::regex(R"(([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5})");
-  if (advertised.size() > kLongestAddress || HasOtherScheme(advertised) ||
-      !HasPort(advertised) || !std::regex_match(advertised, host_and_port)) {
-    return BadReply("address", absl::StrCat("'", advertised, "'"),
-                    "HOST:PORT, as --advertise has it");
+  if (!IsHostAndPort(advertised)) {
+    // A hostile server may send anything.
+    constexpr size_t kShown = 80;
+    return BadReply(
+        "address",
+        absl::StrCat("'", absl::CHexEscape(advertised.substr(0, kShown)), "'"),
+        "HOST:PORT, as --advertise has it");
   }
   const bool stays = IsOnThisHost(server) && !IsOnThisHost(advertised);
   return stays ? server : advertised;

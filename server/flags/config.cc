@@ -3,13 +3,12 @@
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
+#include "proto/server_address.h"
 #include "server/flags/flag_table.h"
 #include "server/memory/admission.h"
 
@@ -64,22 +63,7 @@ absl::Status CheckEndpoint(absl::string_view endpoint) {
 
 // Clients send tokens to the address, so it must be nothing but host and port.
 absl::Status CheckAdvertised(absl::string_view address) {
-  const size_t colon = address.rfind(':');
-  absl::string_view host = address.substr(0, colon);
-  const bool is_ipv6 =
-      absl::ConsumePrefix(&host, "[") && absl::ConsumeSuffix(&host, "]");
-  const auto is_of_host = [is_ipv6](char c) {
-    return is_ipv6 ? absl::ascii_isxdigit(c) || c == ':' || c == '.'
-                   : absl::ascii_isalnum(c) || absl::StrContains("-._", c);
-  };
-  int port = 0;
-  if (colon != absl::string_view::npos && !host.empty() &&
-      absl::c_all_of(host, is_of_host) &&
-      absl::c_all_of(address.substr(colon + 1), absl::ascii_isdigit) &&
-      absl::SimpleAtoi(address.substr(colon + 1), &port) && 0 < port &&
-      port < 1 << 16) {
-    return absl::OkStatus();
-  }
+  if (IsHostAndPort(address)) return absl::OkStatus();
   return InvalidField(Reason::kOutOfRange, "--advertise",
                       absl::StrCat("'", address, "'"),
                       "host:port without a scheme, with a port of 1 to 65535");

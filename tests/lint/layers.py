@@ -75,7 +75,7 @@ SEES = {
     "proto/": (CONTRACT, CORE + "convolution/"),
     "proto/codec/": (CORE, "proto/*"),
     "server/machine/": (CONTRACT,),
-    "server/flags/": (CONTRACT, "server/machine/", "server/memory/"),
+    "server/flags/": (CONTRACT, "proto/server_address.h", "server/machine/", "server/memory/"),
     # The side socket's protocol belongs to the wire; it needs no protobuf.
     "server/memory/":
         (CORE, KERNELS, "proto/file_descriptor.", "proto/region_handshake."),

@@ -117,6 +117,14 @@ bool WritesBeyondScratch(const ConvProblem& problem,
          !absl::StrContains(implementation, "avx512");
 }
 
+bool MissesRows(Pass pass, const ConvProblem& problem,
+                absl::string_view implementation) {
+  constexpr int64_t kRightUpTo = 7;
+  return pass == Pass::kBackwardWeight && problem.axes.size() == 2 &&
+         problem.axes[0].kernel > kRightUpTo && problem.axes[0].stride > 1 &&
+         absl::StrContains(implementation, "jit_dw");
+}
+
 PassArguments ArgumentsOf(Pass pass) {
   switch (pass) {
     case Pass::kForward:
@@ -146,11 +154,13 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
                                                        Format format) {
   std::optional<Candidate> candidate;
   RETURN_IF_ERROR(Guard("planning", [&] {
-    // Takes the library's first choice or none, because the formats offer
-    // enough alternatives.
+    // Otherwise takes the library's first choice or none, because the formats
+    // offer enough alternatives.
     dnnl::primitive_desc_base primitive_desc = MakePassDesc(
         spec.pass, spec.problem, DescsFor(spec, format),
-        ForwardDescsFor(spec, format), [](absl::string_view) { return false; });
+        ForwardDescsFor(spec, format), [&](absl::string_view implementation) {
+          return MissesRows(spec.pass, spec.problem, implementation);
+        });
     if (!primitive_desc) return;
     const char* const implementation = primitive_desc.impl_info_str();
     if (ReadsOutOfBounds(spec, format, implementation) ||

@@ -50,6 +50,12 @@ struct Candidate {
 bool WritesBeyondScratch(const ConvProblem& problem,
                          absl::string_view implementation);
 
+// Returns whether the implementation is oneDNN 3.2.0's depthwise weight
+// gradient on a problem for which it leaves out rows of the output: 2-D, a
+// kernel higher than 7, and a vertical stride.
+bool MissesRows(Pass pass, const ConvProblem& problem,
+                absl::string_view implementation);
+
 // DNNL_ARG_* of a pass's tensors.
 struct PassArguments {
   int data, weight, out, bias;
@@ -87,7 +93,7 @@ struct ChosenPass {
 // those predicted to be fastest together. One copy of a shared tensor serves
 // both passes if they require the same layout. The choice depends only on specs
 // and preference. Requires: at least one pass.
-// Errors: kInternal, also if the library has no implementation.
+// Errors: kUnimplemented if the library has no implementation; kInternal.
 absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
     std::vector<PassSpec> specs, const FormatPreference& preference);
 

@@ -11,16 +11,14 @@
 namespace convgrad::onednn {
 namespace {
 
-// No valid operation causes this error: every pass has plain loops in f32, and
-// the only f32 implementations that are excluded are pointwise kernels in
-// channels-last layout.
+// The library has plain loops in f32 for every pass, but none if a stride, a
+// padding or a dimension of the lowered problem doesn't fit an int.
 absl::Status NoImplementation(const PassSpec& spec) {
-  return MakeError(
-      absl::StatusCode::kInternal,
-      {Reason::kInternal, "oneDNN planning",
-       absl::StrCat("no implementation of ", NameOf(spec.pass), " ",
-                    ToString(spec.problem), " in ", NameOf(spec.operand_dtype)),
-       "one in f32"});
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   {Reason::kUnsupported, "operation",
+                    absl::StrCat(NameOf(spec.pass), " ", ToString(spec.problem),
+                                 " in ", NameOf(spec.operand_dtype)),
+                    "a convolution that oneDNN has"});
 }
 
 // Returns the candidates for one pass: only the preferred format if there is

@@ -114,7 +114,7 @@ class Client(ClientBase):
             try:
                 answer = self._send(slot, call, deadline)
                 result = (await self._receive(call, answer) if call.message is None
-                          else call.decode(await answer))
+                          else call.decoded(await answer))
                 self.answered(slot)
                 return result
             except grpc.aio.AioRpcError as rpc:

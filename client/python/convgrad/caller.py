@@ -76,14 +76,14 @@ class Caller(ClientBase):
                 if call.on_start is not None and call.message is not None:
                     rpc = self._start(slot, call, remaining(deadline))
                     call.on_start(rpc)
-                    result = call.decode(rpc.result())
+                    result = call.decoded(rpc.result())
                     self.answered(slot)
                     return slot.target, result
                 answer = self._send(slot, call, deadline)
                 if call.on_start is not None:
                     call.on_start(answer)
                 result = (self._receive(call, answer) if call.message is None
-                          else call.decode(answer))
+                          else call.decoded(answer))
                 self.answered(slot)
                 return slot.target, result
             except grpc.RpcError as rpc:

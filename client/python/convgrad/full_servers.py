@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,7 +35,8 @@ def when_named(client: Caller, target: str, thread: EventThread, error: Convgrad
 
     def on_listed(rpc: Any) -> None:
         if rpc.code() == grpc.StatusCode.OK:
-            error.message += _described(call.decode(rpc.result()).sessions)
+            with contextlib.suppress(ConvgradError):  # a malformed reply
+                error.message += _described(call.decoded(rpc.result()).sessions)
         then()
 
     try:

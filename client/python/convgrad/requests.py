@@ -10,7 +10,7 @@ import numpy as np
 
 from convgrad import layouts
 from convgrad.destinations import destinations_of
-from convgrad.errors import invalid, unimplemented
+from convgrad.errors import invalid, parsing_response, unimplemented
 from convgrad.kept import Kept, Operand, describe
 from convgrad.layouts import Array, Descriptor, Dims, text_of
 from convgrad.options import Options, wire_options
@@ -73,6 +73,11 @@ class Call(Generic[R]):
     """The arrays that such a call has in regions."""
     whole: Call[R] | None = None
     """The call with all bytes, if this one leaves out those that the server has."""
+
+    def decoded(self, response: Any) -> R:
+        """Returns the result of a Response. Errors: Internal if it can't be parsed."""
+        with parsing_response():
+            return self.decode(response)
 
 
 class RequestBuilder:

@@ -37,10 +37,13 @@ TEST(Credentials, RefusesMoreThanHostAndPort) {
         std::string("unix:70"), std::string("ipv4:10.0.0.1:1"),
         std::string("dns:server:1"), std::string("a b:1"),
         std::string("a:1,b:1"), std::string("fd00::1:7070"),
-        std::string("server\n:1"), std::string(1 << 24, 'a') + ":1"}) {
+        std::string("server\n:1"), std::string("server:07070"),
+        std::string("..:1"), std::string("\xff:1"),
+        std::string(1 << 24, 'a') + ":1"}) {
     const auto followed = FollowedServer("servers:7070", advertised);
     EXPECT_TRUE(absl::IsInternal(followed.status())) << followed.status();
     EXPECT_EQ(DetailOf(followed.status())->field, "reply.address");
+    EXPECT_LT(DetailOf(followed.status())->found.size(), 400);
   }
 }
 
@@ -48,7 +51,8 @@ TEST(Credentials, SendsTokensInPlaintextOnlyToThisHost) {
   for (const char* server : {"localhost:1", "127.0.0.1:1", "unix:/run/x"}) {
     EXPECT_TRUE(MakeCredentials({.server = server, .token = "t"}).ok());
   }
-  for (const char* server : {"server:1", "127.evil.test:1", "127.0.0.1.x:1"}) {
+  for (const char* server :
+       {"server:1", "127.evil.test:1", "127.0.0.1.x:1", "127.999.0.1:1"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(
         MakeCredentials({.server = server, .token = "t"}).status()));
   }

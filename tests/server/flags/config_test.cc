@@ -124,10 +124,13 @@ TEST(Config, AdvertisesHostAndPortAlone) {
     EXPECT_TRUE(config.Validate().ok()) << config.Validate();
   }
   for (const char* address :
-       {"server", ":7070", "server:", "server:0", "server:65536", "server:-1",
-        "server:+1", "server: 1", "unix:/run/x.sock", "dns:a:1", "dns:///a:1",
-        "a:1,b:1", "fd00::1:7070", "[fd00::1:7070", "[]:1", "[a b]:1",
-        "server:7070\n", "http://server:7070"}) {
+       {"server",       ":7070",         "server:",
+        "server:0",     "server:65536",  "server:-1",
+        "server:+1",    "server: 1",     "unix:/run/x.sock",
+        "dns:a:1",      "dns:///a:1",    "a:1,b:1",
+        "fd00::1:7070", "[fd00::1:7070", "[]:1",
+        "[a b]:1",      "server:7070\n", "http://server:7070",
+        "server:07070", "..:1"}) {
     Config config = Complete();
     config.advertise = address;
     ExpectRefused(config, "--advertise");

@@ -7,11 +7,14 @@ import socket
 
 from convgrad.errors import bad_reply, invalid
 
-_THIS_HOST = re.compile(r"unix:|localhost:|127(\.\d{1,3}){3}:|\[::1\]:")
+_THIS_HOST = re.compile(r"unix:|localhost:|127(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}:|\[::1\]:")
 # The port is required, because gRPC would use 443 by default.
 _HOST_AND_PORT = re.compile(
     r"(dns:(//[^/]*/)?)?(?P<host>[^][:/]+|\[[^][]+\]):(?P<port>\d{1,5})")
-_ADVERTISED = re.compile(r"([\w.-]+|\[[\dA-Fa-f:.]+\]):\d+", re.ASCII)
+_LABEL = "[A-Za-z0-9_-]{1,63}"
+_ADVERTISED = re.compile(
+    rf"({_LABEL}(\.{_LABEL})*\.?|\[(?P<ipv6>[0-9A-Fa-f:.]+)\]):[1-9][0-9]{{0,4}}")
+_LONGEST_ADVERTISED = 260
 _OTHER_SCHEMES = ("unix:", "unix-abstract:", "ipv4:", "ipv6:", "vsock:", "xds:")
 
 
@@ -45,10 +48,21 @@ def followed(target: str, advertised: str) -> str:
     """
     if not advertised or target.startswith(("unix:", "unix-abstract:")):
         return target
-    if not _ADVERTISED.fullmatch(advertised) or split(advertised) is None:
-        raise bad_reply("address", repr(advertised), "HOST:PORT, as --advertise has it")
+    if not _is_host_and_port(advertised):
+        raise bad_reply("address", repr(advertised[:80]), "HOST:PORT, as --advertise has it")
     stays = is_of_this_host(target) and not is_of_this_host(advertised)
     return target if stays else advertised
+
+
+def _is_host_and_port(address: str) -> bool:
+    found = (None if len(address) > _LONGEST_ADVERTISED or address.startswith("dns:")
+             else _ADVERTISED.fullmatch(address))
+    if found is None or split(address) is None:
+        return False
+    try:
+        return found["ipv6"] is None or bool(socket.inet_pton(socket.AF_INET6, found["ipv6"]))
+    except OSError:
+        return False
 
 
 def addresses_of(target: str) -> tuple[str | None, list[str]]:

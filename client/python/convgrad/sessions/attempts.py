@@ -95,7 +95,7 @@ class Change:
         if self.is_repeat:
             return
         try:
-            result = self.call.decode(response)
+            result = self.call.decoded(response)
         except Exception as error:  # a malformed reply
             return self.fail(error)
         with contextlib.suppress(InvalidStateError):  # the session was closed meanwhile

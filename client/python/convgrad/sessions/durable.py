@@ -17,7 +17,6 @@ from convgrad.errors import (
     DeadlineExceeded,
     SessionRestored,
     SessionTakenOver,
-    bad_reply,
     from_rpc,
 )
 from convgrad.requests import Call
@@ -193,9 +192,9 @@ class DurableChanges(Changes):
             if rpc.code() != grpc.StatusCode.OK:
                 return then(None, from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata()))
             try:
-                answer = call.decode(rpc.result())
-            except Exception as error:  # protobuf's DecodeError
-                return then(None, bad_reply("message", error, "a response"))
+                answer = call.decoded(rpc.result())
+            except ConvgradError as error:
+                return then(None, error)
             then(answer, None)
 
         try:

@@ -268,3 +268,16 @@ def test_clients_that_fail_leave_no_threads():
     for _ in range(20):
         failure_of("127.0.0.1:1", timeout=0.01)
     assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize("call", [
+    lambda client: client.capabilities(),
+    lambda client: client.session(),
+    lambda client: client.sessions(),
+])
+def test_a_truncated_reply_is_internal(call):
+    with (grpc_server(lambda request, context: b"\x0a\x05") as target,
+          convgrad.Client(target, timeout=10) as client,
+          pytest.raises(convgrad.Internal) as caught):
+        call(client)
+    assert caught.value.field == "reply.message"

@@ -16,6 +16,8 @@ from convgrad.connections.addresses import addresses_of, followed
     ("localhost:7070", "server-0.servers:7070", "localhost:7070"),
     ("127.0.0.1:7070", "127.evil.test:7070", "127.0.0.1:7070"),
     ("localhost:7070", "127.0.0.1:7071", "127.0.0.1:7071"),
+    ("localhost:7070", "127.999.0.1:7071", "localhost:7070"),
+    ("servers:7070", "a" * 63 + ".b.:7070", "a" * 63 + ".b.:7070"),
     ("unix:/run/server.sock", "localhost:7070", "unix:/run/server.sock"),
     ("unix-gpu.test:7070", "server-0.servers:7070", "server-0.servers:7070"),
 ])
@@ -26,7 +28,8 @@ def test_which_address_is_followed(target, advertised, expected):
 @pytest.mark.parametrize("advertised", [
     "server", "server:0", "server:65536", "unix:/run/server.sock", "unix:70", "ipv4:10.0.0.1:1",
     "dns:server:1", "dns://10.0.0.1/server:1", "a b:1", "server\n:1", "a:1,b:1", "fd00::1:7070",
-    "https://server:1", "sérver:1"])
+    "https://server:1", "sérver:1", "server:07070", "server:000007070", "..:1", "a..b:1",
+    "[.]:1", "[::1::]:1", "dns:1", "a" * 64 + ".b:1", "b." * 130 + ":1"])
 def test_an_address_that_is_more_than_host_and_port_is_refused(advertised):
     with pytest.raises(convgrad.Internal) as caught:
         followed("servers:7070", advertised)

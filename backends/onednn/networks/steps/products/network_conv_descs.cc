@@ -15,7 +15,8 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                     dnnl::memory::format_tag::any};
   return MakePassDesc(pass, problem, descs, forward,
                       [&](absl::string_view implementation) {
-                        return WritesBeyondScratch(problem, implementation);
+                        return WritesBeyondScratch(problem, implementation) ||
+                               MissesRows(pass, problem, implementation);
                       });
 }
 
