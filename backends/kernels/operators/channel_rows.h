@@ -17,6 +17,15 @@ struct RowRun {
   int64_t block_index;
 };
 
+// Returns the same memory as one plane. Its runs are long, even if images have
+// few positions: tokens have one.
+inline ChannelBlocks InOnePlane(ChannelBlocks blocks) {
+  blocks.spatial *= blocks.batch * blocks.block_count();
+  blocks.batch = 1;
+  blocks.channels = blocks.block;
+  return blocks;
+}
+
 // Cuts all rows, in the order of memory, into parts.
 class MemoryParts {
  public:

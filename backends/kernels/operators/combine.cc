@@ -193,7 +193,11 @@ void Combine(const ChannelBlocks& blocks, Combination combination,
   const auto kernel = [combination](const auto&... arguments) {
     HWY_DYNAMIC_DISPATCH(CombineAny)(combination, arguments...);
   };
-  RunOverRows(blocks, kernel, Written<Combined>{tensors, tensors.y},
+  const bool has_same_numbers =
+      tensors.image_stride == 0 && blocks.block_count() == 1;
+  const ChannelBlocks cut =
+      tensors.b != nullptr || has_same_numbers ? InOnePlane(blocks) : blocks;
+  RunOverRows(blocks, cut, kernel, Written<Combined>{tensors, tensors.y},
               Written<Combined>{zeros, zeros.y}, run);
 }
 

@@ -30,17 +30,19 @@ struct Written {
   void* y;
 };
 
-// Calls kernel(blocks, tensors, rows) for all rows. `zeros` point to one zero
-// element each. If the kernel doesn't map them to zero, it writes other numbers
-// to the padding, so this function clears the padding.
+// Calls kernel(cut, tensors, rows) for all rows. `cut` is `blocks`, or
+// InOnePlane(blocks) if the kernel doesn't depend on the rows' image and
+// channels. `zeros` point to one zero element each. If the kernel doesn't map
+// them to zero, it writes other numbers to the padding, so this function clears
+// the padding.
 template <class Kernel, class Tensors>
-void RunOverRows(const ChannelBlocks& blocks, const Kernel& kernel,
-                 const Written<Tensors>& written, const Written<Tensors>& zeros,
-                 RunParts run) {
-  const MemoryParts parts(blocks);
+void RunOverRows(const ChannelBlocks& blocks, const ChannelBlocks& cut,
+                 const Kernel& kernel, const Written<Tensors>& written,
+                 const Written<Tensors>& zeros, RunParts run) {
+  const MemoryParts parts(cut);
   run(parts.count(), [&](int64_t part) {
     parts.ForEachRun(part, [&](const RowRun& rows) {
-      kernel(blocks, written.tensors, rows);
+      kernel(cut, written.tensors, rows);
     });
   });
   if (blocks.padded_channels() == blocks.channels) return;

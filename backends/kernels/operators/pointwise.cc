@@ -99,7 +99,8 @@ void RunAll(const ChannelBlocks& blocks, Kernel kernel, Pointwise op,
   float zero = 0, of_zero = 0;
   const ActivateGradient zeros = {&zero, &zero, &of_zero};
   RunOverRows(
-      blocks, [&](const auto&... arguments) { kernel(op, arguments...); },
+      blocks, InOnePlane(blocks),
+      [&](const auto&... arguments) { kernel(op, arguments...); },
       Written<ActivateGradient>{tensors, tensors.dx},
       Written<ActivateGradient>{zeros, zeros.dx}, run);
 }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backends/kernels/operators/combine.h"
-
 namespace convgrad::onednn {
 namespace {
 
@@ -140,7 +138,17 @@ void NetworkBuilder::AddGradient(const std::string& value, BufferId buffer,
   gradients_[value].push_back(gradient);
 }
 
+void NetworkBuilder::AddPartOfGradient(const std::string& value,
+                                       PartGradient part) {
+  parts_[value].push_back(std::move(part));
+}
+
 std::vector<BufferId> NetworkBuilder::OwnGradients(const std::string& value) {
+  for (const NetworkTensor& gradient :
+       AddParts(parts_[value], Like(value, Form::kRows), &schedule_)) {
+    gradients_[value].push_back(gradient);
+  }
+  parts_.erase(value);
   std::vector<BufferId> own;
   for (NetworkTensor& gradient : gradients_[value]) {
     gradient = InForm(gradient, forms_.at(value), options_.block, &schedule_);
@@ -168,33 +176,13 @@ BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
   return buffer;
 }
 
-void NetworkBuilder::SumInto(BufferId sum, const std::vector<BufferId>& addends,
-                             const ChannelBlocks& blocks) {
-  if (addends.size() == 1) {
-    return AddCopy(addends[0], sum, blocks.bytes(), &schedule_);
-  }
-  for (size_t i = 1; i < addends.size(); ++i) {
-    const BufferId a = i == 1 ? addends[0] : sum, b = addends[i];
-    schedule_.Add(
-        {.kind = "gradient sum",
-         .reads = {a, b},
-         .writes = {sum},
-         .function = [=](const RunContext& context) {
-           Combine(
-               blocks, Combination::kAdd,
-               {.a = context.At(a), .b = context.At(b), .y = context.At(sum)},
-               [&](int64_t n, auto part) { context.ForParts(n, part); });
-         }});
-  }
-}
-
 BufferId NetworkBuilder::GradientOf(const std::string& value) {
   const std::vector<BufferId> addends = OwnGradients(value);
   if (addends.empty()) return kNoBuffer;
   if (addends.size() == 1) return addends[0];
   NetworkTensor sum = Like(value);
   sum.buffer = schedule_.AddBuffer(sum.blocks.bytes());
-  SumInto(sum.buffer, addends, sum.blocks);
+  AddSums(sum.buffer, addends, sum.blocks, &schedule_);
   gradients_[value] = {sum};
   return sum.buffer;
 }
@@ -278,7 +266,8 @@ void NetworkBuilder::EndBackward() {
     } else if (addends[0] != result) {
       const int64_t count =
           schedule_.buffers()[result].bytes / int64_t{sizeof(float)};
-      SumInto(result, addends, {1, count, 1, count, DataType::kF32});
+      AddSums(result, addends, {1, count, 1, count, DataType::kF32},
+              &schedule_);
     }
   }
 }

@@ -11,6 +11,7 @@
 
 #include "backends/core/program/program_operation.h"
 #include "backends/onednn/execution/onednn_schedule.h"
+#include "backends/onednn/networks/schedule/network_gradient_sums.h"
 #include "backends/onednn/networks/schedule/network_layouts.h"
 #include "backends/onednn/networks/schedule/network_results.h"
 
@@ -99,6 +100,8 @@ class NetworkBuilder {
   // Adds a written buffer to the value's gradients. No step writes it again.
   void AddGradient(const std::string& value, BufferId buffer,
                    Form form = Form::kImage);
+  // Adds the gradient of a part of the value's rows, which is written.
+  void AddPartOfGradient(const std::string& value, PartGradient part);
   // Returns the value's complete gradient, in the value's form; kNoBuffer if it
   // has none. Requires: all steps that use the value have added their
   // gradients.
@@ -126,8 +129,6 @@ class NetworkBuilder {
   NetworkTensor OwnValue(const std::string& name);
   // Returns the value's gradients, each in the value's form.
   std::vector<BufferId> OwnGradients(const std::string& value);
-  void SumInto(BufferId sum, const std::vector<BufferId>& addends,
-               const ChannelBlocks& blocks);
   void SeedGradient(const std::string& output, BufferId gradient);
 
   const ProgramOperation& operation_;
@@ -143,6 +144,7 @@ class NetworkBuilder {
   std::map<std::string, BufferId> inputs_;
   std::map<std::string, BufferId> parameters_;
   std::map<std::string, std::vector<NetworkTensor>> gradients_;
+  std::map<std::string, std::vector<PartGradient>> parts_;
   std::map<std::string, std::vector<BufferId>> parameter_gradients_;
   // Number of steps that use each parameter.
   std::map<std::string, int> uses_;

@@ -161,8 +161,9 @@ class Permute final : public NetworkGroup {
 // slice, select and expand: copies.
 class Moved final : public NetworkGroup {
  public:
-  Moved(const ProgramStep& step, StepView view)
-      : step_(step), view_(std::move(view)) {}
+  // `axis` is that of a slice or select.
+  Moved(const ProgramStep& step, StepView view, size_t axis)
+      : step_(step), view_(std::move(view)), axis_(axis) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const BufferId x = builder->Value(step_.operands[0], Form::kRows).buffer;
@@ -176,12 +177,13 @@ class Moved final : public NetworkGroup {
     dy.buffer = builder->GradientOf(step_.result);
     if (dy.buffer == kNoBuffer) return absl::OkStatus();
     const std::string& x = step_.operands[0];
-    NetworkTensor dx = builder->Like(x, Form::kRows);
-    dx.buffer = builder->NewGradient(x, Form::kRows);
     if (step_.op == Operator::kExpand) {
-      AddSums(dy, dx, builder);
+      NetworkTensor dx = builder->Like(x, Form::kRows);
+      dx.buffer = builder->NewGradient(x, Form::kRows);
+      AddRepeats(dy, dx, builder);
     } else {
-      AddSpread(dy, dx, builder);
+      builder->AddPartOfGradient(x,
+                                 {PartOf(dy), view_.offset, view_.strides, dy});
     }
     return absl::OkStatus();
   }
@@ -215,29 +217,22 @@ class Moved final : public NetworkGroup {
          }});
   }
 
-  // Appends a step that writes dy where the forward read, and 0 elsewhere.
-  void AddSpread(const NetworkTensor& dy, const NetworkTensor& dx,
-                 NetworkBuilder* builder) const {
-    const DataType dtype = builder->dtype();
-    const auto reorder = std::make_shared<const Reorder>(
-        Reorder::Make(PhysicalLayoutOf(dy), dtype, Viewed(dy.dims), dtype));
-    const bool leaves_some = dx.blocks.size() != dy.blocks.size();
-    builder->schedule().Add(
-        {.kind = kKind,
-         .reads = {dy.buffer},
-         .writes = {dx.buffer},
-         .function = [=, offset = view_.offset * ByteSizeOf(dtype)](
-                         const RunContext& context) {
-           std::byte* to = context.At(dx.buffer);
-           if (leaves_some) std::memset(to, 0, dx.blocks.bytes());
-           context.ForParts(reorder->part_count(), [&](int64_t part) {
-             reorder->Run(context.At(dy.buffer), to + offset, part, part + 1);
-           });
-         }});
+  // Returns the part of the operand that a slice or select reads.
+  AxisPart PartOf(const NetworkTensor& y) const {
+    AxisPart part = {.axis = axis_};
+    if (step_.op == Operator::kSelect) {
+      part.first = IntAttribute(step_, "index");
+    } else {
+      part.first = IntAttribute(step_, "start");
+      part.count = y.dims[axis_];
+      // A step beyond the axis might be as large as an int64.
+      if (part.count > 1) part.step = IntAttribute(step_, "step");
+    }
+    return part;
   }
 
-  void AddSums(const NetworkTensor& dy, const NetworkTensor& dx,
-               NetworkBuilder* builder) const {
+  void AddRepeats(const NetworkTensor& dy, const NetworkTensor& dx,
+                  NetworkBuilder* builder) const {
     builder->schedule().Add({.kind = kKind,
                              .reads = {dy.buffer},
                              .writes = {dx.buffer},
@@ -253,14 +248,16 @@ class Moved final : public NetworkGroup {
 
   const ProgramStep& step_;
   const StepView view_;
+  const size_t axis_;
 };
 
 std::unique_ptr<NetworkGroup> MakeMoved(const convgrad::Program& program,
                                         const ProgramShapes& shapes,
                                         const GroupSteps& steps) {
   const ProgramStep& step = program.steps[steps.first];
-  return std::make_unique<Moved>(step,
-                                 SpecOf(step.op).view(StepDims(step, shapes)));
+  const StepDims dims(step, shapes);
+  const size_t axis = step.op == Operator::kExpand ? 0 : *dims.Axis("axis");
+  return std::make_unique<Moved>(step, SpecOf(step.op).view(dims), axis);
 }
 
 }  // namespace
