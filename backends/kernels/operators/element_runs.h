@@ -41,9 +41,8 @@ void RunOverRows(const ChannelBlocks& blocks, const ChannelBlocks& cut,
                  const Written<Tensors>& zeros, RunParts run) {
   const MemoryParts parts(cut);
   run(parts.count(), [&](int64_t part) {
-    parts.ForEachRun(part, [&](const RowRun& rows) {
-      kernel(cut, written.tensors, rows);
-    });
+    parts.ForEachRun(
+        part, [&](const RowRun& rows) { kernel(cut, written.tensors, rows); });
   });
   if (blocks.padded_channels() == blocks.channels) return;
   const ChannelBlocks element = {1, 1, 1, 1, DataType::kF32};
