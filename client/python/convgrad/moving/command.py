@@ -11,6 +11,7 @@ from pathlib import Path
 
 from convgrad.attached import Attached
 from convgrad.client import Client
+from convgrad.connections.retries import RetryPolicy
 from convgrad.connections.tls import Tls
 from convgrad.errors import ConvgradError, InvalidArgument, invalid, unimplemented
 from convgrad.moving.safetensors import TensorFile
@@ -20,6 +21,8 @@ from convgrad.sessions.session import Session
 COMMANDS = ("export", "import", "snapshot")
 
 _ID_BYTES = 16
+# About a second, because a wrong address is likelier than a server that restarts.
+_MOST_ATTEMPTS = 5
 _SESSION_HELP = "a file with the session's id (16 bytes), or the session's name"
 
 
@@ -31,7 +34,8 @@ def run_command(arguments: Sequence[str]) -> int:
         tls = Tls(parsed.ca, parsed.cert, parsed.key)
         token = parsed.token and Path(parsed.token).read_text().split()[:1]
         with Client(parsed.server, tls=tls if tls != Tls() else False,
-                    token=token[0] if token else None, timeout=parsed.timeout) as client:
+                    token=token[0] if token else None, timeout=parsed.timeout,
+                    retry=RetryPolicy(max_attempts=_MOST_ATTEMPTS)) as client:
             parsed.run(client, parsed)
         return 0
     except (ConvgradError, OSError) as error:
