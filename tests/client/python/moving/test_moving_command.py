@@ -93,7 +93,8 @@ def test_a_new_session_that_fails_leaves_nothing(client, at, tmp_path):
     write_tensors(tmp_path / "x", {"a/b": W}, {})
     assert "a/b" in run("import", tmp_path / "new", tmp_path / "x", at, "--new", code=2)
     (tmp_path / "x").write_bytes(b"")
-    assert "header length" in run("import", tmp_path / "new", tmp_path / "x", at, "--new", code=2)
+    assert "header length" in run("import", tmp_path / "new", tmp_path / "x", at, "--new",
+                                  code=2)
     write_tensors(tmp_path / "x", {"a": W}, {})
     assert "--state_dir" in run("import", tmp_path / "new", tmp_path / "x", at, "--new",
                                 "--durable", code=1)
