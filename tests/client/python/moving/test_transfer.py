@@ -10,6 +10,7 @@ import pytest
 from server_process import ServerProcess
 
 import convgrad
+from convgrad.moving import transfer
 from convgrad.moving.machine import differences
 from convgrad.moving.safetensors import TensorFile, write_tensors
 
@@ -95,6 +96,26 @@ def test_an_attached_session_is_exported_while_it_is_trained(client, session, tm
     finally:
         done.set()
         thread.join()
+
+
+def test_a_change_between_list_and_tensors_is_noticed(session, tmp_path, monkeypatch):
+    got, changes = transfer._got, []
+
+    def change_first(*arguments):
+        if len(changes) < most:
+            changes.append(f"{len(changes)}#gradient")
+            session.put(changes[-1], W)
+        return got(*arguments)
+
+    monkeypatch.setattr(transfer, "_got", change_first)
+    most = 3
+    assert convgrad.export_session(session, tmp_path / "x") == session.number == 4
+    with TensorFile(tmp_path / "x") as file:
+        assert file.entries.keys() == TENSORS.keys() | set(changes)
+    most = 1000
+    with pytest.raises(convgrad.FailedPrecondition, match="a change between any two of 100"):
+        convgrad.export_session(session, tmp_path / "y")
+    assert not (tmp_path / "y").exists()
 
 
 def test_without_the_optimizer(session, elsewhere, tmp_path):
