@@ -43,6 +43,7 @@ from convgrad.errors import (
 )
 from convgrad.kept import Kept
 from convgrad.local.server import LocalServer
+from convgrad.moving.transfer import Imported, export_session, import_session
 from convgrad.networks import Backward, ParameterGroup, Update
 from convgrad.programs import Program
 from convgrad.region import Region
@@ -58,12 +59,12 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExists", "Attached", "Backward", "Cancelled", "Client", "ConvgradError",
-    "DeadlineExceeded", "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Internal",
-    "InvalidArgument", "Kept", "LocalServer", "NotFound", "OpenSession", "ParameterGroup",
-    "PermissionDenied", "Program", "Region", "ReplyLost", "ResourceExhausted",
+    "DeadlineExceeded", "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Imported",
+    "Internal", "InvalidArgument", "Kept", "LocalServer", "NotFound", "OpenSession",
+    "ParameterGroup", "PermissionDenied", "Program", "Region", "ReplyLost", "ResourceExhausted",
     "RetryPolicy", "Session", "SessionDamaged", "SessionExpired", "SessionRestored",
     "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable", "Unimplemented", "Update",
-    "native",
+    "export_session", "import_session", "native",
 ]
 
 

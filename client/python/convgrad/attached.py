@@ -21,9 +21,10 @@ from convgrad.errors import (
 )
 from convgrad.kept import Kept, listed_tensors
 from convgrad.networks import Run
-from convgrad.options import Options
+from convgrad.options import Options, timeout_of
 from convgrad.problem import OPERANDS
 from convgrad.requests import Call
+from convgrad.sessions.durable import save_state_call
 from convgrad.sessions.leases import ask_each
 from convgrad.sessions.session import Session
 from convgrad.v1 import session_pb2
@@ -133,6 +134,10 @@ class Attached:
         _check_reads(keywords)
         return self._run(networks.run(program, inputs, **keywords))
 
+    def save_state(self, *, timeout: float | None = None) -> int:
+        """Makes the server write the session to its disk, as Session.save_state() does."""
+        return self._run(save_state_call(None, options=timeout_of(timeout)))
+
     def close(self) -> None:
         """Ends the attachment; the session stays open."""
         self._is_closed = True
@@ -142,6 +147,13 @@ class Attached:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def check_process(self) -> None:
+        """Raises FailedPrecondition in a process that was forked since."""
+        self._client.check_process()
+
+    def _perform(self, call: Call[R], instead: None) -> R:
+        return self._run(call)
 
     def _run(self, call: Call[R]) -> R:
         if self._is_closed:

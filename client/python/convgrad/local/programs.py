@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from convgrad.errors import FailedPrecondition, message_of
+from convgrad.moving.command import COMMANDS, run_command
 
 _SERVER = "convgrad-server"
 _TOOL = "convgrad"
@@ -62,8 +63,10 @@ def _bundled(name: str) -> Path | None:
 
 
 def main() -> None:
-    """Replaces this process by the tool `convgrad` with the same arguments, or, after `serve`,
-    by the server."""
+    """Runs the commands of convgrad.moving. Otherwise replaces this process by the tool
+    `convgrad` with the same arguments or, after `serve`, by the server."""
+    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
+        sys.exit(run_command(sys.argv[1:]))
     if sys.argv[1:2] == ["serve"]:
         _become(server_program, sys.argv[2:])
     _become(tool_program, sys.argv[1:])

@@ -198,8 +198,9 @@ class Session:
         """
         names = (name,) if isinstance(name, str) else name
         request = get_request(names, dtype, layout, first_item, items)
-        return get_call(_SERVICE + "GetTensors", request, timeout_of(timeout),
-                        lambda arrays: arrays[name] if isinstance(name, str) else arrays), None
+        return get_call(
+            _SERVICE + "GetTensors", request, timeout_of(timeout),
+            lambda arrays, _: arrays[name] if isinstance(name, str) else arrays), None
 
     @method
     def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:

@@ -195,6 +195,7 @@ class GetReply:
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] | None = None
+        self._number = 0
         self._order: list[Array] = []
         self._next = (0, 0)
 
@@ -210,15 +211,17 @@ class GetReply:
         else:
             raise bad_reply("part", "another", "a header, then frames")
 
-    def finish(self) -> tuple[dict[str, Array]]:
-        """Returns the complete arrays. Raises Internal if bytes are missing."""
+    def finish(self) -> tuple[dict[str, Array], int]:
+        """Returns the complete arrays and their change's number. Raises Internal if bytes are
+        missing."""
         if self._arrays is None or self._next[0] < len(self._order):
             raise bad_reply("message", "the end", "frames of all tensors")
-        return (self._arrays,)
+        return self._arrays, self._number
 
     def _take_header(self, header: session_pb2.GetTensorsResponse) -> None:
         self._order = [empty_array(descriptor_of(info.tensor)) for info in header.tensors]
         self._arrays = {info.name: array for info, array in zip(header.tensors, self._order)}
+        self._number = header.number
         self._skip_complete()
 
     def _take_frame(self, frame: session_pb2.TensorFrame,
@@ -242,15 +245,17 @@ class GetReply:
 
 
 def get_call(method: str, request: session_pb2.GetTensorsRequest, options: Options,
-             result: Callable[[dict[str, Array]], R]) -> Call[R]:
-    """Returns a call whose answer is a message, or a stream if a message is too small."""
+             result: Callable[[dict[str, Array], int], R]) -> Call[R]:
+    """Returns a call whose answer is a message, or a stream if a message is too small. `result`
+    receives the arrays and the number of the change as of which they are."""
     message = request.SerializeToString()
-    return Call(method, message, lambda response: result(_got_tensors(response)),
+    return Call(method, message, lambda response: result(*_got_tensors(response)),
                 options=options, stream=GetStream(message), result=result)
 
 
-def _got_tensors(response: Response) -> dict[str, Array]:
-    """Returns the arrays of a GetTensorsResponse as new arrays."""
+def _got_tensors(response: Response) -> tuple[dict[str, Array], int]:
+    """Returns the arrays of a GetTensorsResponse as new arrays, and its number."""
     head, payloads = split_message(response)
+    message = session_pb2.GetTensorsResponse.FromString(head)
     return {info.name: array_of(info.name, info.tensor, payloads)
-            for info in session_pb2.GetTensorsResponse.FromString(head).tensors}
+            for info in message.tensors}, message.number

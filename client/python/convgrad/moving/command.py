@@ -1,0 +1,172 @@
+"""Runs the commands `export`, `import` and `snapshot` of `python -m convgrad`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from convgrad.attached import Attached
+from convgrad.client import Client
+from convgrad.connections.retries import RetryPolicy
+from convgrad.connections.tls import Tls
+from convgrad.errors import ConvgradError, InvalidArgument, invalid, unimplemented
+from convgrad.moving.safetensors import TensorFile
+from convgrad.moving.transfer import Imported, check_import, export_session, import_session
+from convgrad.sessions.session import Session
+
+COMMANDS = ("export", "import", "snapshot")
+
+_ID_BYTES = 16
+# About a second, because a wrong address is likelier than a server that restarts.
+_MOST_ATTEMPTS = 5
+_SESSION_HELP = "a file with the session's id (16 bytes), or the session's name"
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Runs the command line, and returns the exit status: 2 for an invalid request, 1 for
+    another failure."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        tls = Tls(parsed.ca, parsed.cert, parsed.key)
+        token = parsed.token and Path(parsed.token).read_text().split()[:1]
+        with Client(parsed.server, tls=tls if tls != Tls() else False,
+                    token=token[0] if token else None, timeout=parsed.timeout,
+                    retry=RetryPolicy(max_attempts=_MOST_ATTEMPTS)) as client:
+            parsed.run(client, parsed)
+        return 0
+    except (ConvgradError, OSError) as error:
+        print(f"convgrad: {error}", file=sys.stderr)
+        return 2 if isinstance(error, InvalidArgument) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("convgrad", allow_abbrev=False)
+    commands = parser.add_subparsers(required=True)
+
+    def command(name: str, run: object, text: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        added.set_defaults(run=run)
+        added.add_argument("session", metavar="SESSION", help=_SESSION_HELP)
+        return added
+
+    export = command("export", _export, "Write a session's tensors to a file of safetensors.")
+    export.add_argument("file", metavar="FILE", help="the file; replaced only when complete")
+    export.add_argument("--take_over", action="store_true",
+                        help="resume the session, so that its trainer can't go on, and export "
+                        "its trainer_state as well; needed with a name")
+    into = command("import", _import, "Put the tensors of a file of safetensors into a "
+                   "session, which is taken over.")
+    into.add_argument("file", metavar="FILE")
+    into.add_argument("--without_optimizer", action="store_true",
+                      help="take parameters and buffers only")
+    into.add_argument("--new", action="store_true",
+                      help="open a session, and write its id to the new file SESSION")
+    into.add_argument("--durable", action="store_true", help="make the new session durable")
+    into.add_argument("--lease", type=float, default=600.0, metavar="SECONDS",
+                      help="lease of the new session; default 600")
+    snapshot = command("snapshot", _snapshot,
+                       "Have the server write a durable session to its disk now, and print the "
+                       "durable number.")
+    for each in (export, into, snapshot):
+        each.add_argument("--server", default="127.0.0.1:7070", metavar="ADDRESS")
+        each.add_argument("--ca", metavar="FILE", help="PEM file of the authorities that "
+                          "signed the server's certificate; turns TLS on")
+        each.add_argument("--cert", metavar="FILE",
+                          help="PEM file of this client's certificate")
+        each.add_argument("--key", metavar="FILE", help="PEM file of the certificate's key")
+        each.add_argument("--token", metavar="FILE",
+                          help="file whose first word is the client's token")
+        each.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS",
+                          help="time limit of each call; default 600")
+    return parser
+
+
+def _export(client: Client, parsed: argparse.Namespace) -> None:
+    if parsed.take_over:
+        with _resumed(client, parsed.session) as session:
+            number = export_session(session, parsed.file, trainer_state=session.trainer_state)
+    else:
+        with _attached(client, parsed.session, "--take_over") as attached:
+            number = export_session(attached, parsed.file)
+    print(f"wrote {parsed.file}, the session as of change {number}")
+
+
+def _import(client: Client, parsed: argparse.Namespace) -> None:
+    has_optimizer = not parsed.without_optimizer
+    if not parsed.new and (parsed.durable or parsed.lease != 600.0):
+        raise invalid("UNSUPPORTED", "--durable or --lease", "no --new",
+                      "a new session, because an open one has its own")
+    if parsed.new:
+        with TensorFile(parsed.file) as file:
+            check_import(file, {}, has_optimizer)
+        with _opened(client, parsed) as session:
+            found = import_session(session, parsed.file, optimizer=has_optimizer)
+    else:
+        if os.path.isfile(parsed.session):  # refuses before the trainer is stopped
+            with _attached(client, parsed.session, "") as attached, \
+                    TensorFile(parsed.file) as file:
+                check_import(file, attached.tensors(), has_optimizer)
+        with _resumed(client, parsed.session) as session:
+            found = import_session(session, parsed.file, optimizer=has_optimizer)
+    _tell(session, found)
+
+
+def _tell(session: Session, found: Imported) -> None:
+    origin = "" if found.number is None else f", exported as of change {found.number}"
+    print(f"change {session.number} of the session has the tensors{origin}")
+    if found.differences:
+        print("this server may compute other bits than the exporting one, within the bounds of "
+              "proto/correctness.md:", *found.differences, sep="\n  ")
+
+
+def _snapshot(client: Client, parsed: argparse.Namespace) -> None:
+    with _attached(client, parsed.session, "") as attached:
+        print(f"durable number {attached.save_state()}")
+
+
+def _attached(client: Client, session: str, remedy: str) -> Attached:
+    if not os.path.isfile(session):
+        raise unimplemented("SESSION", f"'{session}', which is no file",
+                            f"a file with the session's id{' or ' if remedy else ''}{remedy}")
+    return client.attach(_id_in(session))
+
+
+def _resumed(client: Client, session: str) -> Session:
+    if os.path.isfile(session):
+        return client.session(resume=_id_in(session), keep_open=True)
+    return client.session(session, resume=True, keep_open=True)
+
+
+def _id_in(path: str) -> bytes:
+    with open(path, "rb") as file:
+        found = file.read(_ID_BYTES + 1)
+    if len(found) != _ID_BYTES:
+        raise invalid("OUT_OF_RANGE", path, f"{len(found)} bytes or more",
+                      f"a session's id, {_ID_BYTES} bytes")
+    return found
+
+
+@contextlib.contextmanager
+def _opened(client: Client, parsed: argparse.Namespace) -> Iterator[Session]:
+    """Opens a session and writes its id. If the block fails, neither stays."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(parsed.session, flags, 0o600)  # the id is a credential
+    try:
+        with os.fdopen(descriptor, "wb") as file, \
+                client.session(lease=parsed.lease, durable=parsed.durable,
+                               keep_open=True) as session:
+            try:
+                file.write(session.id)
+                file.flush()
+                os.fsync(descriptor)
+                yield session
+            except BaseException:
+                session.close()
+                raise
+    except BaseException:
+        os.unlink(parsed.session)
+        raise
