@@ -76,7 +76,7 @@ struct Elu : Function<Activation::kElu> {
     return hn::IfThenElse(hn::Le(x, hn::Zero(d)), below, x);
   }
   static HWY_INLINE auto Gradient(auto d, Pointwise n, auto dy, auto saved) {
-    const auto power = hn::Exp(d, hn::Min(saved, hn::Zero(d)));
+    const auto power = ExpOf(d, hn::Min(saved, hn::Zero(d)));
     const auto below = hn::Mul(power, hn::Set(d, n.alpha));
     const auto slope = hn::IfThenElse(hn::IsNaN(saved), saved, below);
     return hn::IfThenElse(hn::Gt(saved, hn::Zero(d)), dy, hn::Mul(dy, slope));
@@ -111,7 +111,7 @@ struct GeluTanh : Function<Activation::kGeluTanh> {
     const auto x = Within(d, saved, -20.0f, 20.0f);
     const auto one = hn::Set(d, 1.0f);
     const auto u = Inner(d, x);
-    const auto small = hn::Exp(d, hn::Neg(hn::Abs(u)));
+    const auto small = ExpOf(d, hn::Neg(hn::Abs(u)));
     const auto sum = hn::Add(one, small);
     const auto steepness = hn::Div(small, hn::Mul(sum, sum));
     const auto slope =
@@ -162,14 +162,14 @@ struct Mish : Function<Activation::kMish> {
   static constexpr float kTop = 20.0f;
   static HWY_INLINE auto Of(auto d, Pointwise, auto x) {
     const auto two = hn::Set(d, 2.0f);
-    const auto e = hn::Exp(d, hn::Min(x, hn::Set(d, kTop)));
+    const auto e = ExpOf(d, hn::Min(x, hn::Set(d, kTop)));
     const auto w = hn::Mul(e, hn::Add(e, two));
     return hn::Mul(x, hn::Div(w, hn::Add(w, two)));
   }
   static HWY_INLINE auto Gradient(auto d, Pointwise, auto dy, auto saved) {
     const auto one = hn::Set(d, 1.0f), two = hn::Set(d, 2.0f);
     const auto top = hn::Set(d, kTop);
-    const auto e = hn::Exp(d, hn::Min(saved, top));
+    const auto e = ExpOf(d, hn::Min(saved, top));
     const auto w = hn::Mul(e, hn::Add(e, two));
     const auto below = hn::Add(w, two);
     const auto slope =
@@ -185,7 +185,7 @@ struct Softplus : Function<Activation::kSoftplus> {
   static HWY_INLINE auto Of(auto d, Pointwise n, auto x) {
     const auto alpha = hn::Set(d, n.alpha);
     const auto t = hn::Mul(x, alpha);
-    const auto small = hn::Exp(d, hn::Neg(hn::Abs(t)));
+    const auto small = ExpOf(d, hn::Neg(hn::Abs(t)));
     const auto log = hn::Add(hn::Max(t, hn::Zero(d)), hn::Log1p(d, small));
     const auto is_linear = hn::Or(hn::Gt(t, hn::Set(d, n.beta)), hn::IsNaN(x));
     return hn::IfThenElse(is_linear, x, hn::Div(log, alpha));

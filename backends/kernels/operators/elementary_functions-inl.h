@@ -37,7 +37,7 @@ struct Absolute : Function<Activation::kAbs> {
 
 struct Exponential : Function<Activation::kExp, true> {
   static HWY_INLINE auto Of(auto d, Pointwise, auto x) {
-    const auto power = hn::Exp(d, hn::Min(x, hn::Set(d, 104.0f)));
+    const auto power = ExpOf(d, hn::Min(x, hn::Set(d, 104.0f)));
     return hn::IfThenElse(hn::IsNaN(x), x, power);
   }
   static HWY_INLINE auto Gradient(auto /*d*/, Pointwise, auto dy, auto saved) {

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "absl/functional/function_ref.h"
+#include "backends/kernels/operators/pointwise.h"
 
 namespace convgrad::winograd {
 
@@ -69,14 +70,12 @@ struct Weights {
 };
 
 // What Forward does to a result before it writes it, in this order: adds a bias
-// for each channel, adds a tensor like the output, and applies a function that
-// keeps NaN.
+// for each channel, adds a tensor like the output, and applies an activation:
+// kNone, kRelu, kRelu6, kLeakyRelu, kSilu or kHardswish.
 struct Epilogue {
-  enum class Function { kNone, kRelu, kRelu6 };
-
   const float* bias = nullptr;    // out_channels of them; null: none
   const float* addend = nullptr;  // null: none
-  Function function = Function::kNone;
+  Pointwise function = {};
 };
 
 // Calls its second argument once with each part in [0, count) and the number of

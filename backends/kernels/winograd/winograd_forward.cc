@@ -12,12 +12,18 @@
 #define HWY_TARGET_INCLUDE "backends/kernels/winograd/winograd_forward.cc"
 #include <hwy/foreach_target.h>
 
+#include "backends/kernels/operators/activations-inl.h"
 #include "backends/kernels/winograd/winograd_products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convgrad::winograd {
 namespace HWY_NAMESPACE {
 namespace {
+
+using convgrad::HWY_NAMESPACE::Hardswish;
+using convgrad::HWY_NAMESPACE::LeakyRelu;
+using convgrad::HWY_NAMESPACE::Rectify;
+using convgrad::HWY_NAMESPACE::Silu;
 
 // One block of tiles and one group of output channels.
 template <int kBlock>
@@ -194,15 +200,24 @@ class Part {
     if (epilogue_.addend != nullptr) {
       value = hn::Add(value, hn::LoadU(kTag, epilogue_.addend + at));
     }
-    if (epilogue_.function != Epilogue::Function::kNone) {
-      // Not Max, so that NaN stays.
-      value = hn::IfThenZeroElse(hn::Le(value, hn::Zero(kTag)), value);
+    hn::StoreU(Activated(value), kTag, tensors_.y + at);
+  }
+  HWY_INLINE V Activated(V value) const {
+    const Pointwise function = epilogue_.function;
+    switch (function.activation) {
+      case Activation::kRelu:
+        return Rectify<Activation::kRelu>(kTag, value);
+      case Activation::kRelu6:
+        return Rectify<Activation::kRelu6>(kTag, value);
+      case Activation::kLeakyRelu:
+        return LeakyRelu::Of(kTag, function, value);
+      case Activation::kSilu:
+        return Silu::Of(kTag, function, value);
+      case Activation::kHardswish:
+        return Hardswish::Of(kTag, function, value);
+      default:
+        return value;
     }
-    if (epilogue_.function == Epilogue::Function::kRelu6) {
-      const V six = hn::Set(kTag, 6.0F);
-      value = hn::IfThenElse(hn::Gt(value, six), six, value);
-    }
-    hn::StoreU(value, kTag, tensors_.y + at);
   }
 
   const Shape shape_;

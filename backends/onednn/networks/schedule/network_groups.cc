@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/functional/function_ref.h"
+
 namespace convgrad::onednn {
 namespace {
 
@@ -31,12 +33,16 @@ class Uses {
     return GroupSteps::kNone;
   }
 
-  // Returns the only user of the result of `step`, if its operator is `op`.
+  // Return the only user of the result of `step`, if its operator is `op`, or
+  // if `fits` returns true for it.
   size_t OnlyUser(size_t step, Operator op) const {
+    return OnlyUser(step, [=](Operator other) { return other == op; });
+  }
+  size_t OnlyUser(size_t step, absl::FunctionRef<bool(Operator)> fits) const {
     const size_t user = OnlyUserOf(step);
-    const bool fits =
-        user != GroupSteps::kNone && program_.steps[user].op == op;
-    return fits ? user : GroupSteps::kNone;
+    return user != GroupSteps::kNone && fits(program_.steps[user].op)
+               ? user
+               : GroupSteps::kNone;
   }
 
  private:
@@ -55,9 +61,17 @@ bool IsRunningNorm(const ProgramStep& step) {
   return step.op == Operator::kBatchNorm && !BoolAttribute(step, "training");
 }
 
+bool TakesConvolution(const ProgramStep& first, const ProgramShapes& shapes) {
+  return IsRunningNorm(first) || EndsConvolution(first.op) ||
+         (first.op == Operator::kAdd && HasEqualShapes(first, shapes));
+}
+
+// Returns the group of `first` without a convolution. With `may_join`, one may
+// join it.
 GroupSteps GroupOf(const convgrad::Program& program,
                    const ProgramShapes& shapes, const Uses& uses,
-                   const std::vector<bool>& is_taken, size_t first) {
+                   const std::vector<bool>& is_taken, size_t first,
+                   bool may_join) {
   GroupSteps group = {first};
   const Operator op = program.steps[first].op;
   if (op == Operator::kBatchNorm) {
@@ -69,13 +83,18 @@ GroupSteps GroupOf(const convgrad::Program& program,
   const bool may_end_in_relu =
       op == Operator::kBatchNorm ||
       (op == Operator::kAdd && HasEqualShapes(program.steps[first], shapes));
-  if (may_end_in_relu) {
-    group.activation = uses.OnlyUser(group.last(), Operator::kRelu);
-  }
   const bool may_end_in_relu6 =
       op == Operator::kBatchNorm && group.last() == first;
-  if (may_end_in_relu6) {
-    group.activation = uses.OnlyUser(first, Operator::kRelu6);
+  const bool joins_convolution =
+      may_join && TakesConvolution(program.steps[first], shapes) &&
+      uses.OnlyConvolutionFor(first) != GroupSteps::kNone;
+  if (may_end_in_relu) {
+    group.activation = uses.OnlyUser(group.last(), [&](Operator activation) {
+      return activation == Operator::kRelu ||
+             (activation == Operator::kRelu6
+                  ? may_end_in_relu6
+                  : joins_convolution && EndsConvolution(activation));
+    });
   }
   return group;
 }
@@ -84,12 +103,6 @@ std::vector<GroupSteps> EachByItself(const convgrad::Program& program) {
   std::vector<GroupSteps> groups(program.steps.size());
   for (size_t i = 0; i < groups.size(); ++i) groups[i].first = i;
   return groups;
-}
-
-bool TakesConvolution(const ProgramStep& first, const ProgramShapes& shapes) {
-  return IsRunningNorm(first) || first.op == Operator::kRelu ||
-         first.op == Operator::kRelu6 ||
-         (first.op == Operator::kAdd && HasEqualShapes(first, shapes));
 }
 
 // Joins the convolutions with the groups that follow them.
@@ -112,6 +125,12 @@ void JoinConvolutions(const convgrad::Program& program,
 }
 
 }  // namespace
+
+bool EndsConvolution(Operator op) {
+  return op == Operator::kRelu || op == Operator::kRelu6 ||
+         op == Operator::kLeakyRelu || op == Operator::kSilu ||
+         op == Operator::kHardswish;
+}
 
 bool HasEqualShapes(const ProgramStep& step, const ProgramShapes& shapes) {
   const std::string& b = OperandAt(step, 1);
@@ -157,7 +176,8 @@ std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
   }
   for (const size_t i : batch_norms_first) {
     if (is_taken[i]) continue;
-    const GroupSteps group = GroupOf(program, shapes, uses, is_taken, i);
+    const GroupSteps group = GroupOf(program, shapes, uses, is_taken, i,
+                                     fusion == Fusion::kOfInference);
     for (const size_t member : {group.first, group.add, group.activation}) {
       if (member != GroupSteps::kNone) is_taken[member] = true;
     }

@@ -29,8 +29,9 @@ class NetworkGroup {
 struct GroupSteps {
   // The only step, or the batch_norm or add that comes before the others.
   size_t first = 0;
-  // An add of the first step's result; and a relu, or a relu6 directly after a
-  // batch_norm. kNone if there is none.
+  // An add of the first step's result; and a relu, a relu6 directly after a
+  // batch_norm, or with a convolution any activation of EndsConvolution. kNone
+  // if there is none.
   static constexpr size_t kNone = static_cast<size_t>(-1);
   size_t add = kNone;
   size_t activation = kNone;
@@ -50,7 +51,7 @@ enum class Fusion {
   // Steps between which a backward needs no value.
   kOfTraining,
   // Also convolutions with the steps after them: a batch_norm of running
-  // statistics, an add, a relu or relu6.
+  // statistics, an add, an activation.
   kOfInference,
 };
 // Returns kOfInference for a forward without a tape, kNone if the request
@@ -70,6 +71,9 @@ std::vector<std::vector<std::string>> NamesOf(
 std::vector<std::string> HiddenValues(const convgrad::Program& program,
                                       const ProgramShapes& shapes,
                                       Fusion fusion);
+
+// Returns whether a convolution at inference is fused with this activation.
+bool EndsConvolution(Operator op);
 
 // Returns whether a step has two operands with the same dims.
 bool HasEqualShapes(const ProgramStep& step, const ProgramShapes& shapes);

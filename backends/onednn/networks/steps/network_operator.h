@@ -61,10 +61,10 @@ std::unique_ptr<NetworkGroup> MakeOfStep(const convgrad::Program& program,
 }
 
 // Make the group of a single convolution, and of a convolution with fused
-// steps. `others` is the group of these steps without the convolution.
+// steps. `others` are the groups of these steps without the convolution.
 std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step);
 std::unique_ptr<NetworkGroup> MakeFusedConvolution(
     const convgrad::Program& program, const ProgramShapes& shapes,
-    const GroupSteps& steps, std::unique_ptr<NetworkGroup> others);
+    const GroupSteps& steps, std::vector<std::unique_ptr<NetworkGroup>> others);
 
 }  // namespace convgrad::onednn

@@ -19,11 +19,21 @@ const NetworkOperator& NetworkOperatorOf(Operator op) {
 std::unique_ptr<NetworkGroup> MakeGroup(const convgrad::Program& program,
                                         const ProgramShapes& shapes,
                                         const GroupSteps& steps) {
-  auto group = NetworkOperatorOf(program.steps[steps.first].op)
-                   .make(program, shapes, steps);
-  return steps.convolution == GroupSteps::kNone
-             ? std::move(group)
-             : MakeFusedConvolution(program, shapes, steps, std::move(group));
+  const auto make = [&](const GroupSteps& some) {
+    return NetworkOperatorOf(program.steps[some.first].op)
+        .make(program, shapes, some);
+  };
+  if (steps.convolution == GroupSteps::kNone) return make(steps);
+  // Without a convolution, only a relu or relu6 is fused.
+  GroupSteps first = steps;
+  std::vector<std::unique_ptr<NetworkGroup>> others;
+  const bool is_apart = steps.activation != GroupSteps::kNone &&
+                        program.steps[steps.activation].op != Operator::kRelu &&
+                        program.steps[steps.activation].op != Operator::kRelu6;
+  if (is_apart) first.activation = GroupSteps::kNone;
+  others.push_back(make(first));
+  if (is_apart) others.push_back(make({steps.activation}));
+  return MakeFusedConvolution(program, shapes, steps, std::move(others));
 }
 
 }  // namespace convgrad::onednn

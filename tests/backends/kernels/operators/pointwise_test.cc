@@ -174,7 +174,8 @@ bool IsChecked(const ChannelBlocks& blocks, const Function& function) {
 // Returns numbers with special values in the first channel.
 ChannelTensor Operand(const ChannelBlocks& blocks, unsigned seed) {
   ChannelTensor x = Random(blocks, seed, 0.5, 4);
-  const double special[] = {0, 6, NAN, kInf, -kInf, -0.0, 100, -100};
+  const double special[] = {0,    6,   NAN,  kInf,  -kInf,
+                            -0.0, 100, -100, 1e-11, -0x1p-30};
   if (blocks.size() == 0) return x;
   const int64_t count = std::min(blocks.spatial, std::ssize(special));
   for (int64_t s = 0; s < count; ++s) x.Set(0, 0, s, special[s]);

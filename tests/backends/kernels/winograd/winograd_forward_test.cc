@@ -1,8 +1,10 @@
 // Tests Winograd's forward, and the backward-data pass that it computes too,
 // against the definition.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "backends/kernels/winograd/winograd.h"
@@ -215,19 +217,23 @@ TEST(WinogradForward, AppliesTheEpilogue) {
   Example example(shape, Integers());
   Floats bias(32, 3), addend(32 * 6 * 6, -5);
   const Image plain = RunForward(&example).image;
+  const std::pair<Pointwise, double (*)(double)> functions[] = {
+      {{}, [](double x) { return x; }},
+      {{Activation::kRelu}, [](double x) { return std::max(x, 0.0); }},
+      {{Activation::kRelu6}, [](double x) { return std::clamp(x, 0.0, 6.0); }},
+      {{Activation::kLeakyRelu, 0.125F},
+       [](double x) { return x > 0 ? x : x / 8; }},
+      {{Activation::kSilu}, [](double x) { return x / (1 + std::exp(-x)); }},
+      {{Activation::kHardswish},
+       [](double x) { return x * std::clamp(x + 3, 0.0, 6.0) / 6; }}};
   ForEachSimdTarget([&] {
-    for (const auto function :
-         {Epilogue::Function::kNone, Epilogue::Function::kRelu,
-          Epilogue::Function::kRelu6}) {
+    for (const auto& [function, exact] : functions) {
       const Image result =
           RunForward(&example, {bias.data(), addend.data(), function}).image;
       for (size_t i = 0; i < plain.values.size(); ++i) {
-        float expected = plain.values[i] - 2;
-        if (function != Epilogue::Function::kNone && expected < 0) expected = 0;
-        if (function == Epilogue::Function::kRelu6 && expected > 6) {
-          expected = 6;
-        }
-        EXPECT_EQ(result.values[i], expected);
+        const double x = plain.values[i] - 2;
+        ASSERT_NEAR(result.values[i], exact(x), 4e-7 * std::abs(x))
+            << static_cast<int>(function.activation);
       }
     }
   });

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "backends/core/convolution/conv_problem.h"
+#include "backends/core/program/operators/program_step.h"
+#include "backends/kernels/operators/pointwise.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
 namespace convgrad::onednn {
@@ -12,16 +14,19 @@ struct ConvEpilogue {
   dnnl::post_ops post_ops;
   int scale = -1, shift = -1;  // with operands of PerChannelDesc
   int addend = -1;             // with an operand like the result
-  int slope = -1;              // with one number, which must be 0
+  int slope = -1;              // with one number, the slope below 0
 };
 
 // Which post-ops there are, in this order.
 struct ConvEpilogueParts {
   bool scale_and_shift = false;
   bool addend = false;
-  bool relu = false;
-  bool relu6 = false;
+  // One of kNone, kRelu, kRelu6, kLeakyRelu, kSilu and kHardswish.
+  Activation activation = Activation::kNone;
 };
+
+// Returns the activation of a step that ends a convolution (EndsConvolution).
+Pointwise ActivationOf(const ProgramStep& step);
 
 // Returns the epilogue of a result with this desc.
 ConvEpilogue MakeConvEpilogue(const ConvProblem& problem,

@@ -33,7 +33,7 @@ class FusedConvolution final : public NetworkGroup {
  public:
   FusedConvolution(const convgrad::Program& program,
                    const ProgramShapes& shapes, const GroupSteps& steps,
-                   std::unique_ptr<NetworkGroup> others)
+                   std::vector<std::unique_ptr<NetworkGroup>> others)
       : program_(program),
         others_(std::move(others)),
         steps_(steps),
@@ -43,12 +43,11 @@ class FusedConvolution final : public NetworkGroup {
     if (first.op == Operator::kBatchNorm) norm_ = &first;
     const size_t add = first.op == Operator::kAdd ? steps.first : steps.add;
     if (add != GroupSteps::kNone) addend_ = AddendOf(program.steps[add]);
-    const bool is_activation =
-        first.op == Operator::kRelu || first.op == Operator::kRelu6;
-    const size_t activation = is_activation ? steps.first : steps.activation;
-    if (activation != GroupSteps::kNone) {
-      activation_ = &program.steps[activation];
-    }
+    const size_t activation =
+        EndsConvolution(first.op) ? steps.first : steps.activation;
+    if (activation == GroupSteps::kNone) return;
+    activated_ = program.steps[activation].operands[0];
+    activation_ = ActivationOf(program.steps[activation]);
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
@@ -61,7 +60,8 @@ class FusedConvolution final : public NetworkGroup {
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(MakeConvolution(convolution_)->Forward(builder));
-    return others_->Forward(builder);
+    for (const auto& other : others_) RETURN_IF_ERROR(other->Forward(builder));
+    return absl::OkStatus();
   }
 
   absl::Status Backward(NetworkBuilder* /*builder*/) override {
@@ -93,7 +93,7 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   bool is_capped() const {
-    return activation_ != nullptr && activation_->op == Operator::kRelu6;
+    return activation_.activation == Activation::kRelu6;
   }
   const std::string& x() const { return convolution_.operands[0]; }
   // Returns "" if there is none.
@@ -112,7 +112,7 @@ class FusedConvolution final : public NetworkGroup {
     if (!builder->operation().request().fast || !IsFastByWinograd(pass)) {
       return false;
     }
-    if (is_capped() && !AddRangeCheckOn(activation_->operands[0], builder)) {
+    if (is_capped() && !AddRangeCheckOn(activated_, builder)) {
       return false;
     }
     pass.x = builder->Value(x());
@@ -124,10 +124,7 @@ class FusedConvolution final : public NetworkGroup {
       pass.bias = norm.shift;
     }
     if (!addend_.empty()) pass.addend = builder->Value(addend_).buffer;
-    if (activation_ != nullptr) {
-      pass.function = is_capped() ? winograd::Epilogue::Function::kRelu6
-                                  : winograd::Epilogue::Function::kRelu;
-    }
+    pass.function = activation_;
     pass.y = builder->AddValue(result());
     builder->MarkFast(convolution_.result);
     builder->RepeatIf(AddWinograd(pass, "conv forward", builder));
@@ -140,7 +137,7 @@ class FusedConvolution final : public NetworkGroup {
   bool AddFused(DataType dtype, NetworkBuilder* builder) const {
     const std::optional<Way> way = WayIn(dtype, builder);
     if (!way) return false;
-    if (is_capped() && !AddRangeCheckOn(activation_->operands[0], builder)) {
+    if (is_capped() && !AddRangeCheckOn(activated_, builder)) {
       return false;
     }
     Append(*way, builder);
@@ -161,8 +158,7 @@ class FusedConvolution final : public NetworkGroup {
         problem_, DescOf(way.like),
         {.scale_and_shift = norm_ != nullptr && !way.scales_weight,
          .addend = !addend_.empty(),
-         .relu = activation_ != nullptr && !is_capped(),
-         .relu6 = is_capped()});
+         .activation = activation_.activation});
     way.descs = {
         way.callers ? way.callers->desc : DescOf(LikeIn(dtype, x(), *builder)),
         {WeightDimsOf(problem_), TypeOf(dtype), memory::format_tag::any},
@@ -246,15 +242,16 @@ class FusedConvolution final : public NetworkGroup {
                               &builder->schedule())));
     }
     if (epilogue.slope < 0) return;
-    const BufferId zero = builder->schedule().AddBuffer(sizeof(float));
+    const BufferId slope = builder->schedule().AddBuffer(sizeof(float));
     builder->schedule().Add({.kind = "fusion checks",
-                             .writes = {zero},
-                             .function = [=](const RunContext& context) {
-                               *context.Write<float>(zero) = 0;
+                             .writes = {slope},
+                             .function = [slope, number = activation_.alpha](
+                                             const RunContext& context) {
+                               *context.Write<float>(slope) = number;
                              }});
     const memory::dims ones(problem_.axes.size() + 2, 1);
     read(epilogue.slope, DNNL_ARG_WEIGHTS,
-         {zero, {ones, memory::data_type::f32, ones}});
+         {slope, {ones, memory::data_type::f32, ones}});
   }
 
   // Returns false if `value` has no known bound.
@@ -268,20 +265,22 @@ class FusedConvolution final : public NetworkGroup {
 
   const convgrad::Program& program_;
   // The other steps, used if the library has no fast implementation.
-  const std::unique_ptr<NetworkGroup> others_;
+  const std::vector<std::unique_ptr<NetworkGroup>> others_;
   const GroupSteps steps_;
   const ProgramStep& convolution_;
   const ConvProblem problem_;
-  const ProgramStep* norm_ = nullptr;        // null: none
-  std::string addend_;                       // "": none
-  const ProgramStep* activation_ = nullptr;  // null: none
+  const ProgramStep* norm_ = nullptr;  // null: none
+  std::string addend_;                 // "": none
+  Pointwise activation_ = {};
+  std::string activated_;  // the activation's operand
 };
 
 }  // namespace
 
 std::unique_ptr<NetworkGroup> MakeFusedConvolution(
     const convgrad::Program& program, const ProgramShapes& shapes,
-    const GroupSteps& steps, std::unique_ptr<NetworkGroup> others) {
+    const GroupSteps& steps,
+    std::vector<std::unique_ptr<NetworkGroup>> others) {
   return std::make_unique<FusedConvolution>(program, shapes, steps,
                                             std::move(others));
 }

@@ -25,7 +25,7 @@ struct WinogradPass {
   BufferId bias = kNoBuffer;
   BufferId scales = kNoBuffer;
   BufferId addend = kNoBuffer;
-  winograd::Epilogue::Function function = winograd::Epilogue::Function::kNone;
+  Pointwise function = {};
 };
 
 // Returns whether Winograd's algorithm applies, and is faster by measured

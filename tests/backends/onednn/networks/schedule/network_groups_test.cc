@@ -138,6 +138,28 @@ TEST(FindGroups, AtInferenceAConvolutionIsPartOfWhatFollows) {
   EXPECT_THAT(GroupsOf(steps).hidden, ElementsAre("b", "c"));
 }
 
+TEST(FindGroups, AtInferenceAConvolutionTakesOtherActivations) {
+  const std::string steps =
+      "a = conv(x, w)\n"
+      "b = batch_norm(a, none, none, m, v)\n"
+      "c = silu(b)\n"
+      "d = conv(c, w)\n"
+      "e = hardswish(d)\n"
+      "f = conv(e, w)\n"
+      "g = batch_norm(f, none, none, m, v)\n"
+      "h = add(g, x)\n"
+      "i = leaky_relu(h)\n"
+      "j = batch_norm(i, none, none, m, v)\n"
+      "k = silu(j)\n"
+      "l = conv(k, w)\n"
+      "n = gelu(l)\n"
+      "output n\n";
+  const Groups groups = GroupsOf(steps, Fusion::kOfInference);
+  EXPECT_THAT(groups.results, ElementsAre("c", "e", "i", "j", "k", "l", "n"));
+  EXPECT_THAT(groups.hidden, ElementsAre("a", "b", "d", "f", "g", "h"));
+  EXPECT_THAT(GroupsOf(steps).hidden, ElementsAre("g"));
+}
+
 TEST(FindGroups, OfTwoConvolutionsBeforeAnAddTheLaterOneTakesIt) {
   const Groups groups = GroupsOf(
       "a = conv(x, w)\n"
