@@ -43,6 +43,7 @@ from convgrad.errors import (
 )
 from convgrad.kept import Kept
 from convgrad.local.server import LocalServer
+from convgrad.moving.replaying import Replayed, replay
 from convgrad.moving.transfer import Imported, export_session, import_session
 from convgrad.networks import Backward, ParameterGroup, Update
 from convgrad.programs import Program
@@ -61,10 +62,10 @@ __all__ = [
     "AlreadyExists", "Attached", "Backward", "Cancelled", "Client", "ConvgradError",
     "DeadlineExceeded", "EpochEnded", "FailedPrecondition", "Forward", "Gradients", "Imported",
     "Internal", "InvalidArgument", "Kept", "LocalServer", "NotFound", "OpenSession",
-    "ParameterGroup", "PermissionDenied", "Program", "Region", "ReplyLost", "ResourceExhausted",
-    "RetryPolicy", "Session", "SessionDamaged", "SessionExpired", "SessionRestored",
-    "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable", "Unimplemented", "Update",
-    "export_session", "import_session", "native",
+    "ParameterGroup", "PermissionDenied", "Program", "Region", "Replayed", "ReplyLost",
+    "ResourceExhausted", "RetryPolicy", "Session", "SessionDamaged", "SessionExpired",
+    "SessionRestored", "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable",
+    "Unimplemented", "Update", "export_session", "import_session", "native", "replay",
 ]
 
 

@@ -10,6 +10,7 @@ from convgrad import operations
 from convgrad.attached import Attached, attach
 from convgrad.caller import Caller
 from convgrad.errors import FailedPrecondition, invalid, message_of, short_traceback
+from convgrad.moving.machine import facts_of
 from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.sessions.leases import (
@@ -18,6 +19,12 @@ from convgrad.sessions.leases import (
     list_sessions,
     open_session,
     resume_session,
+)
+from convgrad.sessions.recorder import (
+    Recorder,
+    new_path,
+    note_unrecorded,
+    recording_folder,
 )
 from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 from convgrad.sessions.session import Session
@@ -77,9 +84,18 @@ class Client(Caller):
 
         Errors: SessionExpired if the session to resume doesn't exist; FailedPrecondition if it,
         or the server, isn't durable.
+
+        With CONVGRAD_RECORD=FOLDER in the environment, each session that is opened, and not
+        resumed, is recorded in a new file there; see convgrad.replay().
         """
         if replay_bytes < 0:
             raise invalid("OUT_OF_RANGE", "replay_bytes", replay_bytes, "at least 0")
+        recorder = None
+        if folder := recording_folder():
+            if resume:
+                note_unrecorded()
+            else:
+                recorder = Recorder(new_path(folder), facts_of(self.capabilities()))
         if resume:
             opened = resume_session(self, name, resume if isinstance(resume, bytes) else b"")
         else:
@@ -87,7 +103,7 @@ class Client(Caller):
         if durable and not opened.answer.durable:
             raise FailedPrecondition(message_of(
                 "durable", "a session that isn't", "one that was opened with durable=True"))
-        return Session(self, opened, keep_open, replay_bytes)
+        return Session(self, opened, keep_open, replay_bytes, recorder)
 
     def attach(self, session: bytes | str) -> Attached:
         """Attaches to a session that another process or thread has open, to read it during

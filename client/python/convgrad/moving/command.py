@@ -1,4 +1,4 @@
-"""Runs the commands `export`, `import` and `snapshot` of `python -m convgrad`."""
+"""Runs the commands `export`, `import`, `snapshot` and `replay` of `python -m convgrad`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from convgrad.client import Client
 from convgrad.connections.retries import RetryPolicy
 from convgrad.connections.tls import Tls
 from convgrad.errors import ConvgradError, InvalidArgument, invalid, unimplemented
+from convgrad.moving.replaying import replay
 from convgrad.moving.safetensors import TensorFile
 from convgrad.moving.transfer import Imported, check_import, export_session, import_session
 from convgrad.sessions.session import Session
 
-COMMANDS = ("export", "import", "snapshot")
+COMMANDS = ("export", "import", "snapshot", "replay")
 
 _ID_BYTES = 16
 # About a second, because a wrong address is likelier than a server that restarts.
@@ -36,8 +37,8 @@ def run_command(arguments: Sequence[str]) -> int:
         with Client(parsed.server, tls=tls if tls != Tls() else False,
                     token=token[0] if token else None, timeout=parsed.timeout,
                     retry=RetryPolicy(max_attempts=_MOST_ATTEMPTS)) as client:
-            parsed.run(client, parsed)
-        return 0
+            done: bool = parsed.run(client, parsed)
+        return 0 if done else 1
     except (ConvgradError, OSError) as error:
         print(f"convgrad: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
@@ -47,10 +48,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("convgrad", allow_abbrev=False)
     commands = parser.add_subparsers(required=True)
 
-    def command(name: str, run: object, text: str) -> argparse.ArgumentParser:
+    def command(name: str, run: object, text: str,
+                subject: tuple[str, str] = ("session", _SESSION_HELP)
+                ) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         added.set_defaults(run=run)
-        added.add_argument("session", metavar="SESSION", help=_SESSION_HELP)
+        added.add_argument(subject[0], metavar=subject[0].upper(), help=subject[1])
         return added
 
     export = command("export", _export, "Write a session's tensors to a file of safetensors.")
@@ -71,7 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     snapshot = command("snapshot", _snapshot,
                        "Have the server write a durable session to its disk now, and print the "
                        "durable number.")
-    for each in (export, into, snapshot):
+    repeat = command("replay", _replay, "Repeat the changes of a recording in a new session, "
+                     "and print the first difference of the results.",
+                     ("recording", "a file that a program with CONVGRAD_RECORD=FOLDER wrote"))
+    for each in (export, into, snapshot, repeat):
         each.add_argument("--server", default="127.0.0.1:7070", metavar="ADDRESS")
         each.add_argument("--ca", metavar="FILE", help="PEM file of the authorities that "
                           "signed the server's certificate; turns TLS on")
@@ -85,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _export(client: Client, parsed: argparse.Namespace) -> None:
+def _export(client: Client, parsed: argparse.Namespace) -> bool:
     if parsed.take_over:
         with _resumed(client, parsed.session) as session:
             number = export_session(session, parsed.file, trainer_state=session.trainer_state)
@@ -93,9 +99,10 @@ def _export(client: Client, parsed: argparse.Namespace) -> None:
         with _attached(client, parsed.session, "--take_over") as attached:
             number = export_session(attached, parsed.file)
     print(f"wrote {parsed.file}, the session as of change {number}")
+    return True
 
 
-def _import(client: Client, parsed: argparse.Namespace) -> None:
+def _import(client: Client, parsed: argparse.Namespace) -> bool:
     has_optimizer = not parsed.without_optimizer
     if not parsed.new and (parsed.durable or parsed.lease != 600.0):
         raise invalid("UNSUPPORTED", "--durable or --lease", "no --new",
@@ -113,19 +120,37 @@ def _import(client: Client, parsed: argparse.Namespace) -> None:
         with _resumed(client, parsed.session) as session:
             found = import_session(session, parsed.file, optimizer=has_optimizer)
     _tell(session, found)
+    return True
 
 
 def _tell(session: Session, found: Imported) -> None:
     origin = "" if found.number is None else f", exported as of change {found.number}"
     print(f"change {session.number} of the session has the tensors{origin}")
-    if found.differences:
-        print("this server may compute other bits than the exporting one, within the bounds of "
-              "proto/correctness.md:", *found.differences, sep="\n  ")
+    _tell_differences(found.differences, "the export")
 
 
-def _snapshot(client: Client, parsed: argparse.Namespace) -> None:
+def _snapshot(client: Client, parsed: argparse.Namespace) -> bool:
     with _attached(client, parsed.session, "") as attached:
         print(f"durable number {attached.save_state()}")
+    return True
+
+
+def _replay(client: Client, parsed: argparse.Namespace) -> bool:
+    found = replay(client, parsed.recording)
+    print(f"{found.changes} changes have the same results" + (
+        f", {found.unknown} of which couldn't be compared" if found.unknown else ""))
+    if found.is_cut:
+        print("the recording lacks its end")
+    if found.difference:
+        print(f"the first difference is {found.difference}")
+    _tell_differences(found.differences, "the recording")
+    return not found.difference
+
+
+def _tell_differences(found: Sequence[str], other: str) -> None:
+    if found:
+        print(f"this server may compute other bits than that of {other}, within the bounds "
+              "of proto/correctness.md:", *found, sep="\n  ")
 
 
 def _attached(client: Client, session: str, remedy: str) -> Attached:

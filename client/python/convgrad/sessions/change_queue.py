@@ -15,8 +15,10 @@ from convgrad.errors import ConvgradError, DeadlineExceeded, SessionExpired
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Change, Instead, Opened, Read
 from convgrad.sessions.events import EventThread
+from convgrad.sessions.methods import with_own_bytes
 from convgrad.sessions.outcomes import lost_with_server
 from convgrad.sessions.pending import Pending
+from convgrad.sessions.recorder import Recorder
 from convgrad.wire import joined
 
 
@@ -26,9 +28,10 @@ class ChangeQueue:
     `Changes` sends them.
     """
 
-    def __init__(self, client: Caller, opened: Opened) -> None:
+    def __init__(self, client: Caller, opened: Opened, recorder: Recorder | None) -> None:
         self._client = client
         self._opened = opened
+        self._recorder = recorder
         self._opened_at = time.time()
         self._condition = threading.Condition()
         self._epoch = opened.answer.epoch
@@ -61,6 +64,20 @@ class ChangeQueue:
         """Number of epochs that ended with a failure reported to a caller."""
         return self._failures
 
+    def forms_of(self, call: Call[Any]) -> tuple[Call[Any], Call[Any] | None]:
+        """Returns the call as it is sent and, if a change is needed later, with its own bytes.
+        """
+        kept = with_own_bytes(call.whole or call) if self._keeps_calls else None
+        # Regions would not be in a recording.
+        placed = call if self._recorder is not None else self._client.placed(call)
+        if kept is not None and placed is call and call.whole is None:
+            placed = kept
+        return placed, kept
+
+    @property
+    def _keeps_calls(self) -> bool:
+        return self._recorder is not None
+
     def submit(self, call: Call[Any], instead: Instead | None = None,
                kept: Call[Any] | None = None) -> Future[Any]:
         """Sends a change behind those submitted before. Blocks while the window is full.
@@ -68,7 +85,7 @@ class ChangeQueue:
         Copies the message, because a repeat may follow after the caller has gone on.
 
         `instead` returns the call to send if the server has refused this one; None: no other.
-        `kept` is the same call with its own bytes, for a durable session.
+        `kept` is the same call with its own bytes, as of forms_of().
         Errors: in the future those of the call; here that of an ended session, and
         DeadlineExceeded if there is no room in time.
         """
@@ -129,6 +146,8 @@ class ChangeQueue:
             self._pending.clear(self._pending.acknowledged + 1)
             self._condition.notify_all()
         self.thread.stop()
+        if self._recorder is not None:
+            self._recorder.close()
         for change in changes:
             change.fail(copy.copy(why))
 

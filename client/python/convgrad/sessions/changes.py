@@ -25,6 +25,7 @@ from convgrad.full_servers import when_named
 from convgrad.sessions.attempts import Change, Opened, Read
 from convgrad.sessions.change_queue import ChangeQueue
 from convgrad.sessions.outcomes import Outcome, delay_after, late_error, outcome_of
+from convgrad.sessions.recorder import Recorder
 from convgrad.wire import Response
 
 
@@ -34,8 +35,9 @@ class Changes(ChangeQueue):
     Its methods run on the session's thread, except the first attempt of a change.
     """
 
-    def __init__(self, client: Caller, opened: Opened) -> None:
-        super().__init__(client, opened)
+    def __init__(self, client: Caller, opened: Opened,
+                 recorder: Recorder | None = None) -> None:
+        super().__init__(client, opened, recorder)
         self._when_named = functools.partial(when_named, client, opened.target, self.thread)
 
     def _send(self, change: Change, restores: int) -> None:
@@ -128,6 +130,8 @@ class Changes(ChangeQueue):
                 return
             self._note_committed(change)
             self._condition.notify_all()
+        if self._recorder is not None:
+            response = self._recorder.note(change, response)
         if response is not None:
             change.succeed(response)
         self._recover_if_settled()

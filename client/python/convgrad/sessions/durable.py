@@ -22,6 +22,7 @@ from convgrad.errors import (
 from convgrad.requests import Call
 from convgrad.sessions.attempts import DURABLE_TRAILER, Change, Opened, Read, number_of
 from convgrad.sessions.changes import Changes
+from convgrad.sessions.recorder import Recorder
 from convgrad.sessions.replay import Replay
 from convgrad.v1 import session_pb2
 
@@ -52,8 +53,9 @@ class DurableChanges(Changes):
     their call ids. It drops replies whose caller has them already.
     """
 
-    def __init__(self, client: Caller, opened: Opened, replay_bytes: int) -> None:
-        super().__init__(client, opened)
+    def __init__(self, client: Caller, opened: Opened, recorder: Recorder | None,
+                 replay_bytes: int) -> None:
+        super().__init__(client, opened, recorder)
         self.replay = Replay(opened.answer.durable_number, replay_bytes)
         self._is_restoring = False
 
@@ -61,6 +63,10 @@ class DurableChanges(Changes):
     def durable_number(self) -> int:
         """Number of the newest change that is known to be on the server's disk."""
         return self.replay.durable_number
+
+    @property
+    def _keeps_calls(self) -> bool:
+        return True
 
     def note_durable(self, number: int) -> None:
         """Drops the changes up to `number`, which the server has on disk."""

@@ -37,6 +37,7 @@ from convgrad.sessions.methods import (
 )
 from convgrad.sessions.outcomes import ENDS
 from convgrad.sessions.reads import run_read
+from convgrad.sessions.recorder import Recorder
 from convgrad.sessions.transfers import (
     PutRequest,
     get_call,
@@ -82,13 +83,13 @@ class Session:
     update = plain(networks.update)
 
     def __init__(self, client: Caller, opened: Opened, keep_open: bool,
-                 replay_bytes: int = 0) -> None:
+                 replay_bytes: int = 0, recorder: Recorder | None = None) -> None:
         self._client = client
         self._opened = opened
         self._keep_open = keep_open
-        self._durable = (DurableChanges(client, opened, replay_bytes)
+        self._durable = (DurableChanges(client, opened, recorder, replay_bytes)
                          if opened.answer.durable else None)
-        self._changes: Changes = self._durable or Changes(client, opened)
+        self._changes: Changes = self._durable or Changes(client, opened, recorder)
         self._known = KnownTensors(self._changes)
         self._uploads = Uploads(client, opened.target)
         renew_regularly(client, opened, self._changes)
@@ -266,10 +267,7 @@ class Session:
         """Sends a read or a change and blocks until its outcome is known."""
         if not is_change(call):
             return self._read(call, self._changes.begin_read())
-        placed = self._client.placed(call)
-        kept = None if self._durable is None else with_own_bytes(call.whole or call)
-        if kept is not None and placed is call and call.whole is None:
-            placed = kept
+        placed, kept = self._changes.forms_of(call)
         try:
             result: R = self._changes.submit(placed, instead, kept).result()
         except BaseException:

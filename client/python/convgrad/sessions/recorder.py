@@ -1,0 +1,97 @@
+"""Writes recordings of sessions while they are used."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from convgrad.errors import FailedPrecondition, message_of
+from convgrad.requests import Call
+from convgrad.sessions.attempts import Change
+from convgrad.sessions.recording import MAGIC, digests_of, part_of, whole
+from convgrad.wire import Response, joined
+
+_LOG = logging.getLogger("convgrad")
+_VARIABLE = "CONVGRAD_RECORD"
+_numbers = itertools.count(1)
+
+
+class Recorder:
+    """Writes the committed changes of one session to a new file. Owned by the session's thread.
+
+    A file that can't be written ends the recording with a warning, and not the session.
+    """
+
+    def __init__(self, path: str, server: Mapping[str, str]) -> None:
+        """Makes the file, which only its user may read. `server`: see facts_of().
+
+        Errors: FailedPrecondition.
+        """
+        self.path = path
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            self._file = os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0)
+            self._write(MAGIC + part_of({"server": dict(server)}))
+        except OSError as error:
+            raise FailedPrecondition(message_of(
+                _VARIABLE, f"'{path}' ({error.strerror})", "a folder in which files can be "
+                "made")) from None
+
+    def note(self, change: Change, response: Response | None) -> Response | None:
+        """Writes a committed change that wasn't written before, and returns its response; None:
+        it is lost."""
+        if change.is_repeat or change.is_void or change.kept is None or self._file.closed:
+            return response
+        if response is not None:
+            response = whole(response)
+        try:
+            self._add(change.sequence, change.kept, response)
+        except Exception as error:  # the caller waits for its answer
+            _LOG.warning("%s: %s; the recording ends here", self.path, error)
+            self._file.close()
+        return response
+
+    def _add(self, sequence: int, call: Call[Any], response: bytes | None) -> None:
+        digests = None
+        if response is not None:
+            with contextlib.suppress(ValueError, DecodeError):  # the caller gets an error
+                digests = digests_of(call.method, response)
+        messages = ([joined(call.message)] if call.message is not None
+                    else [] if call.frames is None else list(call.frames()))
+        head = {"sequence": sequence, "method": call.method,
+                "sizes": [len(message) for message in messages], "reply": digests}
+        if call.message is None:
+            head["is_stream"] = True
+        self._write(part_of(head, messages))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _write(self, part: bytes) -> None:
+        left = memoryview(part)
+        while left:
+            left = left[self._file.write(left) or 0:]
+
+
+def recording_folder() -> str:
+    """Returns the folder in which this process records its sessions; empty if it doesn't."""
+    return os.environ.get(_VARIABLE, "")
+
+
+def new_path(folder: str) -> str:
+    """Returns a path in the folder for the recording of a session."""
+    now = time.strftime("%Y%m%dT%H%M%S")
+    return os.path.join(folder, f"{now}-{os.getpid()}-{next(_numbers)}.recording")
+
+
+def note_unrecorded() -> None:
+    """Warns that a session isn't recorded although its process records sessions."""
+    _LOG.warning("%s: the session was resumed and isn't recorded; expected a session that this "
+                 "process opens", _VARIABLE)
