@@ -4,8 +4,8 @@
     network.put(session)
     (logits,) = network.predict(session, images).values()
 
-Needs the package `onnx` (`pip install "convgrad[onnx]"`), which reads models and computes what is
-constant in them. The server sees programs only, never a model's file.
+Needs the package `onnx` (`pip install "convgrad[onnx]"`), which reads models and computes
+constants. The server sees programs only, never a model's file.
 """
 
 from convgrad.onnx.loading import load

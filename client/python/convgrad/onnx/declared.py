@@ -12,8 +12,8 @@ from onnx import helper
 
 from convgrad.errors import Unimplemented, invalid
 from convgrad.onnx.extents import MOST_AXES, Batch, Extent, Shape, padded, text_of
-from convgrad.onnx.refusals import refuse
-from convgrad.onnx.values import FLOATS, IMAGES, Known, Node, Source, Value
+from convgrad.onnx.refusals import Refusals, refuse
+from convgrad.onnx.values import FLOATS, IMAGES, Known, Node, Source, Unknown, Value
 from convgrad.programs import Attribute
 
 # Steps that only move elements, so that what an image is turned into comes to the same.
@@ -57,7 +57,7 @@ class Declared:
             raise self.refuse(f"{self.node.operator} to {text_of(shape)}", "at most six axes")
         if 0 in shape:
             raise self.refuse(f"a tensor without elements, {text_of(shape)}", "elements")
-        for key, one in attributes.items():
+        for one in attributes.values():
             parts = one if isinstance(one, (list, tuple)) else [one]
             if any(isinstance(part, Batch) for part in parts):
                 raise self.refuse(f"{self.node.operator} with the size of the batch",
@@ -70,8 +70,10 @@ class Declared:
         self.note(value)
         return value
 
-    def note(self, value: Value) -> None:
-        if value.shape and isinstance(value.shape[0], Batch) and len(value.shape) >= 2:
+    def note(self, value: Any) -> None:
+        """Remembers a value, whose batch others may be expanded to."""
+        if isinstance(value, Value) and value.dtype in FLOATS and len(value.shape) >= 2 and (
+                isinstance(value.shape[0], Batch)):
             self._batches.setdefault(value.shape[0], value)
 
     def bind(self, name: str, result: Any) -> None:
@@ -102,7 +104,8 @@ class Declared:
                 array.dtype.name not in FLOATS if dtype == "f32" else array.dtype != np.int64):
             raise self.refuse(f"{self.node.operator} with {known}", "float32")
         if not array.size:
-            raise self.refuse(f"a constant without elements, {text_of(array.shape)}", "elements")
+            raise self.refuse(f"a constant without elements, {text_of(array.shape)}",
+                              "elements")
         if dtype == "f32":
             array = np.ascontiguousarray(array.astype(np.float32)).reshape(array.shape)
         name = known.name
@@ -146,7 +149,8 @@ class Declared:
         raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
 
 
-def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]]) -> dict[str, Value]:
+def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]],
+                    refusals: Refusals) -> dict[str, Value | Unknown]:
     """Returns the graph's inputs, without those that initializers give a value."""
     initializers = {tensor.name for tensor in graph.initializer}
     inputs = [one for one in graph.input if one.name not in initializers]
@@ -155,7 +159,14 @@ def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]]) -> d
             raise invalid("NOT_FOUND", f"shapes.{name}", "no such input",
                           ", ".join(one.name for one in inputs))
     batches: dict[str, str] = {}
-    return {one.name: _declared(one, shapes.get(one.name), batches) for one in inputs}
+    found: dict[str, Value | Unknown] = {}
+    for one in inputs:
+        try:
+            found[one.name] = _declared(one, shapes.get(one.name), batches)
+        except Unimplemented as error:
+            refusals.add(error)
+            found[one.name] = Unknown()
+    return found
 
 
 def _declared(info: Any, given: Sequence[int | None] | None, batches: dict[str, str]) -> Value:

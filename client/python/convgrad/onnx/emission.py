@@ -30,8 +30,9 @@ class Imported:
     outputs: dict[str, Shape]
 
 
-def emit(graph: Any, steps: Sequence[Source], inputs: Mapping[str, Value],
+def emit(steps: Sequence[Source], inputs: Mapping[str, Any],
          outputs: Mapping[str, Value]) -> Imported:
+    """Makes the program of the steps that the outputs need."""
     names = _Names()
     steps, results = _with_outputs(list(steps), outputs)
     wanted = _wanted(steps, results.values())

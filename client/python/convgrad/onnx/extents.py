@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Batch:
         return Batch(self.factor // int(other))
 
 
-Extent = Union[int, Batch]
+Extent = int | Batch
 Shape = tuple[Extent, ...]
 
 MOST_AXES = 6

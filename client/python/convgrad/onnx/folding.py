@@ -43,8 +43,9 @@ def compute(node: Node, proto: Any, arrays: Sequence[Array | None]) -> list[Arra
         for name, array in feeds.items()}
     if node.operator not in _DYNAMIC and not _are_small(node, proto, feeds, types):
         return None
+    inputs = [helper.make_value_info(name, kind) for name, kind in types.items()]
     graph = helper.make_graph(
-        [proto], "constant", [helper.make_value_info(name, kind) for name, kind in types.items()],
+        [proto], "constant", inputs,
         [onnx.ValueInfoProto(name=name) for name in node.outputs if name])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.opset)])
     results = onnx.reference.ReferenceEvaluator(model).run(None, feeds)

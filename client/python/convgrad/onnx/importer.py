@@ -25,9 +25,7 @@ _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeE
 def import_model(model: Any, shapes: Mapping[str, Sequence[int | None]],
                  training: bool) -> Imported:
     """Errors: Refused naming all nodes that programs don't have."""
-    importer = Importer(model, training)
-    importer.inputs = declared_inputs(model.graph, shapes)
-    return importer.follow()
+    return Importer(model, training).follow(shapes)
 
 
 class Importer(Declared):
@@ -41,10 +39,12 @@ class Importer(Declared):
                            if one.domain in ("", "ai.onnx")), default=0)
         self._env: dict[str, Any] = {}
         self._refusals = Refusals()
-        self.inputs: dict[str, Value] = {}
 
-    def follow(self) -> Imported:
-        self._env.update(self.inputs)
+    def follow(self, shapes: Mapping[str, Sequence[int | None]]) -> Imported:
+        inputs = declared_inputs(self._graph, shapes, self._refusals)
+        self._env.update(inputs)
+        for value in inputs.values():
+            self.note(value)
         for tensor in self._graph.initializer:
             array = numpy_helper.to_array(tensor)
             self._env[tensor.name] = Known(
@@ -53,7 +53,7 @@ class Importer(Declared):
             self._follow(proto)
         outputs = {one.name: self._output(one.name) for one in self._graph.output}
         self._refusals.check()
-        return emit(self._graph, self.steps, self.inputs, outputs)
+        return emit(self.steps, inputs, outputs)
 
     def _follow(self, proto: Any) -> None:
         node = self.node = _node_of(proto, self._opset)

@@ -188,8 +188,6 @@ def clip(to: Importer, node: Node, x: Operand, least: Operand = None,
         return x
     if bounds == [0, 6]:
         return of_each(to, "relu6", x)
-    if None not in bounds and bounds[0] > bounds[1]:  # type: ignore[operator]
-        raise to.refuse(f"Clip from {bounds[0]} to {bounds[1]}", "a least bound first")
     return of_each(to, "clamp", x, min=bounds[0], max=bounds[1])
 
 

@@ -177,7 +177,8 @@ def tile(to: Importer, node: Node, x: Operand, repeats: Operand) -> Value:
     x = to.value(x)
     counts = constant(to, repeats, "repeats").reshape(-1)
     if len(counts) != len(x.shape):
-        raise to.refuse(f"Tile of {text_of(x.shape)} by {list(counts)}", "a number for each axis")
+        raise to.refuse(f"Tile of {text_of(x.shape)} by {list(counts)}",
+                        "a number for each axis")
     for axis, count in reversed(list(enumerate(counts))):
         n, shape = count if isinstance(count, Batch) else int(count), x.shape
         if n == 1:
@@ -250,7 +251,8 @@ def space_to_depth(to: Importer, node: Node, x: Operand) -> Value:
         raise to.refuse(f"SpaceToDepth of {text_of(x.shape)}", "four axes")
     n, (channels, height, width) = x.shape[0], known_sizes(to, x, [1, 2, 3])
     y = reshaped(to, x, (n, channels, height // size, size, width // size, size))
-    return reshaped(to, permuted(to, y, [0, 3, 5, 1, 2, 4]),
+    order = [0, 3, 5, 1, 2, 4] if node.get("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
+    return reshaped(to, permuted(to, y, order),
                     (n, channels * size**2, height // size, width // size))
 
 

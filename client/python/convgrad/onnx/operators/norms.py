@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -36,8 +36,6 @@ def batch_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Opera
             to.parameter(scale), to.parameter(bias), to.statistic(mean), to.statistic(var)),
             training=to.training or None, eps=eps,
             momentum=1 - float(node.get("momentum", 0.9)) if to.training else None)]
-    if to.training:
-        raise to.refuse("BatchNormalization whose operands follow from data", "initializers")
     of_channels = [reshaped(to, to.value(one), (1, x.shape[1], *[1] * (len(x.shape) - 2)))
                    for one in (scale, bias, mean, var)]
     root = of_each(to, "sqrt", with_number(to, "add", of_channels[3], eps))
@@ -153,7 +151,8 @@ def gemm(to: Importer, node: Node, a: Operand, b: Operand, c: Operand = None) ->
     c = to.value(c)
     found: Value = binary(to, "add", y, c if beta == 1 else with_number(to, "mul", c, beta))
     if found.shape != y.shape:
-        raise to.refuse(f"Gemm with C of {text_of(c.shape)}", f"broadcast to {text_of(y.shape)}")
+        raise to.refuse(f"Gemm with C of {text_of(c.shape)}",
+                        f"one that is broadcast to {text_of(y.shape)}")
     return found
 
 

@@ -156,6 +156,8 @@ def _own_matrix(mode: str, align: bool, old: int, new: int, factor: float,
         places = np.floor(at.astype(np.float32) * np.float32(step)).astype(np.float64)
         return _matrix(mode, np.minimum(places, old - 1), old)
     places = at * step if align else (at + 0.5) * step - 0.5
-    return _matrix(mode, np.maximum(places, 0) if mode == "linear" and not align else places, old)
+    if mode == "linear" and not align:
+        places = np.maximum(places, 0)
+    return _matrix(mode, places, old)
 
 

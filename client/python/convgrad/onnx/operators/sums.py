@@ -33,7 +33,8 @@ def reduce(to: Importer, operator: str, x: Value, axes: Sequence[int], keeps: bo
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     shape = kept if keeps else tuple(n for i, n in enumerate(x.shape) if i not in axes)
     if len(set(axes)) != len(axes):
-        raise to.refuse(f"a reduction of {text_of(x.shape)} over {list(axes)}", "each axis once")
+        raise to.refuse(f"a reduction of {text_of(x.shape)} over {list(axes)}",
+                        "each axis once")
     of_program = [axis_of(len(x.shape), axis) for axis in axes] or [1]
     y = to.add(operator, x, shape=padded(kept), dim=of_program, keepdim=True)
     return reshaped(to, with_shape(y, kept), shape)
