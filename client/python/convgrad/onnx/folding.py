@@ -33,6 +33,11 @@ _DYNAMIC = frozenset(("NonZero",))
 """Operators whose results have at most as many elements as the operand, times its rank."""
 
 
+def is_computed(operator: str) -> bool:
+    """Returns whether the operator's results can be constants."""
+    return operator in _FOLDED
+
+
 def compute(node: Node, proto: Any, arrays: Sequence[Array | None]) -> list[Array] | None:
     """Returns the node's results; None if it isn't such a node, or if they are too large."""
     if node.operator not in _FOLDED:
@@ -150,6 +155,7 @@ _SYMBOLIC: Any = {
     "Mul": lambda node, x, y: [x * y],
     "Reshape": _reshape,
     "Slice": _slice,
+    "Shape": lambda node, x: [np.array(x.shape[node.get("start", 0):node.get("end")])],
     "Squeeze": _squeeze,
     "Sub": lambda node, x, y: [x - y],
     "Unsqueeze": lambda node, x, axes: [np.expand_dims(x, _axes(node, axes))],

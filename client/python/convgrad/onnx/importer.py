@@ -84,7 +84,7 @@ class Importer(Declared):
     def _evaluate(self, node: Node, proto: Any) -> Any:
         operands = [self._env[name] if name else None for name in node.inputs]
         if any(isinstance(operand, Unknown) for operand in operands):
-            if node.operator not in table.OPERATORS:
+            if node.operator not in table.OPERATORS and not folding.is_computed(node.operator):
                 raise self.refuse(node.operator, "an operator that programs have")
             return [Unknown() for _ in node.outputs]
         if node.operator in ("Shape", "Size") and isinstance(operands[0], Value):

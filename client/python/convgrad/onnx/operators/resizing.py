@@ -47,7 +47,10 @@ def resize(to: Importer, node: Node, x: Operand, roi: Operand = None, scales: Op
     scale = [factors[2 + i] if given is not None else new[i] / old[i] for i in range(len(new))]
     if any(n < 1 or n * m > _MOST_ELEMENTS for n, m in zip(new, old)):
         raise to.refuse(f"Resize to {new}", "images of usual sizes")
-    wanted = [_matrix(mode, _sources(how, node, old[i], new[i], scale[i]), old[i])
+    if any(abs(n * m - k) > _TOLERANCE for n, m, k in zip(scale, old, new)) and how in (
+            "align_corners", "pytorch_half_pixel"):  # of which readings differ
+        raise to.refuse(f"Resize with {how} and sizes that are no whole numbers", "sizes")
+    wanted = [_matrix(mode, _sources(to, how, node, old[i], new[i], scale[i]), old[i])
               for i in range(len(new))]
     step = _step(to, x, mode, old, new, scale if given is not None else None, wanted)
     if step is not None:
@@ -75,8 +78,24 @@ def _check(to: Importer, node: Node, x: Value, how: str) -> None:
         raise to.refuse(f"Resize with cubic_coeff_a={node.get('cubic_coeff_a')}", f"{_TILT}")
 
 
-def _sources(how: str, node: Node, old: int, new: int, scale: float) -> Array:
+def _sources(to: Importer, how: str, node: Node, old: int, new: int, scale: float) -> Array:
     """Returns the places in the old axis that the new one's are computed from."""
+    places = _places(how, old, new, scale)
+    if node.get("mode", "nearest") != "nearest":
+        return places
+    # Where an operator rounds depends on how it computed the place, unless that is exact.
+    halves = np.round(places * 2) / 2
+    if (np.abs(places - halves) < _TOLERANCE).any() and (places[np.abs(
+            places - halves) < _TOLERANCE] * 2 % 1).any():
+        raise to.refuse(f"Resize with mode=nearest, {how}, {old} to {new}",
+                        "places that rounding errors don't move")
+    rounding = node.get("nearest_mode", "round_prefer_floor")
+    return np.clip({"round_prefer_floor": np.ceil(places - 0.5),
+                    "round_prefer_ceil": np.floor(places + 0.5),
+                    "floor": np.floor(places), "ceil": np.ceil(places)}[rounding], 0, old - 1)
+
+
+def _places(how: str, old: int, new: int, scale: float) -> Array:
     at, wide = np.arange(new, dtype=np.float64), scale * old
     if how == "align_corners":
         places = at * (old - 1) / (wide - 1) if wide != 1 else np.zeros(new)
@@ -88,12 +107,7 @@ def _sources(how: str, node: Node, old: int, new: int, scale: float) -> Array:
         places = (at + 0.5) / scale - 0.5
         if how == "half_pixel_symmetric":
             places += old / 2 * (1 - new / wide)
-    if node.get("mode", "nearest") != "nearest":
-        return places
-    rounding = node.get("nearest_mode", "round_prefer_floor")
-    return np.clip({"round_prefer_floor": np.ceil(places - 0.5),
-                    "round_prefer_ceil": np.floor(places + 0.5),
-                    "floor": np.floor(places), "ceil": np.ceil(places)}[rounding], 0, old - 1)
+    return places
 
 
 def _matrix(mode: str, places: Array, old: int) -> Array:

@@ -59,7 +59,11 @@ def windows(to: Importer, node: Node, sizes: Sequence[int],
         if auto_pad == "VALID":
             one = one._replace(before=0, after=0)
         elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-            total = max((-(-one.size // one.stride) - 1) * one.stride + one.span - one.size, 0)
+            total = (-(-one.size // one.stride) - 1) * one.stride + one.span - one.size
+            if total < 0 and node.operator != "Conv":  # of which readings differ
+                raise to.refuse(f"{node.operator} with auto_pad={auto_pad} and a stride of "
+                                f"{one.stride}, more than the window", "pads")
+            total = max(total, 0)
             less, more = total // 2, total - total // 2
             upper = auto_pad == "SAME_UPPER"
             one = one._replace(before=less if upper else more, after=more if upper else less)
