@@ -1,4 +1,4 @@
-"""Marks Python tests that need a current PyTorch, and skips them without one."""
+"""Marks Python tests that need a current PyTorch or the package onnx, and skips them without."""
 
 import importlib.util
 import re
@@ -9,7 +9,8 @@ NEEDED = (2, 6)
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "remote: the test uses convgrad.torch.remote")
+    config.addinivalue_line("markers",
+                            "remote: the test uses convgrad.torch.remote or convgrad.onnx")
 
 
 def has_torch_export():
@@ -19,9 +20,18 @@ def has_torch_export():
     return tuple(map(int, re.findall(r"\d+", torch.__version__)[:2])) >= NEEDED
 
 
+def pytest_ignore_collect(collection_path):
+    # deploy/dependencies installs the package where PyTorch is current.
+    if collection_path.name == "onnx_models" and importlib.util.find_spec("onnx") is None and (
+            not has_torch_export()):
+        return True
+    return None
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
-        is_of_networks = item.path.parent.name in ("networks", "random_trainings")
+        is_of_networks = item.path.parent.name in (
+            "networks", "onnx_models", "random_trainings")
         if is_of_networks or "make_remote" in item.fixturenames:
             item.add_marker("remote")
     marked = [item for item in items if item.get_closest_marker("remote")]

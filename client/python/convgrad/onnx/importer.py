@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx import numpy_helper
 
-from convgrad.errors import Unimplemented
+from convgrad.errors import Unimplemented, invalid
 from convgrad.layouts import Array
 from convgrad.onnx import folding
 from convgrad.onnx.declared import Declared, declared_inputs
@@ -46,7 +46,7 @@ class Importer(Declared):
         for value in inputs.values():
             self.note(value)
         for tensor in self._graph.initializer:
-            array = numpy_helper.to_array(tensor)
+            array = _array_of(tensor)
             self._env[tensor.name] = Known(
                 array, tensor.name if array.dtype.name in FLOATS else "")
         for proto in self._graph.node:
@@ -83,11 +83,16 @@ class Importer(Declared):
 
     def _evaluate(self, node: Node, proto: Any) -> Any:
         operands = [self._env[name] if name else None for name in node.inputs]
+        is_shape = node.operator in ("Shape", "Size")
         if any(isinstance(operand, Unknown) for operand in operands):
-            if node.operator not in table.OPERATORS and not folding.is_computed(node.operator):
+            is_value = not is_shape and any(
+                one.is_value if isinstance(one, Unknown) else isinstance(one, (Value, Bell))
+                for one in operands)
+            if node.operator not in table.OPERATORS and (
+                    is_value or not folding.is_computed(node.operator)):
                 raise self.refuse(node.operator, "an operator that programs have")
-            return [Unknown() for _ in node.outputs]
-        if node.operator in ("Shape", "Size") and isinstance(operands[0], Value):
+            return [Unknown(is_value) for _ in node.outputs]
+        if is_shape and isinstance(operands[0], Value):
             return table.shape_of(self, node, operands[0])
         row = table.OPERATORS.get(node.operator)
         if all(operand is None or isinstance(operand, Known) for operand in operands):
@@ -102,7 +107,7 @@ class Importer(Declared):
                 has_row: bool) -> list[Known] | None:
         """Returns the constants that the node gives; None for steps of trained parameters."""
         if node.operator == "Constant" and node.get("value") is not None:
-            return [Known(numpy_helper.to_array(node.get("value")))]
+            return [Known(_array_of(node.get("value")))]
         first = operands[0] if operands else None
         if first is not None and first.array.dtype != object and table.is_move(node):
             if not first.is_trainable or self.may_move(first) and (
@@ -151,6 +156,15 @@ class Importer(Declared):
         except Unimplemented as error:
             self._refusals.add(error)
             return Unknown()
+
+
+def _array_of(tensor: Any) -> Array:
+    """Raises InvalidArgument if the tensor has other data than its shape needs."""
+    try:
+        return numpy_helper.to_array(tensor)
+    except _WRONG as error:
+        raise invalid("SHAPE_MISMATCH", f"model.{tensor.name}", str(error)[:200],
+                      f"data of {list(tensor.dims)}") from error
 
 
 def _node_of(proto: Any, opset: int) -> Node:

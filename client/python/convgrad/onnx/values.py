@@ -73,8 +73,12 @@ class Known:
         return f"a constant of {self.array.dtype}"
 
 
+@dataclass(frozen=True)
 class Unknown:
     """The result of a node that programs don't have."""
+
+    is_value: bool = True
+    """Whether it follows from the inputs' elements."""
 
     def __str__(self) -> str:
         return "an unknown result"

@@ -56,10 +56,10 @@ def binary(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
     if isinstance(x, Known) and isinstance(y, Known):
         x = to.value(x)
     shape = _broadcast(to, operator, x.shape, y.shape)
-    if isinstance(y, Known) and y.number is not None and shape == x.shape:
-        return _with_constant(to, operator, to.value(x), y.number)
-    if isinstance(x, Known) and x.number is not None and shape == y.shape:
-        return _of_constant(to, operator, x.number, to.value(y))
+    if isinstance(y, Known) and y.number is not None:
+        return _with_constant(to, operator, reshaped(to, to.value(x), shape), y.number)
+    if isinstance(x, Known) and x.number is not None:
+        return _of_constant(to, operator, x.number, reshaped(to, to.value(y), shape))
     x, y = to.value(x), to.value(y)
     if x.shape != shape and y.shape == shape and operator != "div":
         if operator == "sub":
