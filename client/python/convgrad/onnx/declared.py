@@ -11,7 +11,7 @@ import numpy as np
 from onnx import helper
 
 from convgrad.errors import Unimplemented, invalid
-from convgrad.onnx.extents import MOST_AXES, Batch, Extent, Shape, padded, text_of
+from convgrad.onnx.extents import MOST_AXES, Batch, Extent, Shape, text_of
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.values import FLOATS, IMAGES, Known, Node, Source, Unknown, Value
 from convgrad.programs import Attribute
@@ -91,10 +91,10 @@ class Declared:
             raise self.refuse(f"a constant of {operand.array.ndim} axes", "at most five axes")
         source = self.parameter(operand)
         if id(source) not in self._read:
-            shape = padded(operand.shape)
+            sizes = [*[1] * (2 - operand.array.ndim), *operand.shape]
             self._read[id(source)] = self.add(
-                "read", shape=shape, parameters=(source,),
-                shape_=None if shape == operand.shape else list(shape))
+                "read", shape=tuple(sizes), parameters=(source,),
+                shape_=None if tuple(sizes) == operand.shape else sizes)
         return Value(self._read[id(source)].source, operand.shape)
 
     def parameter(self, known: Known, *, dtype: str = "f32") -> Source:

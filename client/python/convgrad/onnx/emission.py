@@ -59,7 +59,8 @@ def emit(steps: Sequence[Source], inputs: Mapping[str, Any],
         if id(step) in wanted:
             found = of_outputs.get(id(step)) or names.free(step.name)
             by_source[id(step)] = program.step(
-                step.operator, *(one and by_source[id(one)] for one in step.operands),
+                step.operator, *(None if one is None else by_source[id(one)]
+                                 for one in step.operands),
                 name=found, attributes={
                     key.rstrip("_"): value for key, value in step.attributes.items()})
     program.output(*of_outputs.values())

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from convgrad.errors import invalid
 from convgrad.layouts import Array
 from convgrad.onnx.emission import Imported
-from convgrad.onnx.extents import Batch, Extent, Shape, padded, text_of
+from convgrad.onnx.extents import Batch, Extent, Shape, text_of
 from convgrad.programs import Program
 
 
@@ -91,7 +91,7 @@ class Network:
         arrays = {key: np.asarray(array) for key, array in given.items()}
         batch = self._batch_of(arrays)
         run = session.run(name, {
-            key: array.reshape([int(n) for n in padded(array.shape)])
+            key: array.reshape([*[1] * (2 - array.ndim), *array.shape])
             for key, array in arrays.items()}, compute_dtype=compute_dtype)
         return {key: run.values[key].reshape([_size(n, batch) for n in shape])
                 for key, shape in self.outputs.items()}

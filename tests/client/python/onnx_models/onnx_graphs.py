@@ -16,8 +16,8 @@ def make_model(nodes, inputs, outputs, arrays=None, opset=OPSET):
     """`inputs` and `outputs` are shapes by name, with "N" for the batch; an input may be a pair
     of a dtype and a shape."""
     def info(name, shape):
-        kind, shape = shape if isinstance(shape[0], type(TensorProto.FLOAT)) and isinstance(
-            shape[1], (list, tuple)) else (TensorProto.FLOAT, shape)
+        is_pair = len(shape) == 2 and isinstance(shape[1], (list, tuple))
+        kind, shape = shape if is_pair else (TensorProto.FLOAT, shape)
         return helper.make_tensor_value_info(name, kind, shape)
 
     graph = helper.make_graph(
@@ -91,7 +91,8 @@ class Builder:
         return self.add("Conv", x, *operands, strides=[stride] * 2, group=groups, **more)
 
     def norm(self, x, name, channels, momentum=0.9):
-        return self.add("BatchNormalization", x, self.array(f"{name}.weight", channels, low=0.5),
+        return self.add("BatchNormalization", x,
+                        self.array(f"{name}.weight", channels, low=0.5),
                         self.array(f"{name}.bias", channels),
                         self.array(f"{name}.running_mean", channels),
                         self.array(f"{name}.running_var", channels, low=0.5),
@@ -134,7 +135,8 @@ def mobilenet(classes=5):
     y = b.add("Dropout", b.add("Flatten", y))
     b.add("MatMul", y, b.array("head.weight", 8 * 4 * 4, classes), name="head")
     b.add("Add", "head", b.array("head.bias", classes), name="logits")
-    return make_model(b.nodes, {"x": ["N", 3, 16, 16]}, {"logits": ["N", classes]}, b.arrays, 22)
+    return make_model(b.nodes, {"x": ["N", 3, 16, 16]}, {"logits": ["N", classes]},
+                      b.arrays, 22)
 
 
 def vit(classes=5):
@@ -167,4 +169,5 @@ def vit(classes=5):
     y = b.add("Squeeze", y, b.ints(1))
     b.add("Gemm", y, b.array("fc.weight", classes, 32), b.array("fc.bias", classes),
           transB=1, name="logits")
-    return make_model(b.nodes, {"x": ["N", 3, 16, 16]}, {"logits": ["N", classes]}, b.arrays, 20)
+    return make_model(b.nodes, {"x": ["N", 3, 16, 16]}, {"logits": ["N", classes]},
+                      b.arrays, 20)

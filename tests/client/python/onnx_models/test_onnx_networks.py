@@ -136,6 +136,25 @@ def test_training_steps_are_those_of_torch(client):
         np.testing.assert_allclose(predicted, twin(torch.from_numpy(x)), rtol=1e-3, atol=1e-3)
 
 
+def test_the_page_s_programs_run(client):
+    """The two examples of client/python/onnx.md."""
+    network = convgrad.onnx.load(resnet())
+    images, classes = np.zeros((2, 3, 32, 32), np.float32), np.array([0, 1])
+    with client.session() as session:
+        network.put(session)
+        assert network.predict(session, images)["logits"].shape == (2, 5)
+        program = network.training_program()
+        labels = program.input("labels", is_index=True)
+        loss = program.step("cross_entropy", "logits", labels)
+        program.output(loss)
+        session.load_program("train", program)
+        update = convgrad.Update("sgd", [convgrad.ParameterGroup(network.trainable, 0.1)])
+        losses = [session.run("train", {"x": images, "labels": classes},
+                              backward=convgrad.Backward(), update=update).values[loss]
+                  for _ in range(10)]
+    assert losses[-1] < losses[0]
+
+
 def test_dropout_drops_in_the_training_program_alone(client):
     model = one_node("Dropout", ["N", 64], ["N", 64], {"ratio": np.float32(0.25)})
     x = np.ones((8, 64), np.float32)

@@ -76,12 +76,22 @@ def test_conv_with_auto_pad_and_groups(client, auto_pad, axes):
 
 @pytest.mark.parametrize("attributes", [
     dict(pads=[1, 0, 0, 1]), dict(pads=[0, 0, 2, 1], output_padding=[1, 0]),
-    dict(pads=[1, 1, 1, 1], output_padding=[1, 1]), dict(output_shape=[9, 8]),
+    dict(pads=[1, 1, 1, 1], output_padding=[1, 1]),
     dict(auto_pad="SAME_UPPER"), dict(auto_pad="SAME_LOWER")])
 def test_conv_transpose_with_other_pads(client, attributes):
     model = one_node("ConvTranspose", ["N", 2, 5, 4], ["N", 3, "h", "w"],
                      {"w": random(2, 3, 3, 3), "b": random(3)}, strides=[2, 2], **attributes)
     assert_same(client, model, 1e-4, x=random(2, 2, 5, 4))
+
+
+def test_conv_transpose_with_an_output_shape(client):
+    w, x = random(2, 3, 3, 3), random(2, 2, 5, 4)
+    model = one_node("ConvTranspose", ["N", 2, 5, 4], ["N", 3, 9, 8], {"w": w},
+                     strides=[2, 2], output_shape=[9, 8])
+    whole = torch.nn.functional.conv_transpose2d(torch.from_numpy(x), torch.from_numpy(w),
+                                                 stride=2)
+    np.testing.assert_allclose(predicted_of(client, model, x=x)[0], whole[..., 1:10, 1:9],
+                               rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])

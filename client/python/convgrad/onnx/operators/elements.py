@@ -9,7 +9,7 @@ from typing import Any
 
 from convgrad.onnx.extents import Extent, Shape, text_of
 from convgrad.onnx.operators.views import expanded, reshaped, with_shape
-from convgrad.onnx.values import FLOATS, Bell, Importer, Known, Node, Operand, Value
+from convgrad.onnx.values import FLOATS, Bell, Importer, Known, Node, Operand, Source, Value
 
 _TINY = 1e-6
 
@@ -122,11 +122,12 @@ def _with_bell(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
         if operator == "mul":
             return Bell(bell.x, bell.factor * other.number, bell.offset)
     if operator == "mul" and bell.offset and isinstance(other, Value):
-        factor, source = 2 * bell.factor, other.source
-        if source.operator == "mul" and len(source.operands) == 1 and (
-                source.operands[0] is bell.x.source):
-            factor *= float(source.attributes["other"])  # type: ignore[arg-type]
-            source = bell.x.source
+        factor = 2 * bell.factor
+        source: Source | None = other.source
+        number = other.source.attributes.get("other")
+        if other.source is not bell.x.source and (
+                other.source.operator == "mul" and isinstance(number, float)):
+            factor, source = factor * number, other.source.operands[0]
         if source is bell.x.source and other.shape == bell.x.shape:
             y = of_each(to, "gelu", bell.x, approximate="none")
             return y if factor == 1 else with_number(to, "mul", y, factor)

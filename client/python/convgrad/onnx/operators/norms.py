@@ -66,7 +66,7 @@ def _group_norm(to: Importer, node: Node, x: Value, scale: Operand, bias: Operan
             ) or any(one.shape != (x.shape[1],) for one in (scale, bias)):
         raise to.refuse(f"{node.operator} of {text_of(x.shape)} in {groups} groups",
                         "three to five axes, and operands with a number for each channel")
-    attributes = dict(groups=groups, eps=float(node.get("epsilon", 1e-5)))
+    attributes: dict[str, Any] = dict(groups=groups, eps=float(node.get("epsilon", 1e-5)))
     if isinstance(scale, Known) and isinstance(bias, Known):
         return to.add("group_norm", x, shape=x.shape, parameters=(
             to.parameter(scale), to.parameter(bias)), **attributes)
@@ -85,7 +85,8 @@ def layer_norm(operator: str) -> Callable[..., Any]:
         x = to.value(x)
         axis = axis_in(to, node.get("axis", -1), len(x.shape))
         sizes = tuple(known_sizes(to, x, range(axis, len(x.shape))))
-        attributes = dict(axes=len(sizes), eps=float(node.get("epsilon", 1e-5)))
+        attributes: dict[str, Any] = dict(
+            axes=len(sizes), eps=float(node.get("epsilon", 1e-5)))
         own = [one for one in (scale, bias) if one is not None]
         if len(x.shape) >= 2 and all(
                 isinstance(one, Known) and one.shape == sizes for one in own):

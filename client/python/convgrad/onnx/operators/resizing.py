@@ -73,7 +73,7 @@ def _check(to: Importer, node: Node, x: Value, how: str) -> None:
     for name, default in (("antialias", 0), ("exclude_outside", 0),
                           ("keep_aspect_ratio_policy", "stretch")):
         if node.get(name, default) != default:
-            raise to.refuse(f"Resize with {name}={node.get(name)}", default)
+            raise to.refuse(f"Resize with {name}={node.get(name)}", f"{default}")
     if node.get("mode") == "cubic" and node.get("cubic_coeff_a", _TILT) != _TILT:
         raise to.refuse(f"Resize with cubic_coeff_a={node.get('cubic_coeff_a')}", f"{_TILT}")
 
@@ -114,6 +114,7 @@ def _matrix(mode: str, places: Array, old: int) -> Array:
     """Returns the weights of the old axis' elements, by row."""
     low = np.floor(places).astype(np.int64)
     t = places - low
+    taps: list[tuple[Array, Array]]
     if mode == "nearest":
         taps = [(low, np.ones(len(low)))]
     elif mode == "linear":
