@@ -1,4 +1,4 @@
-"""Marks Python tests that need a current PyTorch or the package onnx, and skips them without."""
+"""Skips Python tests that need a current PyTorch or the package onnx, where these are missing."""
 
 import importlib.util
 import re
