@@ -1,4 +1,4 @@
-"""Skips Python tests that need a current PyTorch or the package onnx, where these are missing."""
+"""Skips Python tests that need a current PyTorch or onnx where these are missing."""
 
 import importlib.util
 import re
@@ -22,10 +22,8 @@ def has_torch_export():
 
 def pytest_ignore_collect(collection_path):
     # deploy/dependencies installs the package where PyTorch is current.
-    if collection_path.name == "onnx_models" and importlib.util.find_spec("onnx") is None and (
-            not has_torch_export()):
-        return True
-    return None
+    is_missing = importlib.util.find_spec("onnx") is None and not has_torch_export()
+    return True if is_missing and collection_path.parent.name == "onnx_models" else None
 
 
 def pytest_collection_modifyitems(items):
