@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from onnx import helper
 
 from convgrad.errors import Unimplemented, invalid
+from convgrad.layouts import Array
 from convgrad.onnx.extents import MOST_AXES, Batch, Extent, Shape, text_of
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.values import FLOATS, IMAGES, Known, Node, Source, Unknown, Value
@@ -19,6 +21,8 @@ from convgrad.programs import Attribute
 # Steps that only move elements, so that what an image is turned into comes to the same.
 _MOVES = frozenset(("concat", "flatten", "index_select", "permute", "reshape", "slice"))
 _MOST_INPUT_AXES = 5
+_MOST_BYTES = 2**29
+"""Of all constants that nodes make, besides the size of the initializers."""
 
 
 class Declared:
@@ -30,9 +34,11 @@ class Declared:
         self.steps: list[Source] = []
         self.uses = collections.Counter(name for node in graph.node for name in node.input)
         self.uses.update(one.name for one in graph.output)
-        self._statistics = {name for node in graph.node if node.op_type == "BatchNormalization"
-                            for name in node.input[3:5]}
-        self._parameters: dict[str, Source] = {}
+        self.fixed: set[str] = set()
+        """Initializers of which constants are computed, so that no training may change them."""
+        self._parameters: dict[str, list[Source]] = {}
+        self._budget = _MOST_BYTES + 4 * sum(
+            math.prod(one.dims) for one in graph.initializer)
         self._read: dict[int, Value] = {}
         self._batches: dict[Extent, Value] = {}
 
@@ -55,13 +61,16 @@ class Declared:
             dtype = operand.dtype
         if len(shape) > MOST_AXES:
             raise self.refuse(f"{self.node.operator} to {text_of(shape)}", "at most six axes")
-        if 0 in shape:
+        if any(isinstance(extent, int) and extent < 1 for extent in shape):
             raise self.refuse(f"a tensor without elements, {text_of(shape)}", "elements")
         for one in attributes.values():
             parts = one if isinstance(one, (list, tuple)) else [one]
             if any(isinstance(part, Batch) for part in parts):
                 raise self.refuse(f"{self.node.operator} with the size of the batch",
                                   "sizes that don't depend on the batch")
+            if any(isinstance(part, float) and not math.isfinite(part) for part in parts):
+                raise self.refuse(f"{self.node.operator} with the number {one}",
+                                  "finite numbers")
         source = Source(f"{self.node.outputs[0]}~{operator}", operator, [
             *(operand and operand.source for operand in operands), *parameters],
             {key: one for key, one in attributes.items() if one is not None})
@@ -107,36 +116,39 @@ class Declared:
             raise self.refuse(f"a constant without elements, {text_of(array.shape)}",
                               "elements")
         if dtype == "f32":
-            array = np.ascontiguousarray(array.astype(np.float32)).reshape(array.shape)
+            array = np.asarray(array, np.float32, order="C")
         name = known.name
         if not name:
             content = f"{array.dtype}{array.shape}".encode() + array.tobytes()
             name = f"constant.{hashlib.sha256(content).hexdigest()[:32]}"
-        fixed = not known.is_trainable or name in self._statistics
-        return self._declare(name, array, fixed)
-
-    def _declare(self, name: str, array: Any, fixed: bool) -> Source:
-        number, found = 1, name
-        while found in self._parameters:
-            before = self._parameters[found]
-            if before.array is not None and before.array.shape == array.shape and (
-                    np.array_equal(before.array, array, equal_nan=array.dtype != np.int64)):
+        same = self._parameters.setdefault(name, [])
+        for before in same:
+            if before.array is array or before.array is not None and (
+                    before.array.shape == array.shape) and np.array_equal(
+                        before.array, array, equal_nan=array.dtype != np.int64):
                 return before
-            number += 1
-            found = f"{name}~{number}"
-        self._parameters[found] = Source(found, array=array, fixed=fixed)
-        return self._parameters[found]
+        if not np.may_share_memory(array, known.array):
+            self.spend(array)
+        same.append(Source(name, array=array, fixed=not known.is_trainable))
+        return same[-1]
 
     def statistic(self, known: Known) -> Source:
         """Returns the parameter of running statistics, which only this node has."""
-        array = np.ascontiguousarray(known.array.astype(np.float32))
         name = known.name or f"{self.node.outputs[0]}.statistic"
-        number, found = 1, name
-        while found in self._parameters:
-            number += 1
-            found = f"{name}~{number}"
-        self._parameters[found] = Source(found, array=array, fixed=True)
-        return self._parameters[found]
+        return Source(name, array=np.asarray(known.array, np.float32, order="C"), fixed=True)
+
+    def spend(self, *arrays: Array) -> None:
+        """Raises Unimplemented if nodes have made too many constants."""
+        self._budget -= sum(array.nbytes for array in arrays)
+        if self._budget < 0:
+            raise self.refuse(f"{self.node.operator} of constants",
+                              f"{_MOST_BYTES >> 20} MiB of computed constants at most")
+
+    def fix(self) -> None:
+        """Ends the training of initializers that constants were computed of."""
+        for name in self.fixed:
+            for source in self._parameters.get(name, ()):
+                source.fixed = True
 
     def may_move(self, known: Known) -> bool:
         """Returns whether the elements of the initializer may be kept in another order."""
@@ -154,10 +166,14 @@ def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]],
     """Returns the graph's inputs, without those that initializers give a value."""
     initializers = {tensor.name for tensor in graph.initializer}
     inputs = [one for one in graph.input if one.name not in initializers]
-    for name in shapes:
+    for name, shape in shapes.items():
         if name not in {one.name for one in inputs}:
             raise invalid("NOT_FOUND", f"shapes.{name}", "no such input",
                           ", ".join(one.name for one in inputs))
+        if not isinstance(shape, (tuple, list)) or any(
+                n is not None and type(n) is not int for n in shape):
+            raise invalid("INVALID_TYPE", f"shapes.{name}", shape,
+                          "a tuple of integers, or None for the batch")
     batches: dict[str, str] = {}
     found: dict[str, Value | Unknown] = {}
     for one in inputs:

@@ -100,15 +100,17 @@ class _Names:
 
     def __init__(self) -> None:
         self._taken = {"none"}
+        self._numbers: dict[str, int] = {}
 
     def free(self, name: str) -> str:
         base, mark, rest = name.rpartition("~") if "~" in name else (name, "", "")
         plain, rest = (_REFUSED.sub(lambda found: "." if found[0] == "/" else "_",
                                     one.strip("/"))[:_MOST_BYTES // 2] for one in (base, rest))
         plain = (plain or "_") + mark + rest
-        found, number = plain, 1
+        found, number = plain, self._numbers.get(plain, 1)
         while found in self._taken:
             number += 1
             found = f"{plain}~{number}"
+        self._numbers[plain] = number
         self._taken.add(found)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
@@ -14,8 +15,8 @@ from convgrad.onnx import folding
 from convgrad.onnx.declared import Declared, declared_inputs
 from convgrad.onnx.emission import Imported, emit
 from convgrad.onnx.operators import table
-from convgrad.onnx.refusals import Refusals
-from convgrad.onnx.values import FLOATS, Bell, Known, Node, Unknown, Value
+from convgrad.onnx.refusals import Refusals, refuse
+from convgrad.onnx.values import FLOATS, OWN_DOMAINS, Bell, Known, Node, Unknown, Value
 
 # What a computation of numbers that don't fit the node may raise, besides onnx's own errors.
 _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeError,
@@ -36,7 +37,7 @@ class Importer(Declared):
         super().__init__(graph, training)
         self._graph = graph
         self._opset = max((one.version for one in model.opset_import
-                           if one.domain in ("", "ai.onnx")), default=0)
+                           if one.domain in OWN_DOMAINS), default=0)
         self._env: dict[str, Any] = {}
         self._refusals = Refusals()
 
@@ -49,16 +50,21 @@ class Importer(Declared):
             array = _array_of(tensor)
             self._env[tensor.name] = Known(
                 array, tensor.name if array.dtype.name in FLOATS else "")
+        for sparse in self._graph.sparse_initializer:
+            name = sparse.values.name
+            self._refusals.add(refuse(name, "a sparse initializer", "one with all elements"))
+            self._env[name] = Unknown(False)
         for proto in self._graph.node:
             self._follow(proto)
         outputs = {one.name: self._output(one.name) for one in self._graph.output}
         self._refusals.check()
+        self.fix()
         return emit(self.steps, inputs, outputs)
 
     def _follow(self, proto: Any) -> None:
         node = self.node = _node_of(proto, self._opset)
         try:
-            if proto.domain not in ("", "ai.onnx"):
+            if proto.domain not in OWN_DOMAINS or proto.overload:
                 raise self.refuse(f"{node.operator} of the domain {proto.domain}",
                                   "an operator of ONNX itself")
             found = self._evaluate(node, proto)
@@ -112,7 +118,10 @@ class Importer(Declared):
         if first is not None and first.array.dtype != object and table.is_move(node):
             if not first.is_trainable or self.may_move(first) and (
                     self.uses[node.outputs[0]] == 1):
-                return [table.moved(self, node, first, *operands[1:])]
+                moved = table.moved(self, node, first, *operands[1:])
+                if not np.may_share_memory(moved.array, first.array):
+                    self.spend(moved.array)
+                return [moved]
             if node.operator == "Identity":
                 self.uses[first.name] += self.uses[node.outputs[0]] - 1
                 return [first]
@@ -124,6 +133,10 @@ class Importer(Declared):
             return self._of_batch(node, arrays)
         results = folding.compute(node, proto, arrays)
         if results is not None:
+            for one in operands:
+                if one is not None and one.is_trainable and one.array.size > 1:
+                    self.fixed.add(one.name)
+            self.spend(*results)
             return [Known(result) for result in results]
         if has_row and any(array is not None and array.dtype.name in FLOATS
                            for array in arrays):
@@ -161,7 +174,9 @@ class Importer(Declared):
 def _array_of(tensor: Any) -> Array:
     """Raises InvalidArgument if the tensor has other data than its shape needs."""
     try:
-        return numpy_helper.to_array(tensor)
+        array = numpy_helper.to_array(tensor)
+        # An array of objects has extents, some of which depend on the batch.
+        return array.astype(np.bytes_) if array.dtype == object else array
     except _WRONG as error:
         raise invalid("SHAPE_MISMATCH", f"model.{tensor.name}", str(error)[:200],
                       f"data of {list(tensor.dims)}") from error

@@ -7,10 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convgrad.errors import InvalidArgument, invalid, message_of, short_traceback
+from convgrad.errors import (
+    InvalidArgument,
+    invalid,
+    message_of,
+    short_traceback,
+    unimplemented,
+)
 from convgrad.onnx.network import Network
+from convgrad.onnx.values import OWN_DOMAINS
 
 LEAST_OPSET = 13
+NEWEST_OPSET = 28
+"""The newest one that the operators' rows were compared with."""
 
 
 @short_traceback
@@ -34,15 +43,27 @@ def load(model: str | os.PathLike[str] | bytes | Any, *,
     """
     onnx = _package()
     found = _model_of(onnx, model)
-    for opset in found.opset_import:
-        newest = onnx.defs.onnx_opset_version()
-        if opset.domain in ("", "ai.onnx") and not LEAST_OPSET <= opset.version <= newest:
-            raise invalid("UNSUPPORTED", "model.opset_import", opset.version,
-                          f"opset {LEAST_OPSET} to {newest}; onnx.version_converter converts")
+    _check_versions(onnx, found)
     from convgrad.onnx.importer import import_model  # needs the package `onnx`
 
     return Network(import_model(found, shapes or {}, training=False),
                    import_model(found, shapes or {}, training=True))
+
+
+def _check_versions(onnx: Any, model: Any) -> None:
+    """Raises an error unless the operators of ONNX itself have one meaning, which is known."""
+    opsets = {one.version for one in model.opset_import if one.domain in OWN_DOMAINS}
+    newest = min(NEWEST_OPSET, onnx.defs.onnx_opset_version())
+    if len(opsets) != 1 or not LEAST_OPSET <= min(opsets) <= newest:
+        raise invalid("UNSUPPORTED", "model.opset_import", ", ".join(
+            map(str, sorted(opsets))) or "none", f"one opset, {LEAST_OPSET} to {newest}; "
+            "onnx.version_converter converts")
+    own = [one.name for one in model.functions if one.domain in OWN_DOMAINS]
+    if own:
+        raise unimplemented("model.functions", f"a function {own[0]} instead of ONNX's operator",
+                            "functions of other domains")
+    if not model.graph.output:
+        raise invalid("MISSING", "model.graph.output", "none", "one output at least")
 
 
 def _package() -> Any:
@@ -59,7 +80,8 @@ def _model_of(onnx: Any, model: Any) -> Any:
     try:
         if isinstance(model, (str, os.PathLike)):
             folder = str(Path(model).parent)
-            found = onnx.load(os.fspath(model), load_external_data=False)
+            found = onnx.load(os.fspath(model), format="protobuf",
+                              load_external_data=False)
             _check_locations(onnx, found, Path(folder))
             onnx.checker.check_model(os.fspath(model))
             onnx.load_external_data_for_model(found, folder)

@@ -18,6 +18,9 @@ FLOATS = frozenset(("float32", "float16", "bfloat16"))
 IMAGES = frozenset(("uint8", "uint16"))
 """Dtypes of inputs that the server turns into float32, exactly."""
 
+OWN_DOMAINS = ("", "ai.onnx")
+"""Both names of the domain of ONNX's own operators."""
+
 
 @dataclass(eq=False)
 class Source:

@@ -116,7 +116,8 @@ def erf(to: Importer, node: Node, x: Operand) -> Bell:
 
 def _with_bell(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
     bell, other = (x, y) if isinstance(x, Bell) else (y, x)
-    if isinstance(other, Known) and other.number is not None:
+    if isinstance(other, Known) and other.number is not None and (
+            len(other.shape) <= len(bell.shape)):
         if operator == "add" and bell.offset == 0 and other.number == bell.factor:
             return Bell(bell.x, bell.factor, 1)
         if operator == "mul":

@@ -8,6 +8,7 @@ from typing import Any
 from convgrad.layouts import Array
 from convgrad.onnx.extents import Batch, Extent, is_known, product, text_of
 from convgrad.onnx.operators.views import (
+    MOST_PLACES,
     axis_in,
     cut,
     expanded,
@@ -21,11 +22,13 @@ from convgrad.onnx.operators.views import (
 from convgrad.onnx.values import Importer, Known, Node, Operand, Value
 
 
-def constant(to: Importer, operand: Operand, name: str) -> Array:
-    """Returns the elements of an operand that must not follow from data."""
-    if isinstance(operand, Known):
-        return operand.array
-    raise to.refuse(f"{name} that follow from data", "constants")
+def constant(to: Importer, operand: Operand, name: str, kinds: str = "iuO") -> Array:
+    """Returns the integers, or elements of other kinds of dtypes, of an operand that must not follow from data."""
+    if not isinstance(operand, Known):
+        raise to.refuse(f"{name} that follow from data", "constants")
+    if operand.array.dtype.kind not in kinds:
+        raise to.refuse(f"{name} of {operand.array.dtype}", "numbers of another type")
+    return operand.array
 
 
 def numbers(to: Importer, operand: Operand, name: str) -> list[int]:
@@ -151,8 +154,11 @@ def slice_of(to: Importer, node: Node, x: Operand, starts: Operand, ends: Operan
         found = range(extent)[slice(int(first), int(last), step)]
         if not found:
             raise to.refuse(f"Slice of {text_of(x.shape)} without elements", "elements")
+        if step < 0 and len(found) > MOST_PLACES:
+            raise to.refuse(f"Slice of {text_of(x.shape)} by {step}",
+                            f"at most {MOST_PLACES} elements along the axis")
         x = cut(to, x, axis, found[0], found[-1] + 1, step) if step > 0 else taken(
-            to, x, axis, list(found))
+            to, x, axis, found)
     return x
 
 

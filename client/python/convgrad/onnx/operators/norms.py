@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from convgrad.onnx.extents import Batch, Extent, padded, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
 from convgrad.onnx.operators.views import (
     axis_in,
+    expanded,
     known_sizes,
     permuted,
     reshaped,
@@ -25,22 +24,29 @@ def batch_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Opera
     if node.get("training_mode", 0):
         raise to.refuse("BatchNormalization with training_mode=1",
                         "0: the network's training program trains it")
+    if node.opset < 14 and any(node.outputs[1:]):  # which says so before training_mode existed
+        raise to.refuse("BatchNormalization with several results", "one")
     x, eps = to.value(x), float(node.get("epsilon", 1e-5))
     if not 2 <= len(x.shape) <= 5 or any(one.shape != (x.shape[1],) for one in (
             scale, bias, mean, var)):
         raise to.refuse(f"BatchNormalization of {text_of(x.shape)}",
                         "two to five axes, and operands with a number for each channel")
-    if all(isinstance(one, Known) for one in (scale, bias, mean, var)):
+    def of_channels(one: Operand) -> Value:
+        return reshaped(to, to.value(one), (1, x.shape[1], *[1] * (len(x.shape) - 2)))
+
+    has_own = isinstance(scale, Known) and isinstance(bias, Known)
+    if isinstance(mean, Known) and isinstance(var, Known):
         # ONNX's momentum is that of the old statistics, the program's that of the new ones.
-        return [to.add("batch_norm", x, shape=x.shape, parameters=(
-            to.parameter(scale), to.parameter(bias), to.statistic(mean), to.statistic(var)),
-            training=to.training or None, eps=eps,
-            momentum=1 - float(node.get("momentum", 0.9)) if to.training else None)]
-    of_channels = [reshaped(to, to.value(one), (1, x.shape[1], *[1] * (len(x.shape) - 2)))
-                   for one in (scale, bias, mean, var)]
-    root = of_each(to, "sqrt", with_number(to, "add", of_channels[3], eps))
-    y = binary(to, "div", binary(to, "sub", x, of_channels[2]), root)
-    return [binary(to, "add", binary(to, "mul", y, of_channels[0]), of_channels[1])]
+        y = to.add("batch_norm", x, shape=x.shape, parameters=(
+            *([to.parameter(scale), to.parameter(bias)] if has_own else [None, None]),
+            to.statistic(mean), to.statistic(var)), training=to.training or None, eps=eps,
+            momentum=1 - float(node.get("momentum", 0.9)) if to.training else None)
+        if has_own:
+            return [y]
+    else:
+        root = of_each(to, "sqrt", with_number(to, "add", of_channels(var), eps))
+        y = binary(to, "div", binary(to, "sub", x, of_channels(mean)), root)
+    return [binary(to, "add", binary(to, "mul", y, of_channels(scale)), of_channels(bias))]
 
 
 def instance_norm(to: Importer, node: Node, x: Operand, scale: Operand,
@@ -51,11 +57,10 @@ def instance_norm(to: Importer, node: Node, x: Operand, scale: Operand,
 def group_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
     x, groups = to.value(x), node.get("num_groups")
     if node.opset < 21 and groups != x.shape[1]:  # one number for each group
-        if not isinstance(scale, Known) or not isinstance(bias, Known):
-            raise to.refuse("GroupNormalization before opset 21 with operands that follow from "
-                            "data", "initializers")
-        scale, bias = (Known(np.repeat(one.array, x.shape[1] // groups))
-                       for one in (scale, bias))
+        each = x.shape[1] // groups
+        scale, bias = (reshaped(to, expanded(to, reshaped(
+            to, to.value(one), (groups, 1)), (groups, each)), (groups * each,))
+            for one in (scale, bias))
     return _group_norm(to, node, x, scale, bias, groups)
 
 
@@ -132,6 +137,8 @@ def _linear(to: Importer, x: Value, weight: Known, bias: Known | None = None) ->
 def gemm(to: Importer, node: Node, a: Operand, b: Operand, c: Operand = None) -> Value:
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
     a = to.value(a)
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        raise to.refuse(f"Gemm of {text_of(a.shape)} and {text_of(b.shape)}", "matrices")
     if node.get("transA", 0):
         a = permuted(to, a, [1, 0])
     if c is not None and beta == 0:

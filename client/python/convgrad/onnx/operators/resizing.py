@@ -12,11 +12,10 @@ import numpy as np
 from convgrad.layouts import Array
 from convgrad.onnx.extents import text_of
 from convgrad.onnx.operators.moves import constant
-from convgrad.onnx.operators.views import axis_in, known_sizes, taken
+from convgrad.onnx.operators.views import MOST_PLACES, axis_in, known_sizes, taken
 from convgrad.onnx.values import Importer, Node, Operand, Value
 
 _MODES = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}
-_MOST_ELEMENTS = 2**24  # of an axis' matrix
 _TOLERANCE = 1e-5
 _TILT = -0.75
 
@@ -31,12 +30,14 @@ def resize(to: Importer, node: Node, x: Operand, roi: Operand = None, scales: Op
     given = scales if scales is not None and scales.shape != (0,) else None
     factors = {axis: 1.0 for axis in range(rank)}
     if given is not None:
-        for axis, factor in zip(axes, constant(to, given, "scales").reshape(-1)):
-            factors[axis] = float(factor)
+        numbers = constant(to, given, "scales", "f").reshape(-1)
+        _check_length(to, axes, len(numbers))
+        factors |= {axis: float(factor) for axis, factor in zip(axes, numbers)}
         out = {axis: x.shape[axis] if factors[axis] == 1 else math.floor(
             known_sizes(to, x, [axis])[0] * factors[axis]) for axis in range(rank)}
     else:
         found = list(constant(to, sizes, "sizes").reshape(-1))
+        _check_length(to, axes, len(found))
         out = {axis: found[axes.index(axis)] if axis in axes else x.shape[axis]
                for axis in range(rank)}
     if out[0] != x.shape[0] or out[1] != x.shape[1]:
@@ -45,7 +46,7 @@ def resize(to: Importer, node: Node, x: Operand, roi: Operand = None, scales: Op
     old = known_sizes(to, x, range(2, rank))
     new = [int(out[axis]) for axis in range(2, rank)]
     scale = [factors[2 + i] if given is not None else new[i] / old[i] for i in range(len(new))]
-    if any(n < 1 or n * m > _MOST_ELEMENTS for n, m in zip(new, old)):
+    if any(n < 1 or n * m > MOST_PLACES for n, m in zip(new, old)):
         raise to.refuse(f"Resize to {new}", "images of usual sizes")
     if any(abs(n * m - k) > _TOLERANCE for n, m, k in zip(scale, old, new)) and how in (
             "align_corners", "pytorch_half_pixel"):  # of which readings differ
@@ -61,6 +62,12 @@ def resize(to: Importer, node: Node, x: Operand, roi: Operand = None, scales: Op
     for i, matrix in enumerate(wanted):
         x = taken(to, x, 2 + i, matrix.argmax(1))
     return x
+
+
+def _check_length(to: Importer, axes: Sequence[int], length: int) -> None:
+    if length != len(set(axes)):
+        raise to.refuse(f"Resize by {length} numbers along the axes {list(axes)}",
+                        "a number for each axis")
 
 
 def _check(to: Importer, node: Node, x: Value, how: str) -> None:

@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 
 from convgrad.onnx.extents import axis_of, padded, text_of
 from convgrad.onnx.operators.elements import of_each
+from convgrad.onnx.operators.moves import numbers
 from convgrad.onnx.operators.views import axis_in, reshaped, with_shape
-from convgrad.onnx.values import Importer, Known, Node, Operand, Value
+from convgrad.onnx.values import Importer, Node, Operand, Value
 
 
 def reduced(operator: str, before: str = "", after: str = "") -> Callable[..., Value]:
     """Returns the row of a reduction, with steps of each element before and after it."""
     def row(to: Importer, node: Node, x: Operand, axes: Operand = None) -> Value:
         x = to.value(x)
-        given = node.numbers("axes", []) if axes is None else _numbers(to, axes)
+        given = node.numbers("axes", []) if axes is None else numbers(to, axes, "axes")
         if not given and node.get("noop_with_empty_axes", 0):
             raise to.refuse(f"{node.operator} with noop_with_empty_axes", "axes")
         rank = len(x.shape)
@@ -38,11 +39,5 @@ def reduce(to: Importer, operator: str, x: Value, axes: Sequence[int], keeps: bo
     of_program = [axis_of(len(x.shape), axis) for axis in axes] or [1]
     y = to.add(operator, x, shape=padded(kept), dim=of_program, keepdim=True)
     return reshaped(to, with_shape(y, kept), shape)
-
-
-def _numbers(to: Importer, axes: Operand) -> list[int]:
-    if not isinstance(axes, Known):
-        raise to.refuse("axes that follow from data", "constants")
-    return [int(axis) for axis in axes.array.reshape(-1)]
 
 

@@ -120,7 +120,7 @@ def moved(to: Importer, node: Node, known: Known, *operands: Operand) -> Known:
     """Returns the result of such a node."""
     array, operator = known.array, node.operator
     if operator == "Cast":
-        array = array.astype(np.float32)
+        array = array.astype(np.float32, copy=False)
     elif operator == "Transpose":
         array = array.transpose(node.get("perm"))
     elif operator == "Reshape":
@@ -129,6 +129,8 @@ def moved(to: Importer, node: Node, known: Known, *operands: Operand) -> Known:
             bool(node.get("allowzero", 0)))])
     elif operator == "Flatten":
         axis = node.get("axis", 1)
+        if not -array.ndim <= axis <= array.ndim:
+            raise to.refuse(f"Flatten with axis={axis}", f"at most {array.ndim}")
         axis = axis + array.ndim if axis < 0 else axis
         array = array.reshape((int(np.prod(array.shape[:axis])), -1))
     elif operator == "Squeeze":

@@ -20,6 +20,9 @@ from convgrad.onnx.extents import (
 )
 from convgrad.onnx.values import Importer, Known, Value
 
+MOST_PLACES = 2**24
+"""Of the numbers that are computed for a node."""
+
 
 def reshaped(to: Importer, x: Value, shape: Sequence[Extent]) -> Value:
     """Returns the value with another shape of as many elements."""

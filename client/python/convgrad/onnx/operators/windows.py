@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from convgrad.onnx.extents import Shape, text_of
 from convgrad.onnx.operators.elements import binary
-from convgrad.onnx.operators.views import cut, known_sizes, reshaped
+from convgrad.onnx.operators.views import MOST_PLACES, cut, known_sizes, reshaped
 from convgrad.onnx.values import Importer, Known, Node, Operand, Source, Value
 
 _DROPS_WINDOWS = 22  # the opset that says that windows that begin in the right pad are ignored
@@ -242,6 +243,8 @@ def average_pool(to: Importer, node: Node, x: Operand) -> Value:
     if is_exact and all(one.before == one.after <= one.kernel // 2 for one in axes):
         return to.add("avg_pool", x, shape=shape, kernel_size=kernel, stride=stride,
                       padding=[one.before for one in axes], count_include_pad=counts_pads)
+    if math.prod(places) > MOST_PLACES:
+        raise to.refuse(f"AveragePool to {text_of(shape)}", "images of usual sizes")
     counts = [_counts(one, n, counts_pads) for one, n in zip(axes, places)]
     if any(count.min() < 1 for count in counts):
         raise to.refuse("AveragePool with windows in the pad alone", "elements in each")
