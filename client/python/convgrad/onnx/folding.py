@@ -4,7 +4,7 @@ batch is unknown."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ def compute(node: Node, proto: Any, arrays: Sequence[Array | None]) -> list[Arra
         raise ValueError(str(error).strip().split("\n")[0] or type(error).__name__) from error
 
 
-def _computed(node: Node, proto: Any, feeds: Mapping[str, Array]) -> list[Array] | None:
+def _computed(node: Node, proto: Any, feeds: dict[str, Array]) -> list[Array] | None:
     types = {name: helper.make_tensor_type_proto(
         helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()}

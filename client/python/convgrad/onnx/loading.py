@@ -60,7 +60,7 @@ def _check_versions(onnx: Any, model: Any) -> None:
             "onnx.version_converter converts")
     own = [one.name for one in model.functions if one.domain in OWN_DOMAINS]
     if own:
-        raise unimplemented("model.functions", f"a function {own[0]} instead of ONNX's operator",
+        raise unimplemented("model.functions", f"a function {own[0]}, an operator of ONNX",
                             "functions of other domains")
     if not model.graph.output:
         raise invalid("MISSING", "model.graph.output", "none", "one output at least")

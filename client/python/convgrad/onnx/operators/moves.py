@@ -23,7 +23,8 @@ from convgrad.onnx.values import Importer, Known, Node, Operand, Value
 
 
 def constant(to: Importer, operand: Operand, name: str, kinds: str = "iuO") -> Array:
-    """Returns the integers, or elements of other kinds of dtypes, of an operand that must not follow from data."""
+    """Returns the elements of an operand that must not follow from data, and whose dtype is of
+    these kinds: integers, unless said otherwise."""
     if not isinstance(operand, Known):
         raise to.refuse(f"{name} that follow from data", "constants")
     if operand.array.dtype.kind not in kinds:
