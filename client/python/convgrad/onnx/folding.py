@@ -55,6 +55,10 @@ def _computed(node: Node, proto: Any, feeds: dict[str, Array]) -> list[Array] | 
         for name, array in feeds.items()}
     if node.operator not in _DYNAMIC and not _are_small(node, proto, feeds, types):
         return None
+    if node.operator in ("Div", "Mod"):
+        divisor = feeds[node.inputs[1]]
+        if divisor.dtype.kind in "iu" and not divisor.all():
+            raise ZeroDivisionError("a division by 0")
     inputs = [helper.make_value_info(name, kind) for name, kind in types.items()]
     graph = helper.make_graph(
         [proto], "constant", inputs,

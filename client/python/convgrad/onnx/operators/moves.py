@@ -117,6 +117,8 @@ def split(to: Importer, node: Node, x: Operand, sizes: Operand = None) -> list[V
     axis = axis_in(to, node.get("axis", 0), len(x.shape))
     (extent,), parts = known_sizes(to, x, [axis]), len(node.outputs)
     if sizes is not None:
+        if node.get("num_outputs") is not None:
+            raise to.refuse("Split with sizes and num_outputs", "one of them")
         found = numbers(to, sizes, "sizes")
     else:
         if node.get("num_outputs", parts) != parts:

@@ -10,7 +10,6 @@ from convgrad.onnx.extents import Batch, Extent, padded, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
 from convgrad.onnx.operators.views import (
     axis_in,
-    expanded,
     known_sizes,
     permuted,
     reshaped,
@@ -55,13 +54,8 @@ def instance_norm(to: Importer, node: Node, x: Operand, scale: Operand,
 
 
 def group_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
-    x, groups = to.value(x), node.get("num_groups")
-    if node.opset < 21 and groups != x.shape[1]:  # one number for each group
-        each = x.shape[1] // groups
-        scale, bias = (reshaped(to, expanded(to, reshaped(
-            to, to.value(one), (groups, 1)), (groups, each)), (groups * each,))
-            for one in (scale, bias))
-    return _group_norm(to, node, x, scale, bias, groups)
+    """The one of opset 21; onnx's checker refuses the deprecated one before."""
+    return _group_norm(to, node, to.value(x), scale, bias, node.get("num_groups"))
 
 
 def _group_norm(to: Importer, node: Node, x: Value, scale: Operand, bias: Operand,

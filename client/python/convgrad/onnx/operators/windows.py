@@ -64,6 +64,8 @@ def windows(to: Importer, node: Node, sizes: Sequence[int],
             if total < 0 and node.operator != "Conv":  # of which readings differ
                 raise to.refuse(f"{node.operator} with auto_pad={auto_pad} and a stride of "
                                 f"{one.stride}, more than the window", "pads")
+            if one.dilation > 1 and node.operator == "MaxPool":  # likewise
+                raise to.refuse(f"MaxPool with auto_pad={auto_pad} and dilations", "pads")
             total = max(total, 0)
             less, more = total // 2, total - total // 2
             upper = auto_pad == "SAME_UPPER"
