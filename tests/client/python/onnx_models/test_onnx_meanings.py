@@ -60,8 +60,8 @@ def test_a_model_without_outputs_is_refused():
 
 
 def test_several_results_of_an_old_batch_normalization_mean_training():
-    model = make_model([node("BatchNormalization", "x w w w w", "y m v a b")], {"x": ["N", 4, 3]},
-                       {"y": ["N", 4, 3]}, {"w": ones(4)}, 13)
+    nodes = [node("BatchNormalization", "x w w w w", "y m v a b")]
+    model = make_model(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, {"w": ones(4)}, 13)
     refused(model, "BatchNormalization with several results")
 
 
