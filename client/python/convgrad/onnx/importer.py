@@ -16,6 +16,7 @@ from convgrad.onnx.declared import Declared, declared_inputs
 from convgrad.onnx.emission import Imported, emit
 from convgrad.onnx.operators import table
 from convgrad.onnx.refusals import Refusals, refuse
+from convgrad.onnx.rows import of_rows
 from convgrad.onnx.values import FLOATS, OWN_DOMAINS, Bell, Known, Node, Unknown, Value
 
 # What a computation of numbers that don't fit the node may raise, besides onnx's own errors.
@@ -100,6 +101,9 @@ class Importer(Declared):
             return [Unknown(is_value) for _ in node.outputs]
         if is_shape and isinstance(operands[0], Value):
             return table.shape_of(self, node, operands[0])
+        indices = of_rows(self, node, operands)
+        if indices is not None:
+            return indices
         row = table.OPERATORS.get(node.operator)
         if all(operand is None or isinstance(operand, Known) for operand in operands):
             folded = self._folded(node, proto, operands, row is not None)
