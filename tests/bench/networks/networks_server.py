@@ -1,6 +1,7 @@
 """Starts a server for one measurement, and reads its metrics."""
 
 import contextlib
+import os
 import re
 import subprocess
 import urllib.request
@@ -8,10 +9,13 @@ import urllib.request
 
 @contextlib.contextmanager
 def server(build, threads):
+    # OMP_WAIT_POLICY is for PyTorch in this process. It would replace the server's own setting.
+    environment = {name: value for name, value in os.environ.items()
+                   if name != "OMP_WAIT_POLICY"}
     process = subprocess.Popen(
         [f"{build}/server/convgrad-server", "--listen=127.0.0.1:0",
          "--metrics_listen=127.0.0.1:0", "--workers=1", f"--threads_per_worker={threads}"],
-        stdout=subprocess.PIPE, text=True)
+        stdout=subprocess.PIPE, text=True, env=environment)
     found = {}
     while "listening" not in found:
         line = process.stdout.readline()
