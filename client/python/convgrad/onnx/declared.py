@@ -37,7 +37,7 @@ class Declared:
         self.fixed: set[str] = set()
         """Initializers of which constants are computed, so that no training may change them."""
         self._parameters: dict[str, list[Source]] = {}
-        self._budget = _MOST_BYTES + 4 * sum(
+        self._budget = _MOST_BYTES + 16 * sum(
             math.prod(one.dims) for one in graph.initializer)
         self._read: dict[int, Value] = {}
         self._batches: dict[Extent, Value] = {}
