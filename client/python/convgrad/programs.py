@@ -59,6 +59,13 @@ class Program:
                    and attribute.flag
                    for step in self._message.steps for attribute in step.attributes)
 
+    def copy(self) -> Program:
+        """Returns a program with the same content, to which more can be added."""
+        copy = Program()
+        copy._message.CopyFrom(self._message)
+        copy._names = set(self._names)
+        return copy
+
     def digest(self) -> str:
         """Returns a hexadecimal hash of the program's content."""
         return hashlib.sha256(self._message.SerializeToString(deterministic=True)).hexdigest()

@@ -1,0 +1,116 @@
+"""Makes the program of steps: names, and what no output needs left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from convgrad.layouts import Array
+from convgrad.onnx.extents import Batch, Shape, padded
+from convgrad.onnx.values import Source, Value
+from convgrad.programs import Program
+
+_REFUSED = re.compile(r"[^!-~]|[/\\,()=#~]")
+_MOST_BYTES = 240  # which leave room for a number
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A program, and what a session needs for it."""
+
+    program: Program
+    parameters: dict[str, Array]
+    trainable: list[str]
+    inputs: dict[str, Shape]
+    """The model's shapes, by the program's names."""
+    outputs: dict[str, Shape]
+
+
+def emit(steps: Sequence[Source], inputs: Mapping[str, Any],
+         outputs: Mapping[str, Value]) -> Imported:
+    """Makes the program of the steps that the outputs need."""
+    names = _Names()
+    steps, results = _with_outputs(list(steps), outputs)
+    wanted = _wanted(steps, results.values())
+    by_source: dict[int, str] = {}
+    program = Program()
+    declared: dict[str, Shape] = {}
+    for name, value in inputs.items():
+        found = by_source[id(value.source)] = names.free(name)
+        if id(value.source) in wanted:
+            declared[program.input(found)] = value.shape
+    parameters: dict[str, Source] = {}
+    for step in steps:
+        for operand in step.operands:
+            if id(step) in wanted and operand is not None and operand.array is not None and (
+                    id(operand) not in by_source):
+                by_source[id(operand)] = found = names.free(operand.name)
+                parameters[found] = operand
+    for found, source in parameters.items():
+        assert source.array is not None
+        program.parameter(found, source.array.shape, fixed=source.fixed,
+                          dtype="i64" if source.array.dtype == np.int64 else "f32")
+    of_outputs = {id(source): names.free(name) for name, source in results.items()}
+    for step in steps:
+        if id(step) in wanted:
+            found = of_outputs.get(id(step)) or names.free(step.name)
+            by_source[id(step)] = program.step(
+                step.operator, *(None if one is None else by_source[id(one)]
+                                 for one in step.operands),
+                name=found, attributes={
+                    key.rstrip("_"): value for key, value in step.attributes.items()})
+    program.output(*of_outputs.values())
+    return Imported(
+        program, {name: source.array for name, source in parameters.items()
+                  if source.array is not None},
+        [name for name, source in parameters.items() if not source.fixed], declared,
+        {of_outputs[id(results[name])]: value.shape for name, value in outputs.items()})
+
+
+def _with_outputs(steps: list[Source], outputs: Mapping[str, Value],
+                  ) -> tuple[list[Source], dict[str, Source]]:
+    """Returns the steps, and a step of its own for each output."""
+    results: dict[str, Source] = {}
+    for name, value in outputs.items():
+        source = value.source
+        if not source.operator or source in results.values():
+            shape = [-1 if isinstance(n, Batch) else n for n in padded(value.shape)]
+            source = Source(name, "reshape", [source], {"shape": shape})
+            steps.append(source)
+        results[name] = source
+    return steps, results
+
+
+def _wanted(steps: Sequence[Source], outputs: Any) -> set[int]:
+    """Returns the ids of all sources that outputs need."""
+    wanted = {id(source) for source in outputs}
+    for step in reversed(steps):
+        if id(step) in wanted:
+            wanted.update(id(one) for one in step.operands if one is not None)
+    return wanted
+
+
+class _Names:
+    """Makes names of a program of those of a graph. Steps that a node has besides its own
+    contain a ~."""
+
+    def __init__(self) -> None:
+        self._taken = {"none"}
+        self._numbers: dict[str, int] = {}
+
+    def free(self, name: str) -> str:
+        base, mark, rest = name.rpartition("~") if "~" in name else (name, "", "")
+        plain, rest = (_REFUSED.sub(lambda found: "." if found[0] == "/" else "_",
+                                    one.strip("/"))[:_MOST_BYTES // 2] for one in (base, rest))
+        plain = (plain or "_") + mark + rest
+        found, number = plain, self._numbers.get(plain, 1)
+        while found in self._taken:
+            number += 1
+            found = f"{plain}~{number}"
+        self._numbers[plain] = number
+        self._taken.add(found)
+        return found

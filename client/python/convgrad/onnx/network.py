@@ -1,0 +1,111 @@
+"""Defines what load() returns: programs of a model, and their parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from convgrad.errors import invalid
+from convgrad.layouts import Array
+from convgrad.onnx.emission import Imported
+from convgrad.onnx.extents import Batch, Extent, Shape, text_of
+from convgrad.programs import Program
+
+
+class Network:
+    """An ONNX model as a program, and its initializers as parameters.
+
+        network.put(session)
+        values = network.predict(session, images)    # by the outputs' names
+
+    Names are the model's. Characters that programs don't have become "_", and "/" becomes ".".
+    A weight that the model transposes, or multiplies from the right, is kept as `linear` has
+    it: (outputs, inputs).
+    """
+
+    def __init__(self, predicting: Imported, training: Imported) -> None:
+        self._predicting = predicting
+        self._training = training
+
+    @property
+    def program(self) -> Program:
+        """The program that predicts."""
+        return self._predicting.program
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """Initial values of the parameters of both programs, by name."""
+        return self._predicting.parameters | self._training.parameters
+
+    @property
+    def trainable(self) -> list[str]:
+        """Names of the parameters that a backward gives gradients: the initializers of floats
+        that are no running statistics and no single number."""
+        return self._training.trainable
+
+    @property
+    def inputs(self) -> dict[str, Shape]:
+        """The shapes of the inputs that the outputs need, by name; N is the batch."""
+        return self._predicting.inputs
+
+    @property
+    def outputs(self) -> dict[str, Shape]:
+        """The shapes of the outputs, by name."""
+        return self._predicting.outputs
+
+    def training_program(self) -> Program:
+        """Returns a new program in which BatchNormalization and Dropout train. It has no
+        outputs: add a loss as the first one.
+
+            program = network.training_program()
+            program.output(program.step("cross_entropy", "logits",
+                                        program.input("labels", is_index=True)))
+
+        Running statistics are updated as PyTorch does, with unbiased variances.
+        """
+        program = self._training.program.copy()
+        del program.message.outputs[:]
+        return program
+
+    def put(self, session: Any, name: str = "onnx") -> None:
+        """Puts the parameters into the session, and loads `program` under this name."""
+        session.put(self.parameters)
+        session.load_program(name, self.program)
+
+    def predict(self, session: Any, *inputs: npt.ArrayLike, name: str = "onnx",
+                compute_dtype: npt.DTypeLike = "f32",
+                **named: npt.ArrayLike) -> dict[str, Array]:
+        """Returns the outputs, by name, with the model's shapes.
+
+        `session` is a session after put(), or what Client.attach() returns. Inputs are given in
+        their order or by name.
+        Errors: InvalidArgument for inputs of other shapes than the model's.
+        """
+        given = dict(zip(self.inputs, inputs)) | named
+        if len(inputs) > len(self.inputs) or given.keys() != self.inputs.keys():
+            raise invalid("MISSING", "inputs", ", ".join(given) or "none",
+                          ", ".join(self.inputs))
+        arrays = {key: np.asarray(array) for key, array in given.items()}
+        batch = self._batch_of(arrays)
+        run = session.run(name, {
+            key: array.reshape([*[1] * (2 - array.ndim), *array.shape])
+            for key, array in arrays.items()}, compute_dtype=compute_dtype)
+        return {key: run.values[key].reshape([_size(n, batch) for n in shape])
+                for key, shape in self.outputs.items()}
+
+    def _batch_of(self, arrays: Mapping[str, Array]) -> int:
+        """Returns the number of items. Raises InvalidArgument if a shape doesn't fit."""
+        batch = next((array.shape[0] for key, array in arrays.items()
+                      if self.inputs[key][:1] == (Batch(),) and array.ndim), 1)
+        for key, array in arrays.items():
+            if array.shape != tuple(_size(n, batch) for n in self.inputs[key]):
+                raise invalid("SHAPE_MISMATCH", f"inputs.{key}", text_of(array.shape),
+                              f"{text_of(self.inputs[key])}, of one batch N")
+        return batch
+
+
+def _size(extent: Extent, batch: int) -> int:
+    return extent.factor * batch if isinstance(extent, Batch) else extent

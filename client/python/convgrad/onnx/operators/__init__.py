@@ -1,0 +1,1 @@
+"""Makes steps of the nodes of ONNX graphs."""

@@ -1,0 +1,269 @@
+"""Steps that compute each element by itself."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from convgrad.onnx.extents import Extent, Shape, text_of
+from convgrad.onnx.operators.views import expanded, reshaped, with_shape
+from convgrad.onnx.values import FLOATS, Bell, Importer, Known, Node, Operand, Source, Value
+
+_TINY = 1e-6
+
+
+def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
+    """Adds a step that keeps the operand's shape."""
+    return with_shape(to.add(operator, x, shape=x.shape, **attributes), x.shape)
+
+
+def pointwise(operator: str) -> Callable[..., Value]:
+    """Returns the row of an operator without attributes."""
+    return lambda to, node, x: of_each(to, operator, to.value(x))
+
+
+def with_number(to: Importer, operator: str, x: Value, number: float) -> Value:
+    """Adds a step of a value and a constant."""
+    before = x.source
+    if operator == "mul" and number == 0.5 and before.operator == "mul" and (
+            before.attributes.get("other") == 2 and before.operands[0] is not None):
+        return Value(before.operands[0], x.shape)  # the halves of a GELU; a power of 2 is exact
+    return of_each(to, operator, x, other=float(number))
+
+
+def two(operator: str) -> Callable[..., Any]:
+    """Returns the row of an operator of two operands."""
+    return lambda to, node, x, y: binary(to, operator, x, y)
+
+
+def many(operator: str) -> Callable[..., Value]:
+    """Returns the row of an operator of any number of operands."""
+    def row(to: Importer, node: Node, *operands: Operand) -> Value:
+        return to.value(functools.reduce(functools.partial(binary, to, operator), operands))
+
+    return row
+
+
+def binary(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
+    """Adds a step of two operands, which are broadcast to each other."""
+    if isinstance(x, Bell) or isinstance(y, Bell):
+        return _with_bell(to, operator, x, y)
+    for operand in (x, y):
+        if isinstance(operand, Known) and operand.array.dtype.name not in FLOATS:
+            raise to.refuse(f"{to_text(operator)} with {operand}", "float32")
+    if isinstance(x, Known) and isinstance(y, Known):
+        x = to.value(x)
+    shape = _broadcast(to, operator, x.shape, y.shape)
+    if isinstance(y, Known) and y.number is not None:
+        return _with_constant(to, operator, reshaped(to, to.value(x), shape), y.number)
+    if isinstance(x, Known) and x.number is not None:
+        return _of_constant(to, operator, x.number, reshaped(to, to.value(y), shape))
+    x, y = to.value(x), to.value(y)
+    if x.shape != shape and y.shape == shape and operator != "div":
+        if operator == "sub":
+            return binary(to, "add", of_each(to, "neg", y), x)
+        x, y = y, x
+    x = expanded(to, x, shape)
+    y = reshaped(to, y, (*[1] * (len(shape) - len(y.shape)), *y.shape))
+    return with_shape(to.add(operator, x, y, shape=shape), shape)
+
+
+def to_text(operator: str) -> str:
+    return operator.capitalize()
+
+
+def _with_constant(to: Importer, operator: str, x: Value, number: float) -> Value:
+    if operator == "maximum":
+        return of_each(to, "clamp", x, min=number)
+    if operator == "minimum":
+        return of_each(to, "clamp", x, max=number)
+    if operator == "div" and number == 0:
+        raise to.refuse("Div by 0", "another number")
+    return with_number(to, operator, x, number)
+
+
+def _of_constant(to: Importer, operator: str, number: float, y: Value) -> Value:
+    if operator == "sub":
+        return with_number(to, "add", of_each(to, "neg", y), number)
+    if operator == "div":
+        return with_number(to, "mul", of_each(to, "reciprocal", y), number)
+    return _with_constant(to, operator, y, number)
+
+
+def _broadcast(to: Importer, operator: str, x: Sequence[Extent], y: Sequence[Extent]) -> Shape:
+    rank = max(len(x), len(y))
+    pairs = list(zip((*[1] * (rank - len(x)), *x), (*[1] * (rank - len(y)), *y)))
+    if any(m not in (1, n) and n != 1 for m, n in pairs):
+        raise to.refuse(f"{to_text(operator)} of {text_of(x)} and {text_of(y)}",
+                        "operands whose extents are equal, or 1")
+    return tuple(n if m == 1 else m for m, n in pairs)
+
+
+def erf(to: Importer, node: Node, x: Operand) -> Bell:
+    """The step that divides by the root of 2 isn't needed for the GELU that this becomes."""
+    value = to.value(x)
+    source = value.source
+    factor = source.attributes.get("other")
+    if len(source.operands) == 1 and source.operands[0] is not None and isinstance(
+            factor, float) and (
+            source.operator == "div" and abs(factor / math.sqrt(2) - 1) < _TINY or
+            source.operator == "mul" and abs(factor * math.sqrt(2) - 1) < _TINY):
+        return Bell(Value(source.operands[0], value.shape))
+    raise to.refuse("Erf elsewhere than in a GELU", "x * 0.5 * (1 + Erf(x / sqrt(2)))")
+
+
+def _with_bell(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
+    bell, other = (x, y) if isinstance(x, Bell) else (y, x)
+    if isinstance(other, Known) and other.number is not None and (
+            len(other.shape) <= len(bell.shape)):
+        if operator == "add" and bell.offset == 0 and other.number == bell.factor:
+            return Bell(bell.x, bell.factor, 1)
+        if operator == "mul":
+            return Bell(bell.x, bell.factor * other.number, bell.offset)
+    if operator == "mul" and bell.offset and isinstance(other, Value):
+        factor = 2 * bell.factor
+        source: Source | None = other.source
+        number = other.source.attributes.get("other")
+        if other.source is not bell.x.source and (
+                other.source.operator == "mul" and isinstance(number, float)):
+            factor, source = factor * number, other.source.operands[0]
+        if source is bell.x.source and other.shape == bell.x.shape:
+            y = of_each(to, "gelu", bell.x, approximate="none")
+            return y if factor == 1 else with_number(to, "mul", y, factor)
+    raise to.refuse("Erf elsewhere than in a GELU", "x * 0.5 * (1 + Erf(x / sqrt(2)))")
+
+
+def gelu(to: Importer, node: Node, x: Operand) -> Value:
+    return of_each(to, "gelu", to.value(x), approximate=node.get("approximate", "none"))
+
+
+def leaky_relu(to: Importer, node: Node, x: Operand) -> Value:
+    return of_each(to, "leaky_relu", to.value(x), negative_slope=node.get("alpha", 0.01))
+
+
+def elu(to: Importer, node: Node, x: Operand) -> Value:
+    return of_each(to, "elu", to.value(x), alpha=node.get("alpha", 1.0))
+
+
+def selu(to: Importer, node: Node, x: Operand) -> Value:
+    y = of_each(to, "elu", to.value(x), alpha=node.get("alpha", 1.67326319217681884765625))
+    return with_number(to, "mul", y, node.get("gamma", 1.05070102214813232421875))
+
+
+def celu(to: Importer, node: Node, x: Operand) -> Value:
+    alpha = node.get("alpha", 1.0)
+    if alpha <= 0:
+        raise to.refuse(f"Celu with alpha={alpha}", "more than 0")
+    y = of_each(to, "elu", with_number(to, "div", to.value(x), alpha))
+    return with_number(to, "mul", y, alpha)
+
+
+def hard_sigmoid(to: Importer, node: Node, x: Operand) -> Value:
+    alpha, beta = node.get("alpha", 0.2), node.get("beta", 0.5)
+    if abs(alpha * 6 - 1) < _TINY and beta == 0.5:
+        return of_each(to, "hardsigmoid", to.value(x))
+    y = with_number(to, "add", with_number(to, "mul", to.value(x), alpha), beta)
+    return of_each(to, "clamp", y, min=0.0, max=1.0)
+
+
+def swish(to: Importer, node: Node, x: Operand) -> Value:
+    x, alpha = to.value(x), node.get("alpha", 1.0)
+    if alpha == 1:
+        return of_each(to, "silu", x)
+    gate = of_each(to, "sigmoid", with_number(to, "mul", x, alpha))
+    return with_shape(to.add("mul", x, gate, shape=x.shape), x.shape)
+
+
+def softsign(to: Importer, node: Node, x: Operand) -> Value:
+    x = to.value(x)
+    below = with_number(to, "add", of_each(to, "abs", x), 1.0)
+    return with_shape(to.add("div", x, below, shape=x.shape), x.shape)
+
+
+def clip(to: Importer, node: Node, x: Operand, least: Operand = None,
+         most: Operand = None) -> Value:
+    x = to.value(x)
+    bounds = [_bound(to, one, sign) for one, sign in ((least, -1), (most, 1))]
+    if bounds == [None, None]:
+        return x
+    if bounds == [0, 6]:
+        return of_each(to, "relu6", x)
+    return of_each(to, "clamp", x, min=bounds[0], max=bounds[1])
+
+
+def _bound(to: Importer, bound: Operand, sign: int) -> float | None:
+    if bound is None:
+        return None
+    if not isinstance(bound, Known) or bound.array.size != 1:
+        raise to.refuse("Clip with a bound that follows from data", "constant bounds")
+    number = float(bound.array.reshape(-1)[0])
+    if number == sign * math.inf:
+        return None
+    if not math.isfinite(number):
+        raise to.refuse(f"Clip with the bound {number}", "a number")
+    return number
+
+
+def power(to: Importer, node: Node, x: Operand, exponent: Operand) -> Value:
+    if not isinstance(exponent, Known) or exponent.array.size != 1 or exponent.number is None:
+        raise to.refuse("Pow with an exponent that follows from data, or several",
+                        "one constant")
+    x = to.value(x)
+    if len(exponent.shape) > len(x.shape):
+        raise to.refuse("Pow with an exponent of more axes", "one number")
+    if exponent.number == 2:
+        return with_shape(to.add("mul", x, x, shape=x.shape), x.shape)
+    return of_each(to, "pow", x, exponent=exponent.number)
+
+
+def prelu(to: Importer, node: Node, x: Operand, slope: Operand) -> Value:
+    x, slope = to.value(x), to.value(slope)
+    if _broadcast(to, "prelu", x.shape, slope.shape) != x.shape:
+        raise to.refuse(f"PRelu of {text_of(x.shape)} by {text_of(slope.shape)}",
+                        "a slope that is broadcast to the other operand")
+    slope = reshaped(to, slope, (*[1] * (len(x.shape) - len(slope.shape)), *slope.shape))
+    return with_shape(to.add("prelu", x, slope, shape=x.shape), x.shape)
+
+
+def mean_of(to: Importer, node: Node, *operands: Operand) -> Value:
+    total = many("add")(to, node, *operands)
+    return with_number(to, "div", total, len(operands))
+
+
+def cast(to: Importer, node: Node, x: Operand) -> Value:
+    if node.get("to") != 1:  # TensorProto.FLOAT
+        raise to.refuse("Cast to another type than float32", "float32")
+    x = to.value(x)
+    if x.dtype in FLOATS or x.dtype in ("uint8", "uint16"):
+        return Value(x.source, x.shape)
+    raise to.refuse(f"Cast of {x.dtype}", "float32, uint8 or uint16")
+
+
+def cast_like(to: Importer, node: Node, x: Operand, like: Operand) -> Value:
+    if getattr(like, "dtype", getattr(getattr(like, "array", None), "dtype", None)) != (
+            "float32"):
+        raise to.refuse("CastLike to another type than float32", "float32")
+    x = to.value(x)
+    if x.dtype in FLOATS or x.dtype in ("uint8", "uint16"):
+        return Value(x.source, x.shape)
+    raise to.refuse(f"CastLike of {x.dtype}", "float32, uint8 or uint16")
+
+
+def identity(to: Importer, node: Node, x: Operand) -> Operand:
+    return x
+
+
+def dropout(to: Importer, node: Node, x: Operand, ratio: Operand = None,
+            training: Operand = None) -> list[Value]:
+    x = to.value(x)
+    p = 0.5 if ratio is None else ratio.number if isinstance(ratio, Known) else None
+    if p is None or training is not None and not isinstance(training, Known):
+        raise to.refuse("Dropout with a ratio or a mode that follows from data", "constants")
+    if training is not None and training.array.any() and p != 0:
+        raise to.refuse("Dropout with training_mode=1",
+                        "0: the network's training program drops out")
+    if not to.training or p == 0:
+        return [x]
+    return [with_shape(to.add("dropout", x, shape=x.shape, p=p, training=True), x.shape)]

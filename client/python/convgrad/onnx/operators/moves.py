@@ -1,0 +1,267 @@
+"""Steps that arrange elements anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from convgrad.layouts import Array
+from convgrad.onnx.extents import Batch, Extent, is_known, product, text_of
+from convgrad.onnx.operators.views import (
+    MOST_PLACES,
+    axis_in,
+    cut,
+    expanded,
+    joined,
+    known_sizes,
+    permuted,
+    reshaped,
+    taken,
+    with_shape,
+)
+from convgrad.onnx.values import Importer, Known, Node, Operand, Value
+
+
+def constant(to: Importer, operand: Operand, name: str, kinds: str = "iuO") -> Array:
+    """Returns the elements of an operand that must not follow from data, and whose dtype is of
+    these kinds: integers, unless said otherwise."""
+    if not isinstance(operand, Known):
+        raise to.refuse(f"{name} that follow from data", "constants")
+    if operand.array.dtype.kind not in kinds:
+        raise to.refuse(f"{name} of {operand.array.dtype}", "numbers of another type")
+    return operand.array
+
+
+def numbers(to: Importer, operand: Operand, name: str) -> list[int]:
+    """Returns the operand's elements, which mustn't depend on the batch."""
+    array = constant(to, operand, name).reshape(-1)
+    if array.dtype == object:
+        raise to.refuse(f"{name} that depend on the batch", "numbers")
+    return [int(one) for one in array]
+
+
+def reshape(to: Importer, node: Node, x: Operand, shape: Operand) -> Value:
+    x = to.value(x)
+    sizes = list(constant(to, shape, "sizes").reshape(-1))
+    return reshaped(to, x, target_of(to, x.shape, sizes, bool(node.get("allowzero", 0))))
+
+
+def target_of(to: Importer, found: Sequence[Extent], sizes: Sequence[Any],
+              allows_zero: bool) -> list[Extent]:
+    """Returns the extents that Reshape has for these sizes: 0 copies one, -1 follows."""
+    target: list[Any] = []
+    for i, size in enumerate(sizes):
+        is_copy = not isinstance(size, Batch) and size == 0 and not allows_zero
+        if is_copy and i >= len(found):
+            raise to.refuse(f"Reshape of {text_of(found)} to {list(sizes)}", "an axis to copy")
+        target.append(found[i] if is_copy else size if isinstance(size, Batch) else int(size))
+    opened = [i for i, n in enumerate(target) if n == -1]
+    if len(opened) > 1 or any(isinstance(n, int) and n < -1 for n in target):
+        raise to.refuse(f"Reshape to {list(sizes)}", "sizes, one of them -1 at most")
+    if opened:
+        rest: Any = product([n for n in target if n != -1])
+        whole: Any = product(found)
+        if rest == 0 or not isinstance(rest, Batch) and not isinstance(whole, Batch) and (
+                whole % rest):
+            raise to.refuse(f"Reshape of {text_of(found)} to {list(sizes)}", "as many elements")
+        target[opened[0]] = whole // rest
+    return target
+
+
+def flatten(to: Importer, node: Node, x: Operand) -> Value:
+    x, axis = to.value(x), node.get("axis", 1)
+    rank = len(x.shape)
+    if not -rank <= axis <= rank:
+        raise to.refuse(f"Flatten with axis={axis}", f"at most {rank}")
+    axis = axis + rank if axis < 0 else axis
+    shape = product(x.shape[:axis]), product(x.shape[axis:])
+    if axis == 1 and rank > 2:
+        return to.add("flatten", x, shape=shape)
+    return reshaped(to, x, shape)
+
+
+def transpose(to: Importer, node: Node, x: Operand) -> Value:
+    x = to.value(x)
+    order = node.numbers("perm", list(range(len(x.shape)))[::-1])
+    if sorted(order) != list(range(len(x.shape))):
+        raise to.refuse(f"Transpose by {order}", f"each axis of {text_of(x.shape)} once")
+    return permuted(to, x, order)
+
+
+def squeeze(to: Importer, node: Node, x: Operand, axes: Operand = None) -> Value:
+    x, rank = to.value(x), len(x.shape)
+    found = [i for i, n in enumerate(x.shape) if n == 1] if axes is None else [
+        axis_in(to, axis, rank) for axis in numbers(to, axes, "axes")]
+    if any(x.shape[axis] != 1 for axis in found):
+        raise to.refuse(f"Squeeze of {text_of(x.shape)} along {found}", "axes of extent 1")
+    return reshaped(to, x, [n for i, n in enumerate(x.shape) if i not in found])
+
+
+def unsqueeze(to: Importer, node: Node, x: Operand, axes: Operand) -> Value:
+    x, given = to.value(x), numbers(to, axes, "axes")
+    rank = len(x.shape) + len(given)
+    places = {axis_in(to, axis, rank) for axis in given}
+    if len(places) != len(given):
+        raise to.refuse(f"Unsqueeze along {given}", "each axis once")
+    rest = iter(x.shape)
+    return reshaped(to, x, [1 if i in places else next(rest) for i in range(rank)])
+
+
+def concat(to: Importer, node: Node, *operands: Operand) -> Value:
+    values = [to.value(one) for one in operands]
+    return joined(to, values, axis_in(to, node.get("axis"), len(values[0].shape)))
+
+
+def split(to: Importer, node: Node, x: Operand, sizes: Operand = None) -> list[Value]:
+    x = to.value(x)
+    axis = axis_in(to, node.get("axis", 0), len(x.shape))
+    (extent,), parts = known_sizes(to, x, [axis]), len(node.outputs)
+    if sizes is not None:
+        if node.get("num_outputs") is not None:
+            raise to.refuse("Split with sizes and num_outputs", "one of them")
+        found = numbers(to, sizes, "sizes")
+    else:
+        if node.get("num_outputs", parts) != parts:
+            raise to.refuse(f"Split into {node.get('num_outputs')}", f"{parts} outputs")
+        most = -(-extent // parts)
+        found = [most] * (parts - 1) + [extent - most * (parts - 1)]
+    if sum(found) != extent or min(found) < 1 or len(found) != parts:
+        raise to.refuse(f"Split of {text_of(x.shape)} into {found}",
+                        "sizes from 1 on that are the axis' extent together")
+    results, first = [], 0
+    for size in found:
+        results.append(cut(to, x, axis, first, first + size))
+        first += size
+    return results
+
+
+def slice_of(to: Importer, node: Node, x: Operand, starts: Operand, ends: Operand,
+             axes: Operand = None, steps: Operand = None) -> Value:
+    x = to.value(x)
+    firsts, lasts = numbers(to, starts, "starts"), constant(to, ends, "ends").reshape(-1)
+    places = list(range(len(firsts))) if axes is None else numbers(to, axes, "axes")
+    strides = [1] * len(firsts) if steps is None else numbers(to, steps, "steps")
+    if not len(firsts) == len(lasts) == len(places) == len(strides):
+        raise to.refuse("Slice with operands of several lengths", "as many of each")
+    for first, last, place, step in zip(firsts, lasts, places, strides):
+        axis = axis_in(to, place, len(x.shape))
+        extent = x.shape[axis]
+        if isinstance(extent, Batch):
+            if first != 0 or step != 1 or not (last == extent if isinstance(
+                    last, Batch) else last >= 2**31 - 1):
+                raise to.refuse(f"Slice of {text_of(x.shape)} along axis {axis}",
+                                "all of the batch")
+            continue
+        if isinstance(last, Batch):
+            raise to.refuse("Slice to an end that depends on the batch", "a number")
+        found = range(extent)[slice(int(first), int(last), step)]
+        if not found:
+            raise to.refuse(f"Slice of {text_of(x.shape)} without elements", "elements")
+        if step < 0 and len(found) > MOST_PLACES:
+            raise to.refuse(f"Slice of {text_of(x.shape)} by {step}",
+                            f"at most {MOST_PLACES} elements along the axis")
+        x = cut(to, x, axis, found[0], found[-1] + 1, step) if step > 0 else taken(
+            to, x, axis, found)
+    return x
+
+
+def gather(to: Importer, node: Node, x: Operand, index: Operand) -> Value:
+    places = constant(to, index, "indices")
+    if places.dtype == object:
+        raise to.refuse("Gather at places that depend on the batch", "numbers")
+    x = to.value(x)
+    return taken(to, x, axis_in(to, node.get("axis", 0), len(x.shape)), places)
+
+
+def expand(to: Importer, node: Node, x: Operand, shape: Operand) -> Value:
+    x = to.value(x)
+    sizes = [one if isinstance(one, Batch) else int(one)
+             for one in constant(to, shape, "sizes").reshape(-1)]
+    rank = max(len(x.shape), len(sizes))
+    pairs = zip((*[1] * (rank - len(x.shape)), *x.shape), (*[1] * (rank - len(sizes)), *sizes))
+    return expanded(to, x, [m if n == 1 else n for m, n in pairs])
+
+
+def tile(to: Importer, node: Node, x: Operand, repeats: Operand) -> Value:
+    x = to.value(x)
+    counts = constant(to, repeats, "repeats").reshape(-1)
+    if len(counts) != len(x.shape):
+        raise to.refuse(f"Tile of {text_of(x.shape)} by {list(counts)}",
+                        "a number for each axis")
+    for axis, count in reversed(list(enumerate(counts))):
+        n, shape = count if isinstance(count, Batch) else int(count), x.shape
+        if n == 1:
+            continue
+        if shape[axis] == 1:
+            x = expanded(to, x, (*shape[:axis], n, *shape[axis + 1:]))
+            continue
+        apart = reshaped(to, x, (*shape[:axis], 1, *shape[axis:]))
+        wide = expanded(to, apart, (*shape[:axis], n, *shape[axis:]))
+        x = reshaped(to, wide, (*shape[:axis], product([n, shape[axis]]), *shape[axis + 1:]))
+    return x
+
+
+def pad(to: Importer, node: Node, x: Operand, pads: Operand, value: Operand = None,
+        axes: Operand = None) -> Value:
+    x, rank = to.value(x), len(to.value(x).shape)
+    given, mode = numbers(to, pads, "pads"), node.get("mode", "constant")
+    places = list(range(rank)) if axes is None else [
+        axis_in(to, axis, rank) for axis in numbers(to, axes, "axes")]
+    number = 0.0 if value is None else value.number if isinstance(value, Known) else None
+    modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate",
+             "wrap": "circular"}
+    if len(given) != 2 * len(places) or len(set(places)) != len(places) or mode not in modes:
+        raise to.refuse(f"Pad by {given} with mode={mode}", "two numbers for each axis")
+    if number is None:
+        raise to.refuse("Pad with a value that isn't a finite constant", "a number")
+    widths = {axis: (given[i], given[i + len(places)]) for i, axis in enumerate(places)}
+    if mode != "constant" and min(given, default=0) < 0:
+        raise to.refuse(f"Pad by {given} with mode={mode}", "numbers from 0 on")
+    shape, by = list(x.shape), []
+    for axis in reversed(range(rank)):
+        before, after = widths.get(axis, (0, 0))
+        if before or after:
+            (extent,) = known_sizes(to, x, [axis])
+            most = {"reflect": extent - 1, "wrap": extent}.get(mode, max(before, after))
+            if max(before, after) > most or extent + min(before, 0) + min(after, 0) < 1:
+                raise to.refuse(f"Pad of {text_of(x.shape)} by {given} with mode={mode}",
+                                f"at most {most} along axis {axis}, and elements that stay")
+            x = cut(to, x, axis, max(-before, 0), extent - max(-after, 0))
+            shape[axis] = extent + before + after
+        by += [max(before, 0), max(after, 0)]
+    while by and by[-2:] == [0, 0]:
+        by = by[:-2]
+    if not by:
+        return x
+    if len(by) // 2 >= max(rank, 2):
+        raise to.refuse("Pad of the first axis", "pads of other axes")
+    y = to.add("pad", x, shape=(*[1] * (2 - rank), *shape), pads=by, mode=modes[mode],
+               value=number if mode == "constant" and number else None)
+    return with_shape(y, tuple(shape))
+
+
+def depth_to_space(to: Importer, node: Node, x: Operand) -> Value:
+    x, size = to.value(x), node.get("blocksize")
+    if len(x.shape) != 4 or not is_known(x.shape[1:]) or size < 1:
+        raise to.refuse(f"DepthToSpace of {text_of(x.shape)}", "four axes")
+    n, (channels, height, width) = x.shape[0], known_sizes(to, x, [1, 2, 3])
+    depth = channels // size**2
+    if node.get("mode", "DCR") == "DCR":
+        apart, order = (n, size, size, depth, height, width), [0, 3, 4, 1, 5, 2]
+    else:
+        apart, order = (n, depth, size, size, height, width), [0, 1, 4, 2, 5, 3]
+    y = permuted(to, reshaped(to, x, apart), order)
+    return reshaped(to, y, (n, depth, height * size, width * size))
+
+
+def space_to_depth(to: Importer, node: Node, x: Operand) -> Value:
+    x, size = to.value(x), node.get("blocksize")
+    if len(x.shape) != 4 or not is_known(x.shape[1:]) or size < 1:
+        raise to.refuse(f"SpaceToDepth of {text_of(x.shape)}", "four axes")
+    n, (channels, height, width) = x.shape[0], known_sizes(to, x, [1, 2, 3])
+    y = reshaped(to, x, (n, channels, height // size, size, width // size, size))
+    order = [0, 3, 5, 1, 2, 4] if node.get("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
+    return reshaped(to, permuted(to, y, order),
+                    (n, channels * size**2, height // size, width // size))
+
+

@@ -1,0 +1,190 @@
+"""Steps of norms and of products with matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from convgrad.onnx.extents import Batch, Extent, padded, text_of
+from convgrad.onnx.operators.elements import binary, of_each, with_number
+from convgrad.onnx.operators.views import (
+    axis_in,
+    known_sizes,
+    permuted,
+    reshaped,
+    with_shape,
+)
+from convgrad.onnx.values import Importer, Known, Node, Operand, Value
+
+
+def batch_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Operand,
+               mean: Operand, var: Operand) -> Any:
+    if node.get("training_mode", 0):
+        raise to.refuse("BatchNormalization with training_mode=1",
+                        "0: the network's training program trains it")
+    if node.opset < 14 and any(node.outputs[1:]):  # which says so before training_mode existed
+        raise to.refuse("BatchNormalization with several results", "one")
+    x, eps = to.value(x), float(node.get("epsilon", 1e-5))
+    if not 2 <= len(x.shape) <= 5 or any(one.shape != (x.shape[1],) for one in (
+            scale, bias, mean, var)):
+        raise to.refuse(f"BatchNormalization of {text_of(x.shape)}",
+                        "two to five axes, and operands with a number for each channel")
+    def of_channels(one: Operand) -> Value:
+        return reshaped(to, to.value(one), (1, x.shape[1], *[1] * (len(x.shape) - 2)))
+
+    has_own = isinstance(scale, Known) and isinstance(bias, Known)
+    if isinstance(mean, Known) and isinstance(var, Known):
+        # ONNX's momentum is that of the old statistics, the program's that of the new ones.
+        y = to.add("batch_norm", x, shape=x.shape, parameters=(
+            *([to.parameter(scale), to.parameter(bias)] if has_own else [None, None]),
+            to.statistic(mean), to.statistic(var)), training=to.training or None, eps=eps,
+            momentum=1 - float(node.get("momentum", 0.9)) if to.training else None)
+        if has_own:
+            return [y]
+    else:
+        root = of_each(to, "sqrt", with_number(to, "add", of_channels(var), eps))
+        y = binary(to, "div", binary(to, "sub", x, of_channels(mean)), root)
+    return [binary(to, "add", binary(to, "mul", y, of_channels(scale)), of_channels(bias))]
+
+
+def instance_norm(to: Importer, node: Node, x: Operand, scale: Operand,
+                  bias: Operand) -> Value:
+    return _group_norm(to, node, to.value(x), scale, bias, to.value(x).shape[1])
+
+
+def group_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
+    """The one of opset 21; onnx's checker refuses the deprecated one before."""
+    return _group_norm(to, node, to.value(x), scale, bias, node.get("num_groups"))
+
+
+def _group_norm(to: Importer, node: Node, x: Value, scale: Operand, bias: Operand,
+                groups: Any) -> Value:
+    if not 3 <= len(x.shape) <= 5 or not isinstance(groups, int) or (
+            groups < 1 or x.shape[1] % groups  # type: ignore[operator]
+            ) or any(one.shape != (x.shape[1],) for one in (scale, bias)):
+        raise to.refuse(f"{node.operator} of {text_of(x.shape)} in {groups} groups",
+                        "three to five axes, and operands with a number for each channel")
+    attributes: dict[str, Any] = dict(groups=groups, eps=float(node.get("epsilon", 1e-5)))
+    if isinstance(scale, Known) and isinstance(bias, Known):
+        return to.add("group_norm", x, shape=x.shape, parameters=(
+            to.parameter(scale), to.parameter(bias)), **attributes)
+    y = to.add("group_norm", x, shape=x.shape, **attributes)
+    for operator, one in (("mul", scale), ("add", bias)):
+        one = to.value(one)
+        y = binary(to, operator, y, reshaped(to, one, (
+            1, *one.shape, *[1] * (len(x.shape) - 2))))
+    return y
+
+
+def layer_norm(operator: str) -> Callable[..., Any]:
+    """Returns the row of layer_norm or rms_norm."""
+    def row(to: Importer, node: Node, x: Operand, scale: Operand,
+            bias: Operand = None) -> list[Value]:
+        x = to.value(x)
+        axis = axis_in(to, node.get("axis", -1), len(x.shape))
+        sizes = tuple(known_sizes(to, x, range(axis, len(x.shape))))
+        attributes: dict[str, Any] = dict(
+            axes=len(sizes), eps=float(node.get("epsilon", 1e-5)))
+        own = [one for one in (scale, bias) if one is not None]
+        if len(x.shape) >= 2 and all(
+                isinstance(one, Known) and one.shape == sizes for one in own):
+            return [to.add(operator, x, shape=x.shape, parameters=[
+                to.parameter(one) for one in own], **attributes)]
+        y = with_shape(to.add(operator, x, shape=padded(x.shape), **attributes), x.shape)
+        for step, one in zip(("mul", "add"), (scale, bias)):
+            y = y if one is None else binary(to, step, y, to.value(one))
+        if y.shape != x.shape:
+            raise to.refuse(f"{node.operator} by {text_of(scale.shape)}",
+                            "a scale that is broadcast to the other operand")
+        return [y]
+
+    return row
+
+
+def softmax(operator: str) -> Callable[..., Value]:
+    """Returns the row of softmax or log_softmax."""
+    def row(to: Importer, node: Node, x: Operand) -> Value:
+        x = to.value(x)
+        axis = axis_in(to, node.get("axis", -1), len(x.shape)) + max(2 - len(x.shape), 0)
+        return of_each(to, operator, x, axis=axis)
+
+    return row
+
+
+def transposed(known: Known) -> Known:
+    return replace(known, array=known.array.T)
+
+
+def _linear(to: Importer, x: Value, weight: Known, bias: Known | None = None) -> Value:
+    """x times the matrix, which the program keeps transposed."""
+    rows = padded(x.shape)
+    if x.shape[-1] != weight.shape[0]:
+        raise to.refuse(f"a product of {text_of(x.shape)} and {text_of(weight.shape)}",
+                        "as many columns as rows")
+    parameters = [to.parameter(transposed(weight))] + (
+        [to.parameter(bias)] if bias is not None else [])
+    y = to.add("linear", x, parameters=parameters, shape=(*rows[:-1], weight.shape[1]))
+    return with_shape(y, (*x.shape[:-1], weight.shape[1]))
+
+
+def gemm(to: Importer, node: Node, a: Operand, b: Operand, c: Operand = None) -> Value:
+    alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
+    a = to.value(a)
+    if len(a.shape) != 2 or len(b.shape) != 2:
+        raise to.refuse(f"Gemm of {text_of(a.shape)} and {text_of(b.shape)}", "matrices")
+    if node.get("transA", 0):
+        a = permuted(to, a, [1, 0])
+    if c is not None and beta == 0:
+        c = None
+    if isinstance(b, Known) and (node.get("transB", 0) or to.may_move(b)):
+        b = transposed(b) if node.get("transB", 0) else b
+        n = b.shape[1]
+        is_bias = isinstance(c, Known) and c.shape in ((n,), (1, n)) and (
+            c.shape == (n,) or to.may_move(c)) and alpha == beta == 1
+        y = _linear(to, a, b, replace(c, array=c.array.reshape(n)) if is_bias else None)
+        c = None if is_bias else c
+    else:
+        b = to.value(b)
+        y = _matmul(to, a, permuted(to, b, [1, 0]) if node.get("transB", 0) else b)
+    y = y if alpha == 1 else with_number(to, "mul", y, alpha)
+    if c is None:
+        return y
+    c = to.value(c)
+    found: Value = binary(to, "add", y, c if beta == 1 else with_number(to, "mul", c, beta))
+    if found.shape != y.shape:
+        raise to.refuse(f"Gemm with C of {text_of(c.shape)}",
+                        f"one that is broadcast to {text_of(y.shape)}")
+    return found
+
+
+def matmul(to: Importer, node: Node, a: Operand, b: Operand) -> Value:
+    a = to.value(a)
+    if isinstance(b, Known) and len(b.shape) == 2 and len(a.shape) >= 1 and to.may_move(b):
+        return _linear(to, a, b)
+    return _matmul(to, a, to.value(b))
+
+
+def _matmul(to: Importer, a: Value, b: Value) -> Value:
+    """NumPy's product: a vector is a row at the left and a column at the right."""
+    if not a.shape or not b.shape:
+        raise to.refuse("MatMul of a number", "one axis at least")
+    left = reshaped(to, a, (1, *a.shape)) if len(a.shape) == 1 else a
+    right = reshaped(to, b, (*b.shape, 1)) if len(b.shape) == 1 else b
+    rank = max(len(left.shape), len(right.shape))
+    x, y = (reshaped(to, one, (*[1] * (rank - len(one.shape)), *one.shape))
+            for one in (left, right))
+    leading: list[Extent] = []
+    for m, n in zip(x.shape[:-2], y.shape[:-2]):
+        if m not in (1, n) and n != 1:
+            raise to.refuse(f"MatMul of {text_of(a.shape)} and {text_of(b.shape)}",
+                            "leading extents that are equal, or 1")
+        leading.append(n if m == 1 else m)
+    if x.shape[-1] != y.shape[-2] or isinstance(x.shape[-1], Batch):
+        raise to.refuse(f"MatMul of {text_of(a.shape)} and {text_of(b.shape)}",
+                        "as many columns as rows")
+    z = to.add("matmul", x, y, shape=(*leading, x.shape[-2], y.shape[-1]))
+    shape = [*leading, *[x.shape[-2]] * (len(a.shape) > 1), *[y.shape[-1]] * (len(b.shape) > 1)]
+    return reshaped(to, z, shape)
+
+

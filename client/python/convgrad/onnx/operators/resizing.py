@@ -1,0 +1,185 @@
+"""Steps of Resize. Each axis of an image becomes a product with a matrix, in ONNX and in
+programs: where the matrices are equal, so is the operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from convgrad.layouts import Array
+from convgrad.onnx.extents import text_of
+from convgrad.onnx.operators.moves import constant
+from convgrad.onnx.operators.views import MOST_PLACES, axis_in, known_sizes, taken
+from convgrad.onnx.values import Importer, Node, Operand, Value
+
+_MODES = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}
+_TOLERANCE = 1e-5
+_TILT = -0.75
+
+
+def resize(to: Importer, node: Node, x: Operand, roi: Operand = None, scales: Operand = None,
+           sizes: Operand = None) -> Value:
+    x, mode = to.value(x), node.get("mode", "nearest")
+    how = node.get("coordinate_transformation_mode", "half_pixel")
+    _check(to, node, x, how)
+    rank = len(x.shape)
+    axes = [axis_in(to, axis, rank) for axis in node.numbers("axes", list(range(rank)))]
+    given = scales if scales is not None and scales.shape != (0,) else None
+    factors = {axis: 1.0 for axis in range(rank)}
+    if given is not None:
+        numbers = constant(to, given, "scales", "f").reshape(-1)
+        _check_length(to, axes, len(numbers))
+        factors |= {axis: float(factor) for axis, factor in zip(axes, numbers)}
+        out = {axis: x.shape[axis] if factors[axis] == 1 else math.floor(
+            known_sizes(to, x, [axis])[0] * factors[axis]) for axis in range(rank)}
+    else:
+        found = list(constant(to, sizes, "sizes").reshape(-1))
+        _check_length(to, axes, len(found))
+        out = {axis: found[axes.index(axis)] if axis in axes else x.shape[axis]
+               for axis in range(rank)}
+    if out[0] != x.shape[0] or out[1] != x.shape[1]:
+        raise to.refuse(f"Resize of {text_of(x.shape)} to {text_of(list(out.values()))}",
+                        "the same batch and channels")
+    old = known_sizes(to, x, range(2, rank))
+    new = [int(out[axis]) for axis in range(2, rank)]
+    scale = [factors[2 + i] if given is not None else new[i] / old[i] for i in range(len(new))]
+    if any(n < 1 or n * m > MOST_PLACES for n, m in zip(new, old)):
+        raise to.refuse(f"Resize to {new}", "images of usual sizes")
+    if any(abs(n * m - k) > _TOLERANCE for n, m, k in zip(scale, old, new)) and how in (
+            "align_corners", "pytorch_half_pixel"):  # of which readings differ
+        raise to.refuse(f"Resize with {how} and sizes that are no whole numbers", "sizes")
+    wanted = [_matrix(mode, _sources(to, how, node, old[i], new[i], scale[i]), old[i])
+              for i in range(len(new))]
+    step = _step(to, x, mode, old, new, scale if given is not None else None, wanted)
+    if step is not None:
+        return step
+    if mode != "nearest":
+        raise to.refuse(f"Resize with mode={mode}, {how}, {old} to {new}",
+                        "coordinates as PyTorch has them, of images")
+    for i, matrix in enumerate(wanted):
+        x = taken(to, x, 2 + i, matrix.argmax(1))
+    return x
+
+
+def _check_length(to: Importer, axes: Sequence[int], length: int) -> None:
+    if length != len(set(axes)):
+        raise to.refuse(f"Resize by {length} numbers along the axes {list(axes)}",
+                        "a number for each axis")
+
+
+def _check(to: Importer, node: Node, x: Value, how: str) -> None:
+    if not 3 <= len(x.shape) <= 5:
+        raise to.refuse(f"Resize of {text_of(x.shape)}", "three to five axes")
+    if node.get("mode", "nearest") not in _MODES or how not in (
+            "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+            "asymmetric"):
+        raise to.refuse(f"Resize with mode={node.get('mode')}, {how}", "another one")
+    for name, default in (("antialias", 0), ("exclude_outside", 0),
+                          ("keep_aspect_ratio_policy", "stretch")):
+        if node.get(name, default) != default:
+            raise to.refuse(f"Resize with {name}={node.get(name)}", f"{default}")
+    if node.get("mode") == "cubic" and node.get("cubic_coeff_a", _TILT) != _TILT:
+        raise to.refuse(f"Resize with cubic_coeff_a={node.get('cubic_coeff_a')}", f"{_TILT}")
+
+
+def _sources(to: Importer, how: str, node: Node, old: int, new: int, scale: float) -> Array:
+    """Returns the places in the old axis that the new one's are computed from."""
+    places = _places(how, old, new, scale)
+    if node.get("mode", "nearest") != "nearest":
+        return places
+    # Where an operator rounds depends on how it computed the place, unless that is exact.
+    halves = np.round(places * 2) / 2
+    if (np.abs(places - halves) < _TOLERANCE).any() and (places[np.abs(
+            places - halves) < _TOLERANCE] * 2 % 1).any():
+        raise to.refuse(f"Resize with mode=nearest, {how}, {old} to {new}",
+                        "places that rounding errors don't move")
+    rounding = node.get("nearest_mode", "round_prefer_floor")
+    return np.clip({"round_prefer_floor": np.ceil(places - 0.5),
+                    "round_prefer_ceil": np.floor(places + 0.5),
+                    "floor": np.floor(places), "ceil": np.ceil(places)}[rounding], 0, old - 1)
+
+
+def _places(how: str, old: int, new: int, scale: float) -> Array:
+    at, wide = np.arange(new, dtype=np.float64), scale * old
+    if how == "align_corners":
+        places = at * (old - 1) / (wide - 1) if wide != 1 else np.zeros(new)
+    elif how == "asymmetric":
+        places = at / scale
+    elif how == "pytorch_half_pixel" and wide == 1:
+        places = np.full(new, -0.5)
+    else:
+        places = (at + 0.5) / scale - 0.5
+        if how == "half_pixel_symmetric":
+            places += old / 2 * (1 - new / wide)
+    return places
+
+
+def _matrix(mode: str, places: Array, old: int) -> Array:
+    """Returns the weights of the old axis' elements, by row."""
+    low = np.floor(places).astype(np.int64)
+    t = places - low
+    taps: list[tuple[Array, Array]]
+    if mode == "nearest":
+        taps = [(low, np.ones(len(low)))]
+    elif mode == "linear":
+        taps = [(low, 1 - t), (low + 1, t)]
+    else:
+        taps = [(low - 1, _far(t + 1)), (low, _near(t)), (low + 1, _near(1 - t)),
+                (low + 2, _far(2 - t))]
+    matrix = np.zeros((len(places), old))
+    for place, weight in taps:
+        np.add.at(matrix, (np.arange(len(places)), np.clip(place, 0, old - 1)), weight)
+    return matrix
+
+
+def _near(x: Array) -> Array:
+    found: Array = ((_TILT + 2) * x - (_TILT + 3)) * x * x + 1
+    return found
+
+
+def _far(x: Array) -> Array:
+    found: Array = ((_TILT * x - 5 * _TILT) * x + 8 * _TILT) * x - 4 * _TILT
+    return found
+
+
+def _step(to: Importer, x: Value, mode: str, old: Sequence[int], new: Sequence[int],
+          scale: Sequence[float] | None, wanted: Sequence[Array]) -> Value | None:
+    """Adds the step that has these matrices; returns None if there is none."""
+    if mode != "nearest" and len(old) != 2:
+        return None
+    for align in (False, True) if mode != "nearest" else (False,):
+        for by_scale in (False, True) if scale is not None else (False,):
+            found = [_own_matrix(mode, align, old[i], new[i], scale[i] if by_scale and (
+                scale is not None) else 0, len(old)) for i in range(len(old))]
+            if all(np.abs(a - b).max() < _TOLERANCE for a, b in zip(found, wanted)):
+                attributes: dict[str, Any] = {"scale_factor": [float(n) for n in scale]} if (
+                    by_scale and scale is not None) else {"size": list(new)}
+                return to.add("upsample", x, shape=(*x.shape[:2], *new), mode=_MODES[mode],
+                              align_corners=align, **attributes)
+    return None
+
+
+def _own_matrix(mode: str, align: bool, old: int, new: int, factor: float,
+                axes: int) -> Array:
+    """Returns the matrix of a program's upsample, as the server computes it."""
+    if factor and math.floor(old * factor) != new:
+        return np.full((new, old), np.inf)
+    ignores = axes == 2 and mode != "cubic" and (
+        new == old or mode == "nearest" and new == 2 * old)
+    if align:
+        step = (old - 1) / (new - 1) if new > 1 else 0.0
+    else:
+        step = 1 / factor if factor and not ignores else old / new
+    at = np.arange(new, dtype=np.float64)
+    if mode == "nearest":
+        places = np.floor(at.astype(np.float32) * np.float32(step)).astype(np.float64)
+        return _matrix(mode, np.minimum(places, old - 1), old)
+    places = at * step if align else (at + 0.5) * step - 0.5
+    if mode == "linear" and not align:
+        places = np.maximum(places, 0)
+    return _matrix(mode, places, old)
+
+

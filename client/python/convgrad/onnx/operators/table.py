@@ -1,0 +1,141 @@
+"""Lists the operators of ONNX that programs have. Each row is a function of the importer, the
+node and its operands, and returns the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from convgrad.onnx.extents import product
+from convgrad.onnx.operators import elements, moves, norms, resizing, sums, windows
+from convgrad.onnx.values import Importer, Known, Node, Operand, Value
+
+Row = Callable[..., Any]
+
+_FLOAT = 1  # TensorProto.FLOAT
+# Nodes that only give an initializer another shape or order.
+_MOVES = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose",
+                    "Unsqueeze"))
+
+OPERATORS: dict[str, Row] = {
+    "Abs": elements.pointwise("abs"),
+    "Add": elements.two("add"),
+    "AveragePool": windows.average_pool,
+    "BatchNormalization": norms.batch_norm,
+    "Cast": elements.cast,
+    "CastLike": elements.cast_like,
+    "Celu": elements.celu,
+    "Clip": elements.clip,
+    "Concat": moves.concat,
+    "Conv": windows.conv,
+    "ConvTranspose": windows.conv_transpose,
+    "Cos": elements.pointwise("cos"),
+    "DepthToSpace": moves.depth_to_space,
+    "Div": elements.two("div"),
+    "Dropout": elements.dropout,
+    "Elu": elements.elu,
+    "Erf": elements.erf,
+    "Exp": elements.pointwise("exp"),
+    "Expand": moves.expand,
+    "Flatten": moves.flatten,
+    "Gather": moves.gather,
+    "Gelu": elements.gelu,
+    "Gemm": norms.gemm,
+    "GlobalAveragePool": windows.global_pool("adaptive_avg_pool"),
+    "GlobalMaxPool": windows.global_pool("adaptive_max_pool"),
+    "GroupNormalization": norms.group_norm,
+    "HardSigmoid": elements.hard_sigmoid,
+    "HardSwish": elements.pointwise("hardswish"),
+    "Identity": elements.identity,
+    "InstanceNormalization": norms.instance_norm,
+    "LayerNormalization": norms.layer_norm("layer_norm"),
+    "LeakyRelu": elements.leaky_relu,
+    "Log": elements.pointwise("log"),
+    "LogSoftmax": norms.softmax("log_softmax"),
+    "MatMul": norms.matmul,
+    "Max": elements.many("maximum"),
+    "MaxPool": windows.max_pool,
+    "Mean": elements.mean_of,
+    "Min": elements.many("minimum"),
+    "Mish": elements.pointwise("mish"),
+    "Mul": elements.two("mul"),
+    "Neg": elements.pointwise("neg"),
+    "PRelu": elements.prelu,
+    "Pad": moves.pad,
+    "Pow": elements.power,
+    "RMSNormalization": norms.layer_norm("rms_norm"),
+    "Reciprocal": elements.pointwise("reciprocal"),
+    "ReduceL1": sums.reduced("sum", before="abs"),
+    "ReduceL2": sums.reduced("norm"),
+    "ReduceLogSum": sums.reduced("sum", after="log"),
+    "ReduceMax": sums.reduced("amax"),
+    "ReduceMean": sums.reduced("mean"),
+    "ReduceMin": sums.reduced("amax", before="neg", after="neg"),
+    "ReduceSum": sums.reduced("sum"),
+    "ReduceSumSquare": sums.reduced("sum", before="square"),
+    "Relu": elements.pointwise("relu"),
+    "Reshape": moves.reshape,
+    "Resize": resizing.resize,
+    "Selu": elements.selu,
+    "Sigmoid": elements.pointwise("sigmoid"),
+    "Sin": elements.pointwise("sin"),
+    "Slice": moves.slice_of,
+    "Softmax": norms.softmax("softmax"),
+    "Softplus": elements.pointwise("softplus"),
+    "Softsign": elements.softsign,
+    "SpaceToDepth": moves.space_to_depth,
+    "Split": moves.split,
+    "Sqrt": elements.pointwise("sqrt"),
+    "Squeeze": moves.squeeze,
+    "Sub": elements.two("sub"),
+    "Sum": elements.many("add"),
+    "Swish": elements.swish,
+    "Tanh": elements.pointwise("tanh"),
+    "Tile": moves.tile,
+    "Transpose": moves.transpose,
+    "Unsqueeze": moves.unsqueeze,
+}
+
+
+def shape_of(to: Importer, node: Node, x: Value) -> Known:
+    """Returns the result of Shape or Size."""
+    extents: Any = [product(x.shape)] if node.operator == "Size" else list(
+        x.shape[node.get("start", 0):node.get("end")])
+    is_plain = all(isinstance(n, int) for n in extents)
+    found = np.array(extents, dtype=np.int64 if is_plain else object)
+    return Known(found.reshape(()) if node.operator == "Size" else found)
+
+
+def is_move(node: Node) -> bool:
+    """Returns whether the node gives a constant another shape or order, so that the result may
+    replace it."""
+    return node.operator in _MOVES and (
+        node.operator != "Cast" or node.get("to") == _FLOAT)
+
+
+def moved(to: Importer, node: Node, known: Known, *operands: Operand) -> Known:
+    """Returns the result of such a node."""
+    array, operator = known.array, node.operator
+    if operator == "Cast":
+        array = array.astype(np.float32, copy=False)
+    elif operator == "Transpose":
+        array = array.transpose(node.get("perm"))
+    elif operator == "Reshape":
+        array = array.reshape([int(n) for n in moves.target_of(  # type: ignore[arg-type]
+            to, array.shape, list(moves.constant(to, operands[0], "sizes").reshape(-1)),
+            bool(node.get("allowzero", 0)))])
+    elif operator == "Flatten":
+        axis = node.get("axis", 1)
+        if not -array.ndim <= axis <= array.ndim:
+            raise to.refuse(f"Flatten with axis={axis}", f"at most {array.ndim}")
+        axis = axis + array.ndim if axis < 0 else axis
+        array = array.reshape((int(np.prod(array.shape[:axis])), -1))
+    elif operator == "Squeeze":
+        array = array.squeeze(None if not operands or operands[0] is None else tuple(
+            moves.numbers(to, operands[0], "axes")))
+    elif operator == "Unsqueeze":
+        array = np.expand_dims(array, tuple(moves.numbers(to, operands[0], "axes")))
+    return replace(known, array=array)

@@ -1,0 +1,143 @@
+"""Steps that change a value's shape, or select a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from convgrad.onnx.extents import (
+    MOST_AXES,
+    Batch,
+    Extent,
+    Shape,
+    axis_of,
+    is_known,
+    padded,
+    product,
+    text_of,
+)
+from convgrad.onnx.values import Importer, Known, Value
+
+MOST_PLACES = 2**24
+"""Of the numbers that are computed for a node."""
+
+
+def reshaped(to: Importer, x: Value, shape: Sequence[Extent]) -> Value:
+    """Returns the value with another shape of as many elements."""
+    shape = tuple(shape)
+    if product(x.shape) != product(shape):
+        raise to.refuse(f"a reshape of {text_of(x.shape)} to {text_of(shape)}",
+                        "as many elements, for each batch")
+    if padded(shape) == padded(x.shape):
+        return Value(x.source, shape, x.dtype)
+    sizes = [-1 if isinstance(n, Batch) else n for n in padded(shape)]
+    if sizes.count(-1) > 1:
+        raise to.refuse(f"a reshape to {text_of(shape)}", "one axis of the batch")
+    y = to.add("reshape", x, shape=padded(shape), shape_=sizes)
+    return Value(y.source, shape, y.dtype)
+
+
+def permuted(to: Importer, x: Value, order: Sequence[int]) -> Value:
+    if list(order) == sorted(order):
+        return x
+    return to.add("permute", x, shape=tuple(x.shape[axis] for axis in order), dims=list(order))
+
+
+def expanded(to: Importer, x: Value, shape: Sequence[Extent]) -> Value:
+    """Repeats axes of extent 1, the first one to the batch of another value."""
+    shape = tuple(shape)
+    if x.shape == shape:
+        return x
+    if len(shape) > MOST_AXES:
+        raise to.refuse(f"an expand to {text_of(shape)}", "at most six axes")
+    x = reshaped(to, x, (*[1] * (len(shape) - len(x.shape)), *x.shape))
+    if any(m not in (1, n) for m, n in zip(x.shape, shape)):
+        raise to.refuse(f"an expand of {text_of(x.shape)} to {text_of(shape)}",
+                        "extents that are equal, or 1")
+    if x.shape == shape:
+        return x
+    opened = [i for i, n in enumerate(shape) if isinstance(n, Batch) and n != x.shape[i]]
+    if opened not in ([], [0]):
+        raise to.refuse(f"an expand to {text_of(shape)}", "a batch that comes first")
+    sizes = [-1 if isinstance(n, Batch) else n for n in padded(shape)]
+    y = to.add("expand", x, *(to.like(shape[i]) for i in opened), shape=padded(shape),
+               shape_=sizes)
+    return Value(y.source, shape, y.dtype)
+
+
+def cut(to: Importer, x: Value, axis: int, first: int, last: int, step: int = 1) -> Value:
+    """Returns the indices [first, last) of an axis, every `step`th."""
+    extent = x.shape[axis]
+    if isinstance(extent, Batch):
+        raise to.refuse(f"a part of {text_of(x.shape)} along axis {axis}",
+                        "all of the batch, or a part of another axis")
+    places = range(first, last, step)
+    if places == range(extent):
+        return x
+    shape = (*x.shape[:axis], len(places), *x.shape[axis + 1:])
+    y = to.add("slice", x, shape=shape, axis=axis_of(len(x.shape), axis), start=first, end=last,
+               step=step)
+    return Value(y.source, shape, y.dtype)
+
+
+def taken(to: Importer, x: Value, axis: int, places: Any) -> Value:
+    """Returns the elements of an axis at the places, whose axes replace it."""
+    extent = x.shape[axis]
+    if isinstance(extent, Batch):
+        raise to.refuse(f"an index of {text_of(x.shape)} along axis {axis}",
+                        "another axis than the batch")
+    places = np.asarray(places, dtype=np.int64)
+    if places.size and not (places.min() >= -extent and places.max() < extent):
+        raise to.refuse(f"an index from {places.min()} to {places.max()}",
+                        f"places from {-extent} to {extent - 1}")
+    places = np.where(places < 0, places + extent, places)
+    shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1:])
+    if places.size == 1:
+        place = int(places.reshape(-1)[0])
+        return reshaped(to, cut(to, x, axis, place, place + 1), shape)
+    flat = places.reshape(-1)
+    y = to.add("index_select", x, axis=axis_of(len(x.shape), axis),
+               parameters=(to.parameter(Known(flat), dtype="i64"),),
+               shape=padded((*x.shape[:axis], len(flat), *x.shape[axis + 1:])))
+    y = Value(y.source, (*x.shape[:axis], len(flat), *x.shape[axis + 1:]), y.dtype)
+    return reshaped(to, y, shape)
+
+
+def joined(to: Importer, values: Sequence[Value], axis: int) -> Value:
+    """Returns values of equal ranks, one behind the other along an axis."""
+    first, rank = values[0], len(values[0].shape)
+    if any(len(one.shape) != rank or any(m != n for i, (m, n) in enumerate(
+            zip(one.shape, first.shape)) if i != axis) for one in values):
+        raise to.refuse(f"Concat of {', '.join(text_of(one.shape) for one in values)}",
+                        "equal extents along the other axes")
+    if len(values) == 1:
+        return first
+    extent: Any = 0
+    for one in values:
+        extent = one.shape[axis] + extent
+    shape = (*first.shape[:axis], extent, *first.shape[axis + 1:])
+    place = axis_of(rank, axis)
+    y = to.add("concat", *values, shape=padded(shape), axis=None if place == 1 else place)
+    return Value(y.source, shape, y.dtype)
+
+
+def known_sizes(to: Importer, x: Value, axes: Sequence[int]) -> list[int]:
+    """Returns these extents, which don't depend on the batch."""
+    sizes = [x.shape[axis] for axis in axes]
+    if not is_known(sizes):
+        raise to.refuse(f"{text_of(x.shape)} along the axes {list(axes)}",
+                        "sizes that don't depend on the batch")
+    return [int(n) for n in sizes if isinstance(n, int)]
+
+
+def axis_in(to: Importer, axis: int, rank: int) -> int:
+    """Returns an axis from 0 on."""
+    if not -rank <= axis < max(rank, 1):
+        raise to.refuse(f"axis {axis} of {rank} axes", f"an axis below {rank}")
+    return axis % max(rank, 1)
+
+
+def with_shape(value: Value, shape: Shape) -> Value:
+    return Value(value.source, tuple(shape), value.dtype)
