@@ -14,6 +14,12 @@
 // A tensor's error may be kFactor times the largest of these, because f32
 // functions and orders of summation aren't perfect, plus a few roundoffs of the
 // tensor itself.
+//
+// Winograd's F(2x2,3x3) rounds larger numbers than the definition of a
+// convolution. On random data, the squares of the products in a result's sum
+// are 25/9 times as large, and at most 4 times in a weight's gradient: the
+// transforms add 4 elements of x, and weigh 16 products. So errors may be twice
+// as large.
 #pragma once
 
 #include "gtest/gtest.h"
@@ -25,6 +31,8 @@ namespace convgrad::testing_support {
 struct ProgramTruth {
   ProgramOutcome exact;
   std::vector<ProgramOutcome> perturbed;
+  // Whether a convolution may be computed by Winograd's algorithm.
+  bool is_fast = false;
 };
 
 // Computes the truth. Requires: `operation` is a kBackward or kTrain with all
