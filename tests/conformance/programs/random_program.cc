@@ -183,10 +183,16 @@ class Builder : public RandomTokens {
         x, AddWeight({outputs, DimsOf(x)[1], 3, 3})};
     if (Chance(50)) operands.push_back(AddWeight({outputs}));
     const AttributeValue padding =
-        Chance(60) ? AttributeValue(int64_t{1}) : Numbers(2, 0, 2);
+        Chance(70) ? AttributeValue(int64_t{1}) : Numbers(2, 0, 2);
     if (!Append(Operator::kConv, operands, {{"padding", padding}})) return;
     if (Chance(30)) AddNorm(std::string(values_.back()));
-    if (Chance(30)) AddJoin(std::string(values_.back()));
+    const std::string y = values_.back();
+    const auto same = absl::c_find_if(values_, [&](const std::string& value) {
+      return value != y && DimsOf(value) == DimsOf(y);
+    });
+    if (same != values_.end() && Chance(60)) {
+      Append(Operator::kAdd, {y, *same}, {});
+    }
     if (Chance(50)) {
       Append(Chance(50) ? Operator::kRelu : Operator::kRelu6,
              {std::string(values_.back())}, {});
