@@ -21,7 +21,7 @@ def has_torch_export():
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        is_of_networks = "networks" in (item.path.parent.name, item.path.parent.parent.name)
+        is_of_networks = item.path.parent.name in ("networks", "random_trainings")
         if is_of_networks or "make_remote" in item.fixturenames:
             item.add_marker("remote")
     marked = [item for item in items if item.get_closest_marker("remote")]

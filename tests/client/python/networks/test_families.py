@@ -15,7 +15,7 @@ from families import BLOCKS, FAMILIES, TORCHVISION, make
 from convgrad.torch import optim
 
 pytestmark = pytest.mark.remote
-PAGE = pathlib.Path(__file__).parents[5] / "client/python/networks.md"
+PAGE = pathlib.Path(__file__).parents[4] / "client/python/networks.md"
 MOST, MOST_ON_AVERAGE = 4.0, 1.25
 # Minimum of PyTorch's error relative to a tensor's norm: a tensor may be exact by chance.
 LEAST_ERROR = {torch.float32: 2**-21, torch.bfloat16: 2**-13}
