@@ -7,6 +7,7 @@ https://github.com/huggingface/safetensors#format
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import json
 import math
@@ -115,8 +116,8 @@ class TensorFile:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             found = dict(pairs)
             if len(found) < len(pairs):
-                names = [name for name, _ in pairs]
-                twice = next(name for name in names if names.count(name) > 1)
+                counts = collections.Counter(name for name, _ in pairs)
+                twice = counts.most_common(1)[0][0]
                 self.refuse(f"header.{_shown(twice)}", "the key twice", "once")
             return found
 

@@ -53,6 +53,8 @@ def test_a_file_has_the_bytes_that_the_format_says(tmp_path):
 
 HEADERS = {
     "repeated": b'{"a":%s,"a":%s}' % ((json.dumps(entry()).encode(),) * 2),
+    # Looking for the key takes no quadratic time.
+    "repeated_last": b"{%s}" % b",".join(b'"%d":0' % min(i, 199999) for i in range(200001)),
     "repeated_field": b'{"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
     "no_json": b"{", "a_list": b"[]", "deep": b"[" * 100000, "text": b"\xff\xff",
     "digits": b'{"a":{"dtype":"F32","shape":[' + b"9" * 9999 + b'],"data_offsets":[0,8]}}',

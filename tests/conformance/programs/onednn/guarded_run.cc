@@ -1,6 +1,7 @@
 #include "tests/conformance/programs/onednn/guarded_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 
@@ -150,6 +151,15 @@ ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
   }
   run.operands = std::move(operands);
   return run;
+}
+
+double ErrorOf(const std::vector<float>& got,
+               const std::vector<float>& expected) {
+  double error = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    error = std::max(error, std::abs(double{got[i]} - expected[i]));
+  }
+  return error;
 }
 
 }  // namespace convgrad

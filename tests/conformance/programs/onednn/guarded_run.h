@@ -62,4 +62,8 @@ absl::Status StatusOfRun(const Plan& plan, const ProgramOperation& operation,
 ProgramRun RunProgram(const Backend& backend, const ProgramOperation& operation,
                       std::vector<std::vector<std::byte>> operands);
 
+// Returns the largest difference. Requires: as many numbers in both.
+double ErrorOf(const std::vector<float>& got,
+               const std::vector<float>& expected);
+
 }  // namespace convgrad

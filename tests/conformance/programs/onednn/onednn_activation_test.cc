@@ -118,16 +118,6 @@ class OnednnActivation : public testing::TestWithParam<Computation> {
   const std::unique_ptr<Backend> reference_ = *MakeReferenceBackend();
 };
 
-// Returns the largest difference.
-double ErrorOf(const std::vector<float>& got,
-               const std::vector<float>& expected) {
-  double error = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    error = std::max(error, std::abs(double{got[i]} - expected[i]));
-  }
-  return error;
-}
-
 TEST_P(OnednnActivation, IsAsNearToTheReferenceAsWithoutFusing) {
   const Operands operands = OperandsOf(kNetwork);
   const std::vector<float> expected = Exact(kNetwork, operands);

@@ -172,16 +172,6 @@ class OnednnInference : public testing::TestWithParam<Computation> {
   const std::unique_ptr<Backend> reference_ = *MakeReferenceBackend();
 };
 
-// Returns the largest difference.
-double ErrorOf(const std::vector<float>& got,
-               const std::vector<float>& expected) {
-  double error = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    error = std::max(error, std::abs(double{got[i]} - expected[i]));
-  }
-  return error;
-}
-
 TEST_P(OnednnInference, IsAsNearToTheReferenceAsWithoutFusing) {
   const Operands operands = OperandsOf(kNetwork, 20);
   const std::vector<float> got = Infer(kNetwork, 20, operands);
