@@ -16,10 +16,14 @@
 // tensor itself.
 //
 // Winograd's F(2x2,3x3) rounds larger numbers than the definition of a
-// convolution. On random data, the squares of the products in a result's sum
-// are 25/9 times as large, and at most 4 times in a weight's gradient: the
-// transforms add 4 elements of x, and weigh 16 products. So errors may be twice
-// as large.
+// convolution: its transforms add 4 elements of x, and weigh 16 products. On
+// random data, the squares of the products in a result's sum are 25/9 times as
+// large, and at most 4 times beside a padding of 1 and in a weight's gradient.
+// So errors may be twice as large. (In a corner beside a padding of 2 they are
+// 6.25 times as large as those of the one product of each channel there, but
+// are a fourth of those of an inner element.) The algorithm's own bound, with
+// sums over tiles, is tested with its kernels; a program may amplify errors
+// within it, for example if its gradients are largest where a result is near 0.
 #pragma once
 
 #include "gtest/gtest.h"
