@@ -146,6 +146,16 @@ double Limited(double gradient, double limit) {
   return limit > 0 ? std::clamp(gradient, -limit, limit) : gradient;
 }
 
+// Limits an f32 gradient. One far beyond the limit only has the limit's error.
+Bounded Limited(Bounded gradient, double limit) {
+  const double least = std::fabs(gradient.value) - gradient.error;
+  const double most = std::fabs(gradient.value) + gradient.error;
+  if (limit <= 0 || most < limit) return gradient;
+  const Bounded rounded = Constant(limit);
+  return {Limited(gradient.value, limit),
+          rounded.error + std::max(limit - least, 0.0)};
+}
+
 }  // namespace
 
 StateSet KeptStates(const OptimizerStep& step, size_t i) {
@@ -181,9 +191,7 @@ std::vector<SteppedElement> ParameterAfter(const OptimizerStep& step, size_t i,
     element.has_states = before.steps > 0 && KeptStates(step, i) != 0;
     const Bounded scaled =
         Constant(settings.gradient_scale) * Exact(before.gradient[at]);
-    const double limited = Limited(scaled.value, settings.clip_value);
-    // A limited gradient is off by no more than the gradient.
-    element.gradient = Bounded{limited, scaled.error} *
+    element.gradient = Limited(scaled, settings.clip_value) *
                        Constant(own.maximize != 0 ? -clip_factor : clip_factor);
     element.value = Exact(before.value[at]);
     for (size_t s = 0; s < kMaxStates; ++s) {

@@ -11,7 +11,7 @@ namespace convgrad::testing_support {
 namespace {
 
 constexpr int kPerturbedRuns = 8;
-constexpr double kFactor = 6;
+constexpr double kFactor = 6, kFastFactor = 12;
 // Roundoffs of the tensor's own size that are always allowed.
 constexpr double kOwnRoundoffs = 4;
 
@@ -85,7 +85,8 @@ Size DistanceOf(const Values& a, const Values& b) {
 
 testing::AssertionResult AreAccurate(
     const NamedValues& got, const NamedValues& exact,
-    const std::vector<const NamedValues*>& perturbed, double roundoff) {
+    const std::vector<const NamedValues*>& perturbed, double roundoff,
+    double factor) {
   for (const auto& [name, values] : got) {
     const Values& truth = exact.at(name);
     Size allowed = DistanceOf(truth, Values(truth.size()));
@@ -97,8 +98,8 @@ testing::AssertionResult AreAccurate(
       spread.norm = std::max(spread.norm, distance.norm);
       spread.largest = std::max(spread.largest, distance.largest);
     }
-    allowed.norm += kFactor * spread.norm;
-    allowed.largest += kFactor * spread.largest;
+    allowed.norm += factor * spread.norm;
+    allowed.largest += factor * spread.largest;
     const Size error = DistanceOf(truth, values);
     if (error.norm <= allowed.norm && error.largest <= allowed.largest) {
       continue;
@@ -189,10 +190,12 @@ testing::AssertionResult IsAccurate(const ProgramOutcome& got,
     gradients.push_back(&each.gradients);
   }
   const double roundoff = UnitRoundoff(dtype);
+  const double factor = truth.is_fast ? kFastFactor : kFactor;
   const auto result =
-      AreAccurate(got.values, truth.exact.values, values, roundoff);
+      AreAccurate(got.values, truth.exact.values, values, roundoff, factor);
   if (!result || !with_gradients) return result;
-  return AreAccurate(got.gradients, truth.exact.gradients, gradients, roundoff)
+  return AreAccurate(got.gradients, truth.exact.gradients, gradients, roundoff,
+                     factor)
          << " (gradient)";
 }
 

@@ -14,6 +14,16 @@
 // A tensor's error may be kFactor times the largest of these, because f32
 // functions and orders of summation aren't perfect, plus a few roundoffs of the
 // tensor itself.
+//
+// Winograd's F(2x2,3x3) rounds larger numbers than the definition of a
+// convolution: its transforms add 4 elements of x, and weigh 16 products. On
+// random data, the squares of the products in a result's sum are 25/9 times as
+// large, and at most 4 times beside a padding of 1 and in a weight's gradient.
+// So errors may be twice as large. (In a corner beside a padding of 2 they are
+// 6.25 times as large as those of the one product of each channel there, but
+// are a fourth of those of an inner element.) The algorithm's own bound, with
+// sums over tiles, is tested with its kernels; a program may amplify errors
+// within it, for example if its gradients are largest where a result is near 0.
 #pragma once
 
 #include "gtest/gtest.h"
@@ -25,6 +35,8 @@ namespace convgrad::testing_support {
 struct ProgramTruth {
   ProgramOutcome exact;
   std::vector<ProgramOutcome> perturbed;
+  // Whether a convolution may be computed by Winograd's algorithm.
+  bool is_fast = false;
 };
 
 // Computes the truth. Requires: `operation` is a kBackward or kTrain with all

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "backends/reference/reference_backend.h"
 #include "gmock/gmock.h"
 #include "tests/conformance/programs/program_accuracy.h"
@@ -76,6 +78,19 @@ struct Compared {
   int runs = 0, gradients = 0;
 };
 
+// Returns whether the backend computes a convolution by Winograd's algorithm.
+bool HasFastGroup(const Backend& backend, const ProgramCase& given,
+                  DataType dtype) {
+  const auto operation = ProgramOperation::Make(
+      RequestOf(given, ProgramPart::kForwardTape, dtype));
+  EXPECT_TRUE(operation.ok()) << operation.status();
+  if (!operation.ok()) return false;
+  const auto plan = backend.MakePlan(**operation, PlanOptions());
+  return plan.ok() &&
+         absl::c_any_of((*plan)->groups(),
+                        [](const FusedSteps& group) { return group.is_fast; });
+}
+
 // Checks one program on real numbers. Refusals pass.
 void CheckAccuracy(const Backend& backend, const ProgramCase& given,
                    DataType dtype, uint64_t seed, Compared* compared) {
@@ -98,7 +113,8 @@ void CheckAccuracy(const Backend& backend, const ProgramCase& given,
     ASSERT_TRUE(got.ok()) << got.status();
     compared->runs += 1;
     compared->gradients += is_near_kink ? 0 : 1;
-    const ProgramTruth truth = TruthOf(**operation, data);
+    ProgramTruth truth = TruthOf(**operation, data);
+    truth.is_fast = HasFastGroup(backend, given, dtype);
     EXPECT_TRUE(IsAccurate(*got, truth, dtype, !is_near_kink))
         << (is_train ? "train " : "tape ") << NameOf(dtype);
     CheckUpdate(backend, *given.program, data.values, got->gradients, seed);
@@ -110,6 +126,41 @@ void CheckAccuracy(const Backend& backend, const ProgramCase& given,
     EXPECT_TRUE(IsAccurate(*inferred, truth, dtype, false))
         << "forward " << NameOf(dtype);
   }
+}
+
+struct Seeds {
+  uint64_t first = 1, end = 1;
+};
+
+// Returns the seeds of CONVGRAD_RANDOM_PROGRAMS, or otherwise `count` seeds.
+Seeds SeedsOr(uint64_t count) {
+  const char* text = std::getenv("CONVGRAD_RANDOM_PROGRAMS");
+  if (text == nullptr) return {1, 1 + count};
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(text, absl::MaxSplits(':', 1));
+  Seeds seeds;
+  EXPECT_TRUE(absl::SimpleAtoi(parts.first, &seeds.first) &&
+              absl::SimpleAtoi(parts.second, &seeds.end) &&
+              seeds.first < seeds.end)
+      << "CONVGRAD_RANDOM_PROGRAMS: found " << text << ", expected FIRST:END";
+  return seeds;
+}
+
+void CheckRandom(const Backend& backend, const ProgramCase& given,
+                 DataType dtype, uint64_t seed, Compared* compared) {
+  SCOPED_TRACE(absl::StrCat("seed ", seed, ", x of ",
+                            ToString(absl::MakeConstSpan(given.inputs[0])),
+                            "\n", ToString(*given.program)));
+  ASSERT_TRUE(Validate(*given.program).ok()) << Validate(*given.program);
+  CheckAccuracy(backend, given, dtype, seed, compared);
+}
+
+void Record(const Compared& compared) {
+  testing::Test::RecordProperty("runs_compared", compared.runs);
+  testing::Test::RecordProperty("gradients_compared", compared.gradients);
+  // More than half of the runs must have gradients, or the test would say
+  // little about them.
+  EXPECT_LE(compared.runs, 2 * compared.gradients);
 }
 
 // Returns 1, 2 or 3 for NaN, +Inf and -Inf, and 0 for a number.
@@ -286,22 +337,28 @@ TEST_P(ProgramConformanceTest, InfinitiesGoThroughForward) {
 TEST_P(RandomProgramTest, AreWithinBounds) {
   const Backend* backend = BackendOf(GetParam());
   ASSERT_NE(backend, nullptr);
-  const char* text = std::getenv("CONVGRAD_RANDOM_PROGRAMS");
-  const int count = text == nullptr ? 200 : std::atoi(text);
+  const Seeds seeds = SeedsOr(200);
   Compared compared;
-  for (int seed = 1; seed <= count && !HasFailure(); ++seed) {
-    const ProgramCase given = RandomProgram(seed);
-    SCOPED_TRACE(absl::StrCat("seed ", seed, ", x of ",
-                              ToString(absl::MakeConstSpan(given.inputs[0])),
-                              "\n", ToString(*given.program)));
-    ASSERT_TRUE(Validate(*given.program).ok()) << Validate(*given.program);
-    CheckAccuracy(*backend, given, kComputeDtypes[seed % 2], seed, &compared);
+  for (uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
+    CheckRandom(*backend, RandomProgram(seed), kComputeDtypes[seed % 2], seed,
+                &compared);
+    if (HasFailure()) break;
   }
-  RecordProperty("runs_compared", compared.runs);
-  RecordProperty("gradients_compared", compared.gradients);
-  // More than half of the runs must have gradients, or the test would say
-  // little about them.
-  EXPECT_LE(compared.runs, 2 * compared.gradients);
+  Record(compared);
+}
+
+TEST_P(RandomProgramTest, FastOnesAreWithinBounds) {
+  const Backend* backend = BackendOf(GetParam());
+  ASSERT_NE(backend, nullptr);
+  const Seeds seeds = SeedsOr(10);
+  Compared compared;
+  for (uint64_t seed = seeds.first; seed < seeds.end; ++seed) {
+    const ProgramCase given = RandomFastProgram(seed);
+    if (!HasFastGroup(*backend, given, DataType::kF32)) continue;
+    CheckRandom(*backend, given, DataType::kF32, seed, &compared);
+    if (HasFailure()) break;
+  }
+  Record(compared);
 }
 
 TEST_P(ProgramRefusalTest, AreThoseListed) {

@@ -51,7 +51,9 @@ class ProgramConformanceTest
   ProgramCase given_;
 };
 
-// Runs 200 random programs, or CONVGRAD_RANDOM_PROGRAMS.
+// Runs 200 random programs, and 10 for Winograd's algorithm on backends that
+// have it. CONVGRAD_RANDOM_PROGRAMS=FIRST:END selects other seeds, as a range
+// without its end.
 class RandomProgramTest : public testing::TestWithParam<BackendFactory> {};
 
 // The programs of programs.txt that a backend refuses.

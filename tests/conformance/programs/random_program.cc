@@ -33,7 +33,9 @@ bool IsJoin(const OperatorSpec& spec) {
 
 class Builder : public RandomTokens {
  public:
-  explicit Builder(uint64_t seed) : RandomTokens(seed) {
+  explicit Builder(uint64_t seed) : RandomTokens(seed) {}
+
+  void AddSmallSteps() {
     const int64_t rank = OneOf({2, 3, 4, 4, 4, 4, 5});
     Dims dims = {Between(1, 3), Between(1, 6)};
     while (static_cast<int64_t>(dims.size()) < rank) {
@@ -42,15 +44,36 @@ class Builder : public RandomTokens {
     AddInput("x", dims, false);
     const int64_t steps = Between(2, 10);
     for (int64_t i = 0; i < steps; ++i) AddStep();
+  }
+
+  void AddFastSteps() {
+    max_elements_ = 30'000;
+    AddInput("x",
+             {Between(1, 2), Between(32, 40), Between(13, 17), Between(13, 17)},
+             false);
+    AddFastConvolution("x");
+    const int64_t steps = Between(0, 4);
+    for (int64_t i = 0; i < steps; ++i) {
+      const std::string x = PickValue();
+      if (DimsOf(x).size() == 4 && DimsOf(x)[1] >= 32 && Chance(60)) {
+        AddFastConvolution(x);
+      } else {
+        AddStep();
+      }
+    }
+  }
+
+  ProgramCase Finish(std::string name) {
     // A program has no input that no step reads.
     if (!IsRead("x")) Append(Operator::kRelu, {"x"}, {});
     if (Chance(30)) AddLoss();
     AddOutputs();
-  }
-
-  ProgramCase Finish(uint64_t seed) {
+    // Those of convolutions that were invalid.
+    std::erase_if(program_.parameters, [&](const ProgramParameter& each) {
+      return !IsRead(each.name);
+    });
     ProgramCase result;
-    result.name = absl::StrCat("random_", seed);
+    result.name = std::move(name);
     result.inputs = inputs_;
     result.program = std::make_shared<const Program>(std::move(program_));
     return result;
@@ -150,6 +173,30 @@ class Builder : public RandomTokens {
     }
     if (Chance(30)) attributes["dilation"] = Numbers(axes, 1, 2);
     return Append(Operator::kConv, operands, attributes);
+  }
+
+  // Adds a convolution for Winograd's algorithm, and now and then what may be
+  // computed with it: a batch_norm, an add and an activation.
+  void AddFastConvolution(const std::string& x) {
+    const int64_t outputs = Chance(40) ? DimsOf(x)[1] : Between(32, 40);
+    std::vector<std::string> operands = {
+        x, AddWeight({outputs, DimsOf(x)[1], 3, 3})};
+    if (Chance(50)) operands.push_back(AddWeight({outputs}));
+    const AttributeValue padding =
+        Chance(70) ? AttributeValue(int64_t{1}) : Numbers(2, 0, 2);
+    if (!Append(Operator::kConv, operands, {{"padding", padding}})) return;
+    if (Chance(30)) AddNorm(std::string(values_.back()));
+    const std::string y = values_.back();
+    const auto same = absl::c_find_if(values_, [&](const std::string& value) {
+      return value != y && DimsOf(value) == DimsOf(y);
+    });
+    if (same != values_.end() && Chance(60)) {
+      Append(Operator::kAdd, {y, *same}, {});
+    }
+    if (Chance(50)) {
+      Append(Chance(50) ? Operator::kRelu : Operator::kRelu6,
+             {std::string(values_.back())}, {});
+    }
   }
 
   bool AddTransposed(const std::string& x, size_t axes) {
@@ -304,6 +351,16 @@ class Builder : public RandomTokens {
 
 }  // namespace
 
-ProgramCase RandomProgram(uint64_t seed) { return Builder(seed).Finish(seed); }
+ProgramCase RandomProgram(uint64_t seed) {
+  Builder builder(seed);
+  builder.AddSmallSteps();
+  return builder.Finish(absl::StrCat("random_", seed));
+}
+
+ProgramCase RandomFastProgram(uint64_t seed) {
+  Builder builder(seed);
+  builder.AddFastSteps();
+  return builder.Finish(absl::StrCat("random_fast_", seed));
+}
 
 }  // namespace convgrad::testing_support

@@ -12,4 +12,9 @@ namespace convgrad::testing_support {
 // and no value has more than some thousand elements.
 ProgramCase RandomProgram(uint64_t seed);
 
+// Returns a program of larger values, with 3x3 convolutions of enough channels
+// and elements for Winograd's algorithm, alone and before what is fused with
+// them. No value has more than 30,000 elements.
+ProgramCase RandomFastProgram(uint64_t seed);
+
 }  // namespace convgrad::testing_support

@@ -10,11 +10,6 @@
 #include "backends/reference/program_step_data.h"
 
 namespace convgrad::testing_support {
-namespace {
-
-constexpr int64_t kMaxElements = 3000;
-
-}  // namespace
 
 AttributeValue RandomSteps::Numbers(size_t axes, int64_t least, int64_t most) {
   if (Chance(40)) return Between(least, most);
@@ -32,9 +27,11 @@ RandomSteps::Attributes RandomSteps::SomeAttributes(const OperatorSpec& spec) {
           absl::StrSplit(attribute.words, '|');
       attributes[name] = words[Between(0, std::ssize(words) - 1)];
     } else if (attribute.kind == AttributeKind::kFloat) {
-      double number = attributes.empty() ? -0.5 : 0.75;
-      if (absl::SimpleAtod(attribute.default_text, &number)) number *= 0.75;
-      attributes[name] = number;
+      double number = 0;
+      const bool has_default =
+          absl::SimpleAtod(attribute.default_text, &number);
+      const double own = attributes.empty() ? -0.5 : 0.75;
+      attributes[name] = has_default ? 0.75 * number : own;
     }
   }
   return attributes;
@@ -78,7 +75,7 @@ bool RandomSteps::Append(Operator op, std::vector<std::string> operands,
   const std::string name = absl::StrCat("v", program_.steps.size());
   trial.steps.push_back({name, op, std::move(operands), std::move(attributes)});
   auto shapes = InferShapes(trial, inputs_);
-  if (!shapes.ok() || CountOf(shapes->dims.at(name)) > kMaxElements) {
+  if (!shapes.ok() || CountOf(shapes->dims.at(name)) > max_elements_) {
     return false;
   }
   program_ = std::move(trial);

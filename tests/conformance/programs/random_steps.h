@@ -59,6 +59,7 @@ class RandomSteps {
   std::vector<Dims> inputs_;
   ProgramShapes shapes_;
   std::vector<std::string> values_;  // that a step may read
+  int64_t max_elements_ = 3000;      // of a step's result
 
  private:
   std::mt19937_64 random_;

@@ -46,8 +46,10 @@ inline Bounded operator*(Bounded a, Bounded b) {
                                             a.error * b.error);
 }
 
+// The error is infinite if the divisor may be 0.
 inline Bounded operator/(Bounded a, Bounded b) {
   const double quotient = a.value / b.value;
+  if (std::fabs(b.value) <= b.error) return {quotient, INFINITY};
   return RoundedOnce(quotient, (a.error + std::fabs(quotient) * b.error) /
                                    (std::fabs(b.value) - b.error));
 }

@@ -159,6 +159,30 @@ TEST(WinogradForward, WithTurnedWeightsIsBackwardData) {
   });
 }
 
+// Returns the root of the summed squares of the products of all inputs of the
+// element's tile with all weights.
+double RootOverTile(Example* example, int64_t n, int64_t o, int64_t oy,
+                    int64_t ox) {
+  const int64_t channels = example->shape.in_channels;
+  const int64_t top = oy / 2 * 2 - example->shape.pad_top;
+  const int64_t left = ox / 2 * 2 - example->shape.pad_left;
+  double squares = 0;
+  for (int64_t c = 0; c < channels; ++c) {
+    double inputs = 0, weights = 0;
+    for (int64_t i = 0; i < 16; ++i) {
+      const int64_t y = top + i / 4, x = left + i % 4;
+      if (!example->x.Has(y, x)) continue;
+      inputs += std::pow(*example->x.At(n, c, y, x), 2);
+    }
+    for (int64_t i = 0; i < 9; ++i) {
+      weights += std::pow(example->weights[(o * channels + c) * 9 + i], 2);
+    }
+    squares += inputs * weights;
+  }
+  return std::sqrt(squares);
+}
+
+// "Element by element" in proto/correctness.md, with R over the tile.
 TEST(WinogradForward, HasTheErrorOfSumsOverTheTile) {
   ForEachSimdTarget([] {
     for (const Shape& shape : Shapes()) {
@@ -170,12 +194,15 @@ TEST(WinogradForward, HasTheErrorOfSumsOverTheTile) {
             double{*example.x.At(n, c, iy, ix)} * example.weights[w];
       });
       const Result result = RunForward(&example);
-      // Each of 16 products adds up 4 inputs times 9 weights at most, all below
-      // 5, for each channel.
-      const double sum = 25.0 * 16 * 4 * static_cast<double>(shape.in_channels);
-      for (size_t i = 0; i < expected.size(); ++i) {
-        EXPECT_NEAR(result.image.values[i], expected[i], sum * 0x1p-23);
-      }
+      const double factor =
+          4 * std::sqrt(9.0 * static_cast<double>(shape.in_channels) + 2);
+      ForEach(example.y, [&](auto n, auto o, auto oy, auto ox) {
+        const int64_t i = example.y.At(n, o, oy, ox) - example.y.values.data();
+        const double size = std::fabs(expected[i]);
+        const double root = RootOverTile(&example, n, o, oy, ox);
+        EXPECT_NEAR(result.image.values[i], expected[i],
+                    (1.01 * size + factor * std::max(size, root)) * 0x1p-24);
+      });
     }
   });
 }

@@ -70,6 +70,12 @@ def mask_of_attention(self, y, x):
     return F.scaled_dot_product_attention(y, y.sigmoid(), y * 2, mask)
 
 
+def shared_keys(self, y, x):
+    """Multi-query attention, its leading axes as torch broadcasts them."""
+    return (F.scaled_dot_product_attention(y, y[:, :1], y[:, 1:2]),
+            F.scaled_dot_product_attention(y[:, :1], y, y, is_causal=True))
+
+
 def chosen(self, y, x):
     mask = torch.ones(4, 6, dtype=torch.bool).triu(1)
     return torch.where(mask, y, y * y), y.masked_fill(mask, -3), torch.where(mask, 0.0, y)
@@ -90,7 +96,7 @@ def without_elements(self, y, x):
 
 CONSTRUCTS = (windows, windows_added_up, apart_windows_added_up, windows_of_an_axis, largest,
               parameter_resized, parameter_pooled, repeated, norms_with_results, like_another,
-              mask_of_attention, chosen, one_number_an_image, without_elements)
+              mask_of_attention, shared_keys, chosen, one_number_an_image, without_elements)
 
 
 @pytest.mark.parametrize("function", CONSTRUCTS)

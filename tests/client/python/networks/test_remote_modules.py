@@ -57,6 +57,27 @@ def test_the_tree_is_the_models(make_remote):
     assert seen == [net]
 
 
+class Versioned(nn.Linear):
+    """Loads only states of its own format, as torchvision's MNASNet does."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *others):
+        if local_metadata.get("version") != 2:
+            raise ValueError(f"no such version: {local_metadata}")
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *others)
+
+
+def test_a_state_has_its_modules_versions(make_remote):
+    net = make_remote(nn.Sequential(Versioned(3, 2)))
+    F.mse_loss(net(torch.ones(1, 3)), torch.ones(1, 2)).backward()
+    optim.SGD(net.parameters(), ema_decay=0.5).step()
+    net.load_state_dict(net.state_dict())
+    net.load_averaged_state_dict(net.averaged_state_dict())
+    with pytest.raises(ValueError, match="no such version"):
+        net.load_state_dict(dict(net.state_dict()))
+
+
 def test_layers_before_and_behind_train_with_it(make_remote):
     model = nn.Sequential(nn.Conv2d(3, 3, 1), Backbone(), head())
     net = make_remote(model[1])

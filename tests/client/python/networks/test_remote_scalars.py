@@ -4,7 +4,8 @@ import copy
 
 import pytest
 import torch
-from families import StandardizedConv, stem
+from family_blocks import stem
+from family_convolutions import StandardizedConv
 from test_remote_import import import_
 from test_remote_optim import assert_states
 from torch import nn

@@ -49,6 +49,14 @@ def like_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> OrderedDict[s
     return found
 
 
+def without_numbers(state: Mapping[str, Any]) -> OrderedDict[str, Tensor]:
+    """Returns the state's tensors on the meta device, with its modules' format versions."""
+    found: Any = OrderedDict((name, tensor.to("meta")) for name, tensor in state.items())
+    if hasattr(state, "_metadata"):
+        found._metadata = state._metadata
+    return found
+
+
 class RemoteState(RemoteModule):
     """A model whose tensors are in a session. Owned by one thread."""
 
@@ -117,8 +125,7 @@ class RemoteState(RemoteModule):
 
     @short_traceback
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        result = without_values(self.model).load_state_dict(
-            {name: tensor.to("meta") for name, tensor in state.items()}, strict)
+        result = without_values(self.model).load_state_dict(without_numbers(state), strict)
         self._following.settings.forgive()
         self._original.forgive_weights()
         self._following.follow(self.replace)
@@ -145,8 +152,7 @@ class RemoteState(RemoteModule):
         """Loads what averaged_state_dict() returned as the averages, so that an optimizer with
         `ema_decay` continues with them. Load the optimizer before: that drops averages.
         Errors: those of torch's load_state_dict(strict=True)."""
-        without_values(self.model).load_state_dict(
-            {name: tensor.to("meta") for name, tensor in state.items()})
+        without_values(self.model).load_state_dict(without_numbers(state))
         self._following.follow(self.replace)
         own, kept = names_of_state(self.model), self.model.state_dict()
         averaged = {*self.averaged_buffers(), *(

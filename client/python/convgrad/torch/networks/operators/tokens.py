@@ -14,7 +14,7 @@ from convgrad.torch.networks.operators.elements import binary, with_number
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.layers import parameters_among, scaled
 from convgrad.torch.networks.operators.values import Importer, Value, axis_of, text_of
-from convgrad.torch.networks.operators.views import as_value, permute, reshaped
+from convgrad.torch.networks.operators.views import as_value, expanded, permute, reshaped
 
 
 def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
@@ -131,7 +131,9 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
         mask = _added_mask(to, mask)
     if dropout:
         return _with_dropout(to, query, key, value, mask, dropout, scale)
-    operands = [as_value(to, one) for one in (query, key, value)]
+    # Leading axes broadcast, for example if all heads share their keys (multi-query attention).
+    operands = [expanded(to, as_value(to, one), (*to.shape[:-2], *one.shape[-2:]))
+                for one in (query, key, value)]
     if mask is not None:
         operands.append(as_value(to, mask, len(query.shape)))
     return to.add("attention", *operands, causal=causal or None, scale=scale)
