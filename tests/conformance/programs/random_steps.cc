@@ -54,7 +54,7 @@ void RandomSteps::AddInput(const std::string& name, const Dims& dims,
 
 std::string RandomSteps::AddParameter(const Dims& dims, bool trainable,
                                       DataType dtype) {
-  const std::string name = absl::StrCat("p", program_.parameters.size());
+  std::string name = absl::StrCat("p", program_.parameters.size());
   program_.parameters.push_back({name, dims, dtype, trainable});
   shapes_.dims[name] = dims;
   return name;
