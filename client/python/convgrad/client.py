@@ -91,15 +91,19 @@ class Client(Caller):
         if replay_bytes < 0:
             raise invalid("OUT_OF_RANGE", "replay_bytes", replay_bytes, "at least 0")
         recorder = None
-        if folder := recording_folder():
-            if resume:
-                note_unrecorded()
-            else:
-                recorder = Recorder(new_path(folder), facts_of(self.capabilities()))
         if resume:
+            if recording_folder():
+                note_unrecorded()
             opened = resume_session(self, name, resume if isinstance(resume, bytes) else b"")
         else:
-            opened = open_session(self, name, lease, quota, readers, durable)
+            if folder := recording_folder():
+                recorder = Recorder(new_path(folder), facts_of(self.capabilities()))
+            try:
+                opened = open_session(self, name, lease, quota, readers, durable)
+            except BaseException:
+                if recorder is not None:
+                    recorder.discard()
+                raise
         if durable and not opened.answer.durable:
             raise FailedPrecondition(message_of(
                 "durable", "a session that isn't", "one that was opened with durable=True"))

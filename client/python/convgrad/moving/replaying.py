@@ -15,6 +15,8 @@ from convgrad.sessions.methods import plain
 from convgrad.sessions.recording import Recorded, Recording, digests_of, whole
 from convgrad.sessions.session import Session
 
+_LONGEST = 255  # of a name that is shown
+
 
 @dataclass(frozen=True)
 class Replayed:
@@ -66,7 +68,7 @@ def _repeated(session: Session, change: Recorded, messages: list[bytes]) -> str:
         return ""
     names = sorted({*found, *change.reply}, key=lambda name: (name != "reply", name))
     other = next((name for name in names if found.get(name) != change.reply.get(name)), None)
-    return "" if other is None else f"{where}{ascii(other)} has other bits"
+    return "" if other is None else f"{where}{ascii(other[:_LONGEST])} has other bits"
 
 
 def _as_it_is(call: Call[Any]) -> Call[Any]:

@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from convgrad.errors import invalid
+from convgrad.files import open_regular
 from convgrad.layouts import KEPT_DTYPES, Array, text_of
 
 _DTYPES = {"F32": "f32", "BF16": "bf16", "F16": "f16", "U8": "u8", "U16": "u16", "I64": "i64"}
@@ -56,17 +57,12 @@ class TensorFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        # Without O_NONBLOCK, open() would wait for the other end of a pipe.
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        self._file = os.fdopen(descriptor, "rb", buffering=0)
+        self._file, size = open_regular(self.path, "a file of safetensors")
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                self.refuse("", "something else than a file", "a file of safetensors")
-            length = self._length(status.st_size)
+            length = self._length(size)
             self._start = _LENGTH_BYTES + length
             self.entries, self.metadata = self._parsed(
-                self._bytes(length), status.st_size - self._start)
+                self._bytes(length), size - self._start)
         except BaseException:
             self._file.close()
             raise

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +25,7 @@ _numbers = itertools.count(1)
 
 
 class Recorder:
-    """Writes the committed changes of one session to a new file. Owned by the session's thread.
+    """Writes the committed changes of one session to a new file. Thread-safe.
 
     A file that can't be written ends the recording with a warning, and not the session.
     """
@@ -35,6 +36,7 @@ class Recorder:
         Errors: FailedPrecondition.
         """
         self.path = path
+        self._lock = threading.Lock()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             self._file = os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0)
@@ -45,17 +47,19 @@ class Recorder:
                 "made")) from None
 
     def note(self, change: Change, response: Response | None) -> Response | None:
-        """Writes a committed change that wasn't written before, and returns its response; None:
-        it is lost."""
-        if change.is_repeat or change.is_void or change.kept is None or self._file.closed:
+        """Writes a committed change, unless it was committed before, and returns its response;
+        None: nobody has it."""
+        if change.is_repeat or change.kept is None:
             return response
         if response is not None:
             response = whole(response)
-        try:
-            self._add(change.sequence, change.kept, response)
-        except Exception as error:  # the caller waits for its answer
-            _LOG.warning("%s: %s; the recording ends here", self.path, error)
-            self._file.close()
+        with self._lock:
+            try:
+                if not self._file.closed:
+                    self._add(change.sequence, change.kept, response)
+            except Exception as error:  # the caller waits for its answer
+                _LOG.warning("%s: %s; the recording ends here", self.path, error)
+                self._file.close()
         return response
 
     def _add(self, sequence: int, call: Call[Any], response: bytes | None) -> None:
@@ -72,7 +76,14 @@ class Recorder:
         self._write(part_of(head, messages))
 
     def close(self) -> None:
-        self._file.close()
+        with self._lock:
+            self._file.close()
+
+    def discard(self) -> None:
+        """Removes the file."""
+        self.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
 
     def _write(self, part: bytes) -> None:
         left = memoryview(part)

@@ -8,9 +8,9 @@ has no messages and tells what the server is; each other part is a change.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
-import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from convgrad.errors import invalid
+from convgrad.files import open_regular
 from convgrad.v1 import network_pb2, service_pb2, session_pb2, tensor_pb2
 from convgrad.wire import Response, join_message, receive, split_bytes
 
@@ -109,14 +110,9 @@ class Recording:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        # Without O_NONBLOCK, open() would wait for the other end of a pipe.
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        self._file = os.fdopen(descriptor, "rb")
+        file, self._end = open_regular(self.path, "a recording")
+        self._file = io.BufferedReader(file)
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                self._refuse("", "something else than a file", "a recording")
-            self._end = status.st_size
             if self._file.read(len(MAGIC)) != MAGIC:
                 self._refuse("first line", "another", MAGIC.decode().strip())
             head = self._head()
@@ -203,5 +199,4 @@ class Recording:
         return head[key]
 
     def _refuse(self, field: str, found: object, expected: object) -> NoReturn:
-        raise invalid("MALFORMED", f"{self.path}: {field}" if field else self.path,
-                      found, expected)
+        raise invalid("MALFORMED", f"{self.path}: {field}", found, expected)

@@ -12,6 +12,9 @@ from server_process import ServerProcess
 from test_moving_command import run
 
 import convgrad
+from convgrad.requests import Call
+from convgrad.sessions.attempts import Change
+from convgrad.sessions.recorder import Recorder
 from convgrad.sessions.recording import MAGIC, Recording, part_of
 
 SHAPE = (2, 3, 8, 8)
@@ -153,6 +156,28 @@ def test_what_is_not_recorded(folder, client, caplog, monkeypatch, tmp_path):
     with pytest.raises(convgrad.FailedPrecondition, match="CONVGRAD_RECORD: found '.*absent"):
         client.session()
     assert len(client.sessions()) == before
+
+
+def test_a_session_that_cannot_be_opened_leaves_no_recording(folder, client):
+    with pytest.raises(convgrad.InvalidArgument):
+        client.session(lease=-1)
+    assert not list(folder.iterdir())
+
+
+def test_a_change_that_was_given_up_may_be_committed(tmp_path):
+    """The recording then has it, and not its reply."""
+    recorder = Recorder(f"{tmp_path}/x", {})
+    call = Call("ConvGradSessions/DropTensors", b"", lambda _: None)
+    for sequence in (1, 2):
+        change = Change(call, sequence, None, None, call)
+        change.is_void = sequence == 1
+        recorder.note(change, None if change.is_void else b"")
+    recorder.close()
+    recorder.note(change, b"")  # after the end
+    with Recording(f"{tmp_path}/x") as recording:
+        assert [(one.sequence, one.reply is None) for one in recording.changes] == [
+            (1, True), (2, False)]
+        assert not recording.is_cut
 
 
 def test_a_full_disk_ends_the_recording_only(monkeypatch, client, caplog, tmp_path):

@@ -25,9 +25,12 @@ LR, STEPS, DECAY = 1e-4, 5, 0.75
 DRAWS = 4
 # Autocast computes a sum or product with a float32 parameter in float32: positions and layer
 # scales, which make all sums of a transformer float32, and standardized weights. The server
-# rounds each value to bf16, so the measure is PyTorch's model in bfloat16.
-NARROWER = ("ViT", "DeiT", "PVT", "XCiT", "NFNet")
-IN_BF16 = FAMILIES if os.environ.get("CONVGRAD_FULL") else FAMILIES[::8]
+# rounds each value to bf16.
+BEYOND = ("ViT", "DeiT", "PVT", "XCiT", "NFNet")
+IN_BF16 = [
+    pytest.param(family, marks=pytest.mark.xfail(reason="1.3 to 2.6 times autocast's error"))
+    if family in BEYOND else family
+    for family in (FAMILIES if os.environ.get("CONVGRAD_FULL") else FAMILIES[::8])]
 
 
 def made_or_skip(family, seed=0):
@@ -67,9 +70,9 @@ def of_torch(model, x, dtype, layout=torch.contiguous_format, autocast=False):
         name: p.grad for name, p in m.named_parameters() if p.grad is not None}, autocast)
 
 
-def settings_of_torch(model, x, dtype, is_narrower=False):
+def settings_of_torch(model, x, dtype):
     """Returns the results of PyTorch's four settings."""
-    threads, autocast = torch.get_num_threads(), dtype == torch.bfloat16 and not is_narrower
+    threads, autocast = torch.get_num_threads(), dtype == torch.bfloat16
     found = []
     for count in (1, 2):
         torch.set_num_threads(count)
@@ -141,7 +144,7 @@ def test_a_family_in_bf16(make_remote, family):
         exact = of_torch(model, x, torch.float64)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of autocast
-            in_torch = settings_of_torch(model, x, torch.bfloat16, family in NARROWER)
+            in_torch = settings_of_torch(model, x, torch.bfloat16)
         net = make_remote(model, dtype=torch.bfloat16)
         ratios.add(found_by(net, x, lambda n: n.gradients()), in_torch, exact)
         net.session.close()

@@ -1,0 +1,24 @@
+"""Opens files that come from somebody else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import BinaryIO
+
+from convgrad.errors import invalid
+
+
+def open_regular(path: str | os.PathLike[str], expected: str) -> tuple[BinaryIO, int]:
+    """Opens a file for reading, without a buffer. Returns it with its size in bytes.
+
+    `expected` names what the caller needs, for the error.
+    Errors: InvalidArgument for a folder, a device or a pipe; OSError.
+    """
+    # Without O_NONBLOCK, open() would wait for the other end of a pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise invalid("MALFORMED", os.fspath(path), "something else than a file", expected)
+    return os.fdopen(descriptor, "rb", buffering=0), status.st_size
