@@ -3,8 +3,9 @@
 import contextlib
 import os
 
-# Otherwise idle threads would spin on cores that other threads need.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# How long GNU's OpenMP waits by default. Without a setting, the client has PyTorch's threads sleep
+# for the sake of a server on the same host, which would make eager PyTorch slower here.
+os.environ.setdefault("GOMP_SPINCOUNT", "300000")
 
 import torch
 from networks_models import make

@@ -9,9 +9,9 @@ import urllib.request
 
 @contextlib.contextmanager
 def server(build, threads):
-    # OMP_WAIT_POLICY is for PyTorch in this process. It would replace the server's own setting.
+    # Settings of OpenMP are for PyTorch in this process, and would replace the server's own.
     environment = {name: value for name, value in os.environ.items()
-                   if name != "OMP_WAIT_POLICY"}
+                   if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
     process = subprocess.Popen(
         [f"{build}/server/convgrad-server", "--listen=127.0.0.1:0",
          "--metrics_listen=127.0.0.1:0", "--workers=1", f"--threads_per_worker={threads}"],

@@ -71,8 +71,6 @@ class Recorder:
                     else [] if call.frames is None else list(call.frames()))
         head = {"sequence": sequence, "method": call.method,
                 "sizes": [len(message) for message in messages], "reply": digests}
-        if call.message is None:
-            head["is_stream"] = True
         self._write(part_of(head, messages))
 
     def close(self) -> None:

@@ -48,13 +48,16 @@ class Recorded:
     sequence: int
     """Its number in the session, from 1."""
     method: str
-    is_stream: bool
     offset: int
     """Of its first message in the file."""
     sizes: tuple[int, ...]
     """Bytes of its messages: exactly one unless it is a stream."""
     reply: dict[str, str] | None
     """Digests of its reply, as of digests_of(); None if the client lost the reply."""
+
+    @property
+    def is_stream(self) -> bool:
+        return self.method.endswith("Stream")
 
 
 def part_of(head: Mapping[str, Any], messages: Sequence[bytes] = ()) -> bytes:
@@ -149,18 +152,18 @@ class Recording:
             sizes = self._taken(head, "sizes", list)
             if not all(type(size) is int and size >= 0 for size in sizes):
                 self._refuse("sizes", "something else", "numbers of bytes")
-            method, is_stream = self._taken(head, "method", str), "is_stream" in head
+            method = self._taken(head, "method", str)
             if method not in REPLIES:
                 self._refuse("method", ascii(method[:80]), "a method that changes sessions")
-            if not is_stream and len(sizes) != 1:
+            if not method.endswith("Stream") and len(sizes) != 1:
                 self._refuse("sizes", f"{len(sizes)} messages", "1")
             reply = None if head.get("reply") is None else self._taken(head, "reply", dict)
             offset = self._file.tell()
             if offset + sum(sizes) > self._end:
                 self.is_cut = True
                 return
-            yield Recorded(self._taken(head, "sequence", int), method, is_stream, offset,
-                           tuple(sizes), reply)
+            yield Recorded(self._taken(head, "sequence", int), method, offset, tuple(sizes),
+                           reply)
             self._file.seek(offset + sum(sizes))
 
     def _ordered(self, changes: list[Recorded]) -> list[Recorded]:
