@@ -64,7 +64,8 @@ class Convolution final : public NetworkGroup {
     const LibraryTensor dy =
         TensorOf(Converted(gradient, computes_in_, &builder->schedule()));
     if (!bias_.empty()) {
-      AddBiasGradient(gradient, builder->NewParameterGradient(bias_),
+      AddBiasGradient("conv backward weight", gradient,
+                      builder->NewParameterGradient(bias_),
                       &builder->schedule());
     }
     const LibraryTensor dw = {builder->NewParameterGradient(weight_),

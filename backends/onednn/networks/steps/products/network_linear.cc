@@ -8,6 +8,7 @@
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
+#include "backends/onednn/networks/steps/products/network_conv_bias.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -49,6 +50,11 @@ class Linear final : public NetworkGroup {
     if (gradient.buffer == kNoBuffer) return absl::OkStatus();
     const LibraryTensor dy = Operand(gradient, builder);
     AddWeightGradient(dy, builder);
+    if (!bias_.empty()) {
+      AddBiasGradient("linear backward", gradient,
+                      builder->NewParameterGradient(bias_),
+                      &builder->schedule());
+    }
     AddInputGradient(dy, builder);
     return absl::OkStatus();
   }
@@ -102,23 +108,14 @@ class Linear final : public NetworkGroup {
   void AddWeightGradient(const LibraryTensor& dy,
                          NetworkBuilder* builder) const {
     using Desc = dnnl::inner_product_backward_weights::primitive_desc;
-    const auto hint = ForwardDesc(false);
-    const bool has_bias = !bias_.empty();
-    LibraryStep step =
-        NewStep("linear backward",
-                has_bias ? Desc(CpuEngine(), x_desc_, weight_desc_, bias_desc_,
-                                y_desc_, hint, StrictAttributes())
-                         : Desc(CpuEngine(), x_desc_, weight_desc_, y_desc_,
-                                hint, StrictAttributes()),
-                builder);
+    LibraryStep step = NewStep("linear backward",
+                               Desc(CpuEngine(), x_desc_, weight_desc_, y_desc_,
+                                    ForwardDesc(false), StrictAttributes()),
+                               builder);
     step.Read(DNNL_ARG_SRC, Operand(input_, builder));
     step.Read(DNNL_ARG_DIFF_DST, dy);
     step.Write(DNNL_ARG_DIFF_WEIGHTS,
                {builder->NewParameterGradient(weight_), weight_desc_});
-    if (has_bias) {
-      step.Write(DNNL_ARG_DIFF_BIAS,
-                 {builder->NewParameterGradient(bias_), bias_desc_});
-    }
     step.Finish();
   }
 
