@@ -125,16 +125,41 @@ class Linear final : public NetworkGroup {
 
   void AddWeightGradient(const LibraryTensor& dy,
                          NetworkBuilder* builder) const {
+    const LibraryTensor x = Operand(input_, builder);
+    const LibraryTensor dw = {builder->NewParameterGradient(weight_),
+                              weight_desc_};
+    // In bf16 the library's product is up to 3.5 times as fast as its gradient,
+    // unless there are few rows (Xeon with AMX: 1576 rows, 384 to 1536
+    // channels, 1.0 and 3.2 ms; 16 rows, 4096 to 4096 channels, 4.0 and 1.9
+    // ms).
+    constexpr int64_t kManyRows = 64;
+    if (computes_in_ == DataType::kBF16 && input_.blocks.batch >= kManyRows) {
+      return AddProduct(dy, x, dw, builder);
+    }
     using Desc = dnnl::inner_product_backward_weights::primitive_desc;
     LibraryStep step =
         NewStep("linear backward",
                 Desc(CpuEngine(), x_desc_, WeightOf(memory::data_type::f32),
                      y_desc_, ForwardDesc(false), StrictAttributes()),
                 builder);
-    step.Read(DNNL_ARG_SRC, Operand(input_, builder));
+    step.Read(DNNL_ARG_SRC, x);
     step.Read(DNNL_ARG_DIFF_DST, dy);
-    step.Write(DNNL_ARG_DIFF_WEIGHTS,
-               {builder->NewParameterGradient(weight_), weight_desc_});
+    step.Write(DNNL_ARG_DIFF_WEIGHTS, dw);
+    step.Finish();
+  }
+
+  // Appends dw = dy' x.
+  void AddProduct(LibraryTensor dy, const LibraryTensor& x,
+                  const LibraryTensor& dw, NetworkBuilder* builder) const {
+    dy.desc = dy.desc.permute_axes({1, 0});
+    LibraryStep step =
+        NewStep("linear backward",
+                dnnl::matmul::primitive_desc(CpuEngine(), dy.desc, x.desc,
+                                             dw.desc, StrictAttributes()),
+                builder);
+    step.Read(DNNL_ARG_SRC, dy);
+    step.Read(DNNL_ARG_WEIGHTS, x);
+    step.Write(DNNL_ARG_DST, dw);
     step.Finish();
   }
 
