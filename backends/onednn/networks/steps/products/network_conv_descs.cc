@@ -2,10 +2,24 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 
 namespace convgrad::onednn {
+namespace {
+
+// Returns whether the implementation multiplies the matrices of one channel
+// each: bf16 backward-data with a stride on AMX, 10 times slower than the
+// library's depthwise kernels.
+bool IsSlowDepthwise(const ConvProblem& problem,
+                     absl::string_view implementation) {
+  return problem.groups == problem.in_channels &&
+         problem.groups == problem.out_channels && problem.groups > 1 &&
+         absl::StrContains(implementation, "brgconv");
+}
+
+}  // namespace
 
 dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                                        const ConvDescs& descs) {
@@ -16,7 +30,8 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
   return MakePassDesc(pass, problem, descs, forward,
                       [&](absl::string_view implementation) {
                         return WritesBeyondScratch(problem, implementation) ||
-                               MissesRows(pass, problem, implementation);
+                               MissesRows(pass, problem, implementation) ||
+                               IsSlowDepthwise(problem, implementation);
                       });
 }
 

@@ -29,16 +29,25 @@ bool IsRightInBf16(const ConvProblem& problem) {
          IsDense(problem) && !HasDeadTaps(problem);
 }
 
+// Returns whether the library's bf16 passes read no neighbours of the channels
+// that they sum: with channels last, only pairs of channels are read.
+bool LiesWellForBf16(const NetworkTensor& tensor) {
+  if (tensor.blocks.dtype != DataType::kBF16) return false;
+  return IsInBlocks(tensor, DataType::kBF16) ||
+         (tensor.blocks.channels > kFewChannels &&
+          tensor.blocks.channels % 2 == 0);
+}
+
 }  // namespace
 
 DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
                           absl::Span<const Pass> passes, const NetworkTensor& x,
                           const NetworkTensor& y,
                           const NetworkBuilder& builder) {
-  const bool is_native =
-      builder.options().native_bf16 && builder.dtype() == DataType::kBF16 &&
-      !is_mirrored && IsInBlocks(x, DataType::kBF16) &&
-      IsInBlocks(y, DataType::kBF16) && IsRightInBf16(problem);
+  const bool is_native = builder.options().native_bf16 &&
+                         builder.dtype() == DataType::kBF16 && !is_mirrored &&
+                         LiesWellForBf16(x) && LiesWellForBf16(y) &&
+                         IsRightInBf16(problem);
   if (!is_native) return DataType::kF32;
   for (const Pass pass : passes) {
     const DataType weight =
