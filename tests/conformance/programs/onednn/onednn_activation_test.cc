@@ -82,8 +82,11 @@ struct Computation {
   bool fast = false;
   bool channels_last = false;
 
+  // As the backend chooses, which needs bf16 for channels last.
   int64_t block() const {
-    return channels_last ? onednn::kChannelsLast : onednn::ChannelsPerBlock();
+    return channels_last && onednn::ChannelsPerBlock() == 16
+               ? onednn::kChannelsLast
+               : onednn::ChannelsPerBlock();
   }
 };
 
