@@ -89,6 +89,8 @@ absl::StatusOr<std::shared_ptr<const KeptState>> StateOf(
   KeptState state = After(KeptState(), writes);
   state.number = image.head.number;
   state.trainer_state_number = state.number;
+  state.computed_by =
+      std::make_shared<const MachineFacts>(image.head.computed_by);
   for (const ImageTensor& tensor : image.tensors) {
     state.tensors.find(tensor.name)->second.version = tensor.version;
   }
@@ -134,6 +136,7 @@ absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,
   if (state.trainer_state != nullptr) {
     head.trainer_state = *state.trainer_state;
   }
+  if (state.computed_by != nullptr) head.computed_by = *state.computed_by;
   for (const auto& [name, tensor] : state.tensors) {
     captured.image.tensors.push_back(
         {name,

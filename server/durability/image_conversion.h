@@ -31,7 +31,8 @@ struct CapturedImage {
   Reservation paid;
 };
 
-// Returns the image of `capture`. It shares the bytes of the tensors.
+// Returns the image of `capture`. It shares the bytes of the tensors. Its
+// `computed_by` is empty if this server has computed the state.
 // Errors: kResourceExhausted, reason BUSY, if there is no memory to copy
 // replies.
 absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,

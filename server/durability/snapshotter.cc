@@ -213,9 +213,12 @@ absl::Status Snapshotter::Write(KeptSession* session) {
 absl::Status Snapshotter::WriteCapture(const KeptSession& session,
                                        const SessionCapture& capture,
                                        int64_t* bytes) {
-  ASSIGN_OR_RETURN(const CapturedImage captured,
+  ASSIGN_OR_RETURN(CapturedImage captured,
                    Capture(session.settings(), capture, options_.replies,
                            sessions_->memory().get()));
+  if (capture.state->computed_by == nullptr) {
+    captured.image.head.computed_by = options_.facts;
+  }
   RETURN_IF_ERROR(store_->Write(captured.image));
   for (const ImageTensor& tensor : captured.image.tensors) {
     *bytes += static_cast<int64_t>(tensor.data.bytes.size());

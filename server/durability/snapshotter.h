@@ -33,6 +33,8 @@ class Snapshotter final : public SessionArchive {
     // Runs a task that loads a session, on another thread, after the tasks
     // before it. It runs all tasks before the Snapshotter is destroyed.
     std::function<void(std::function<void()>)> load;
+    // Of this server.
+    MachineFacts facts = {};
   };
   // Counts since the start.
   struct Counts {

@@ -10,6 +10,7 @@
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "server/rpc/calls/call_session.h"
+#include "server/rpc/capabilities.h"
 #include "server/rpc/session_calls.h"
 
 namespace convgrad {
@@ -102,6 +103,10 @@ void SessionCall::Respond(int64_t epoch) {
     response.set_trainer_state(*state->trainer_state);
   }
   response.set_address(services().advertised_address);
+  if (state->computed_by != nullptr) {
+    AddDifferences(*state->computed_by, FactsOf(services().capabilities()),
+                   response.mutable_differences());
+  }
   Finish(absl::OkStatus(), response);
 }
 

@@ -82,6 +82,7 @@ KeptState After(const KeptState& state, const KeptWrites& writes) {
   KeptState after = state;
   after.totals = TotalsAfter(state, writes);
   after.paid = nullptr;
+  after.computed_by = nullptr;
   ++after.number;
   // Trainers drop the tape of a step when the step is over.
   if (state.trainer_state_number == state.number && OnlyDropsTapes(writes)) {
@@ -107,6 +108,7 @@ KeptState WithoutTapes(const KeptState& state) {
   KeptState after = After(state, writes);
   after.number = state.number;
   after.trainer_state_number = state.trainer_state_number;
+  after.computed_by = state.computed_by;
   return after;
 }
 

@@ -83,6 +83,10 @@ struct KeptTotals {
   int64_t quota_bytes = 0;
 };
 
+// What decides the bits of a server's results, by name: model of the CPU,
+// versions, threads. Empty if unknown.
+using MachineFacts = std::map<std::string, std::string>;
+
 // `KeptState` is immutable when a session has it. A read that holds a state
 // sees one number, and the state's tensors stay valid as long as the read.
 struct KeptState {
@@ -96,6 +100,8 @@ struct KeptState {
   std::shared_ptr<const std::string> trainer_state;
   // The number of the change that carried it.
   int64_t trainer_state_number = 0;
+  // The server that committed the change; null: this one.
+  std::shared_ptr<const MachineFacts> computed_by;
   KeptTotals totals;
   // Reserves the bytes of the entries as long as a reader holds the state.
   std::shared_ptr<const Reservation> paid;

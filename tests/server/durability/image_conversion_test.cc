@@ -94,6 +94,25 @@ TEST_F(ImageConversionTest, ASessionComesBackAsItWas) {
   EXPECT_EQ(head_.open_id, std::string(16, 'a'));
 }
 
+TEST_F(ImageConversionTest, AStateKeepsTheServerThatComputedIt) {
+  const SessionUse use = stored_.Open('a');
+  stored_.Change(use, stored_.WritesOf("w", 3));
+  SessionCapture capture = *use->NewestCapture(absl::Now());
+  EXPECT_EQ(capture.state->computed_by, nullptr);
+  SessionImage image =
+      Capture(use->settings(), capture, TextReplies(), memory())->image;
+  image.head.computed_by = {{"cpu", "another"}};
+  ASSERT_TRUE(stored_.store->Write(image).ok());
+  capture = *Load(use->settings().id);
+  const KeptState& loaded = *capture.state;
+  EXPECT_EQ(*loaded.computed_by, image.head.computed_by);
+  EXPECT_EQ(WithoutTapes(loaded).computed_by, loaded.computed_by);
+  EXPECT_EQ(Capture(use->settings(), capture, TextReplies(), memory())
+                ->image.head.computed_by,
+            image.head.computed_by);
+  EXPECT_EQ(After(loaded, stored_.WritesOf("w", 4)).computed_by, nullptr);
+}
+
 TEST_F(ImageConversionTest, LoadedBytesCountAsKept) {
   std::string id;
   {
