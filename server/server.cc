@@ -67,7 +67,14 @@ class GrpcServer final : public Server {
   absl::Status StartTracer();
   absl::Status StartRegions();
   absl::Status Listen();
-  v1::GetCapabilitiesResponse Describe() const;
+  v1::GetCapabilitiesResponse Describe() const {
+    return DescribeServer(
+        {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
+         config_.max_macs, config_.max_reference_macs, config_.workers,
+         config_.threads_per_worker, config_.regions_listen,
+         config_.max_region_bytes, cpu_model_, config_.fast_convolutions},
+        engine_.backends);
+  }
   CallServices MakeServices();
   void Tick();
 
@@ -191,15 +198,6 @@ absl::Status GrpcServer::StartRegions() {
       RegionListener::Start({.path = config_.RegionsPath(), .owner = geteuid()},
                             &engine_.regions));
   return absl::OkStatus();
-}
-
-v1::GetCapabilitiesResponse GrpcServer::Describe() const {
-  return DescribeServer(
-      {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
-       config_.max_macs, config_.max_reference_macs, config_.workers,
-       config_.threads_per_worker, config_.regions_listen,
-       config_.max_region_bytes, cpu_model_, config_.fast_convolutions},
-      engine_.backends);
 }
 
 CallServices GrpcServer::MakeServices() {

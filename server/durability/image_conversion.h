@@ -52,4 +52,12 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
                                            KeptMemory* memory,
                                            std::vector<std::string>* broken);
 
+// Loads the snapshot `name` of the session in the same way. Its replies are
+// dropped.
+// Errors: as LoadCapture; kDataLoss has the field "name"; kNotFound, without an
+// ErrorDetail.
+absl::StatusOr<std::shared_ptr<const KeptState>> LoadNamedState(
+    SnapshotStore* store, const std::string& hash, const std::string& name,
+    KeptMemory* memory);
+
 }  // namespace convgrad

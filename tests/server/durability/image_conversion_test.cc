@@ -22,6 +22,18 @@ class NoArchive : public SessionArchive {
   void Save(std::shared_ptr<KeptSession> /*session*/, Done done) override {
     done(absl::OkStatus());
   }
+  void Keep(std::shared_ptr<KeptSession> /*session*/,
+            const std::string& /*name*/, Done done) override {
+    done(absl::OkStatus());
+  }
+  void LoadNamed(std::shared_ptr<KeptSession> /*session*/,
+                 const std::string& /*name*/, Loaded done) override {
+    done(absl::NotFoundError("none"));
+  }
+  void Drop(std::shared_ptr<KeptSession> /*session*/,
+            const std::string& /*name*/, Done done) override {
+    done(absl::OkStatus());
+  }
   void Remove(const std::string& /*hash*/, Done done) override {
     done(absl::OkStatus());
   }
