@@ -36,7 +36,8 @@ _DISK_SECONDS = 600.0
 _AGAIN_SECONDS = 0.05
 
 
-def save_state_call(changes: DurableChanges | None, **settings: Any) -> Call[int]:
+def save_state_call(changes: DurableChanges | None, name: str = "",
+                    **settings: Any) -> Call[int]:
     """Returns a call that answers with the durable number, which `changes` notes."""
     def decode(response: bytes) -> int:
         number = session_pb2.SaveStateResponse.FromString(response).number
@@ -44,7 +45,8 @@ def save_state_call(changes: DurableChanges | None, **settings: Any) -> Call[int
             changes.note_durable(number)
         return number
 
-    return Call("ConvGradSessions/SaveState", b"", decode, **settings)
+    request = session_pb2.SaveStateRequest(name=name)
+    return Call("ConvGradSessions/SaveState", request.SerializeToString(), decode, **settings)
 
 
 class DurableChanges(Changes):
