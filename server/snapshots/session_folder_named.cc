@@ -1,6 +1,5 @@
 // How a session's folder keeps snapshots under names: a copy of the newest
 // generation's manifest has the name, and its parts stay as long as the copy.
-#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -104,17 +103,9 @@ bool SessionFolder::IsNamed(const StoredPart& part) const {
   }
   if (!is_named) return false;
   // This server may not have read the part yet.
-  auto reader = HashedReader::Open(Path(PartName(part.sha256)), files_);
-  if (!reader.ok() || reader->size() != part.bytes) return false;
-  std::vector<std::byte> bytes(std::min(part.bytes, kTransferBytes));
-  for (int64_t left = part.bytes; left > 0;) {
-    const int64_t size = std::min(left, kTransferBytes);
-    if (!reader->Read({bytes.data(), static_cast<size_t>(size)}).ok()) {
-      return false;
-    }
-    left -= size;
-  }
-  return reader->Finish(part.sha256).ok();
+  return VerifyFile(Path(PartName(part.sha256)), part.bytes, part.sha256,
+                    files_)
+      .ok();
 }
 
 }  // namespace convgrad

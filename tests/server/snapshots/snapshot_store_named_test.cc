@@ -74,6 +74,7 @@ class NamedSnapshotTest : public testing::Test {
   int64_t Load() {
     const auto loaded = store_->Load(Key(), AllocateForTest);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
+    if (!loaded.ok()) return -1;
     EXPECT_THAT(loaded->broken, IsEmpty());
     EXPECT_EQ(TextOf(loaded->image),
               TextOf(ImageOf(loaded->image.head.number)));
