@@ -67,11 +67,20 @@ class GrpcServer final : public Server {
   absl::Status StartTracer();
   absl::Status StartRegions();
   absl::Status Listen();
+  v1::GetCapabilitiesResponse Describe() const {
+    return DescribeServer(
+        {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
+         config_.max_macs, config_.max_reference_macs, config_.workers,
+         config_.threads_per_worker, config_.regions_listen,
+         config_.max_region_bytes, cpu_model_, config_.fast_convolutions},
+        engine_.backends);
+  }
   CallServices MakeServices();
   void Tick();
 
   // A member uses the members above it.
   const Config config_;
+  const std::string cpu_model_;
   ComputeEngine engine_;
   SelfCheckSampler self_check_sampler_;
   std::unique_ptr<MetricsEndpoint> metrics_;
@@ -106,6 +115,7 @@ class GrpcServer final : public Server {
 GrpcServer::GrpcServer(Config config, const Machine& machine,
                        std::vector<RegisteredBackend> backends)
     : config_(std::move(config)),
+      cpu_model_(machine.cpu_model),
       engine_(config_, machine, std::move(backends),
               [this](std::function<void()> task) {
                 background_.Post(std::move(task));
@@ -138,7 +148,7 @@ GrpcServer::~GrpcServer() {
 
 absl::Status GrpcServer::Start() {
   RETURN_IF_ERROR(tokens_.Refresh());
-  RETURN_IF_ERROR(engine_.StartDurability(config_));
+  RETURN_IF_ERROR(engine_.StartDurability(config_, FactsOf(Describe())));
   RETURN_IF_ERROR(StartMetrics());
   RETURN_IF_ERROR(StartTracer());
   RETURN_IF_ERROR(StartRegions());
@@ -223,14 +233,7 @@ CallServices GrpcServer::MakeServices() {
              std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
         warmer_.Post(std::move(work), std::move(give_up), std::move(done));
       };
-  services.capabilities = [this] {
-    return DescribeServer(
-        {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
-         config_.max_macs, config_.max_reference_macs, config_.workers,
-         config_.threads_per_worker, config_.regions_listen,
-         config_.max_region_bytes},
-        engine_.backends);
-  };
+  services.capabilities = [this] { return Describe(); };
   return services;
 }
 

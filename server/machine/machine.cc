@@ -6,13 +6,16 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 namespace convgrad {
@@ -20,6 +23,8 @@ namespace {
 
 // Node numbers may have gaps, up to here.
 constexpr int kMaxNodes = 64;
+
+constexpr size_t kMaxModelBytes = 256;
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path);
@@ -140,6 +145,35 @@ void SortByNode(const std::string& root, Machine* machine) {
   machine->nodes = std::max(nodes, 1);
 }
 
+// Returns the model of the first CPU. Hypervisors may hide the model's name, so
+// the text has the numbers as well.
+std::string ReadCpuModel(const std::string& root) {
+  std::map<std::string, std::string, std::less<>> first;
+  for (absl::string_view line :
+       absl::StrSplit(ReadFile(root + "/proc/cpuinfo"), '\n')) {
+    const std::pair<absl::string_view, absl::string_view> entry =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
+    first.emplace(absl::StripAsciiWhitespace(entry.first),
+                  absl::StripAsciiWhitespace(entry.second));
+  }
+  // x86 has the first line, arm64 the second.
+  std::string model = first["model name"];
+  for (const auto& [vendor, numbers] :
+       std::vector<std::pair<const char*, std::vector<const char*>>>{
+           {"vendor_id", {"cpu family", "model", "stepping"}},
+           {"CPU implementer", {"CPU part", "CPU variant", "CPU revision"}}}) {
+    if (first[vendor].empty()) continue;
+    std::vector<std::string> found;
+    for (const char* number : numbers) found.push_back(first[number]);
+    absl::StrAppend(&model, model.empty() ? "" : " ", "(", first[vendor], " ",
+                    absl::StrJoin(found, "/"), ")");
+  }
+  for (char& c : model) {
+    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
+  }
+  return model.substr(0, kMaxModelBytes);
+}
+
 }  // namespace
 
 Machine ReadMachine(const std::string& root) {
@@ -157,6 +191,7 @@ Machine ReadMachine(const std::string& root) {
       static_cast<double>(machine.cores.size()), CpuQuota(root));
   machine.usable_cores = std::max(1, static_cast<int>(usable));
   ReadMemory(root, &machine);
+  machine.cpu_model = ReadCpuModel(root);
   return machine;
 }
 

@@ -57,7 +57,8 @@ SessionInfo KeptSession::info() const {
           users_ > 0 ? absl::InfiniteFuture() : expires_,
           settings_.durable,
           std::max(durable_number_, int64_t{0}),
-          place_ != Place::kMemory};
+          place_ != Place::kMemory,
+          snapshots_};
 }
 
 int64_t KeptSession::epoch() const {
