@@ -9,14 +9,14 @@
 namespace convgrad::onednn {
 namespace {
 
-// Returns whether the implementation multiplies the matrices of one channel
-// each: bf16 backward-data with a stride on AMX, 10 times slower than the
-// library's depthwise kernels.
-bool IsSlowDepthwise(const ConvProblem& problem,
+// Returns whether the implementation computes a depthwise gradient as one of
+// many small groups, some 10 times slower than the library's or our kernels for
+// depthwise convolutions.
+bool IsSlowDepthwise(Pass pass, const ConvProblem& problem,
                      absl::string_view implementation) {
-  return problem.groups == problem.in_channels &&
-         problem.groups == problem.out_channels && problem.groups > 1 &&
-         absl::StrContains(implementation, "brgconv");
+  return pass != Pass::kForward && IsDepthwise(problem) &&
+         problem.axes.size() == 2 && !absl::StrContains(implementation, "dw") &&
+         !IsPlainLoop(implementation);
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                       [&](absl::string_view implementation) {
                         return WritesBeyondScratch(problem, implementation) ||
                                MissesRows(pass, problem, implementation) ||
-                               IsSlowDepthwise(problem, implementation);
+                               IsSlowDepthwise(pass, problem, implementation);
                       });
 }
 
@@ -59,6 +59,11 @@ std::optional<LibraryTensor> CallersInput(const std::string& name,
       builder->InputBuffer(name),
       FormatDesc({input->dims.begin(), input->dims.end()}, dtype,
                  input->layout == Layout::kNXC ? Format::kNXC : Format::kNCX)};
+}
+
+bool IsDepthwise(const ConvProblem& problem) {
+  return problem.groups > 1 && problem.groups == problem.in_channels &&
+         problem.groups == problem.out_channels;
 }
 
 ConvProblem MirrorOf(ConvProblem problem) {

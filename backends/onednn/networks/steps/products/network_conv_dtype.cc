@@ -23,10 +23,8 @@ bool IsDense(const ConvProblem& problem) {
 }
 
 bool IsRightInBf16(const ConvProblem& problem) {
-  const bool is_depthwise = problem.groups == problem.in_channels &&
-                            problem.groups == problem.out_channels;
-  return (problem.groups == 1 || is_depthwise) && problem.axes.size() == 2 &&
-         IsDense(problem) && !HasDeadTaps(problem);
+  return (problem.groups == 1 || IsDepthwise(problem)) &&
+         problem.axes.size() == 2 && IsDense(problem) && !HasDeadTaps(problem);
 }
 
 // Returns whether the library's bf16 passes read no neighbours of the channels
@@ -50,6 +48,8 @@ DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
                          IsRightInBf16(problem);
   if (!is_native) return DataType::kF32;
   for (const Pass pass : passes) {
+    // Our kernel computes what the library has no fast one for.
+    if (pass == Pass::kBackwardWeight && IsDepthwise(problem)) continue;
     const DataType weight =
         pass == Pass::kBackwardWeight ? DataType::kF32 : DataType::kBF16;
     const auto found = MakePassDesc(
