@@ -1,11 +1,13 @@
 #include "server/compute_engine.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "server/devices.h"
+#include "server/memory/admission.h"
 #include "server/workers.h"
 
 namespace convgrad {
@@ -37,6 +39,19 @@ absl::Status ComputeEngine::StartDurability(const Config& config) {
 
 void ComputeEngine::SaveSessions() {
   if (durable_sessions != nullptr) durable_sessions->SaveAll();
+}
+
+void ComputeEngine::Resize(const Config& config) {
+  const int64_t capacity =
+      std::max(config.CallBudgetBytes(), Config::LeastCallBudgetBytes());
+  plans.SetMaxBytes(config.plan_cache_bytes);
+  weights.SetMaxBytes(config.weight_cache_bytes);
+  sessions.memory()->SetMaxBytes(
+      std::min(config.max_kept_bytes, config.MostKeptBytes()));
+  memory->largest_message_bytes =
+      std::min(config.max_message_bytes, LargestAdmissible(capacity));
+  memory->budget.SetCapacity(capacity);
+  memory->pool.SetMaxIdle(config.buffer_pool_idle_bytes);
 }
 
 void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {

@@ -41,6 +41,10 @@ struct ComputeEngine {
   // write.
   void SaveSessions();
 
+  // Changes the limits of memory to those of `config`. Free buffers and caches
+  // shrink first. What calls and sessions hold stays. Requires: WithDefaults.
+  void Resize(const Config& config);
+
   // Refuses the calls and jobs whose deadline is over, and frees the buffers
   // that are unused since `unused_since`. Trims the heap if no call took a
   // buffer since then. Only one thread may call it.

@@ -10,6 +10,7 @@
 #include "server/background_thread.h"
 #include "server/compute_engine.h"
 #include "server/devices.h"
+#include "server/limit_watch.h"
 #include "server/listener_watch.h"
 #include "server/memory/region_listener.h"
 #include "server/rpc/calls/call.h"
@@ -43,7 +44,7 @@ constexpr int kCopyThreads = 2;
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(Config config, const Machine& machine,
+  GrpcServer(const Config& flags, const Machine& machine,
              std::vector<RegisteredBackend> backends);
   ~GrpcServer() override;
 
@@ -81,7 +82,8 @@ class GrpcServer final : public Server {
   ClientWatch client_watch_;
   ConnectionTraffic traffic_;
   ArrivalWatch arrivals_{&traffic_};
-  // When calls come, only the background thread uses the two members below.
+  // When calls come, only the background thread uses the members below.
+  LimitWatch limits_;
   TokenFile tokens_;
   absl::Time next_refresh_ = absl::Now() + kRefresh;
   // The executor of `engine_`. It is declared later, because nothing waits for
@@ -103,15 +105,16 @@ class GrpcServer final : public Server {
   Warmer warmer_;
 };
 
-GrpcServer::GrpcServer(Config config, const Machine& machine,
+GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
                        std::vector<RegisteredBackend> backends)
-    : config_(std::move(config)),
+    : config_(WithDefaults(flags, machine)),
       engine_(config_, machine, std::move(backends),
               [this](std::function<void()> task) {
                 background_.Post(std::move(task));
               }),
       self_check_sampler_(config_.self_check_ratio),
       client_watch_(config_.unary_idle_timeout, config_.min_client_rate),
+      limits_(flags, machine, &engine_),
       tokens_(config_.token_file, &gate_),
       background_(kTick, [this] { Tick(); }),
       warmer_(&engine_.backends, config_.threads_per_worker, &engine_.plans) {
@@ -153,8 +156,8 @@ void GrpcServer::Tick() {
   client_watch_.Expire(now);
   if (now < next_refresh_) return;
   next_refresh_ = now + kRefresh;
-  const absl::Status tokens = tokens_.Refresh();
-  if (!tokens.ok()) {
+  limits_.Look();
+  if (const absl::Status tokens = tokens_.Refresh(); !tokens.ok()) {
     spdlog::warn("tokens stay as they were: {}", std::string(tokens.message()));
   }
 }
@@ -225,7 +228,7 @@ CallServices GrpcServer::MakeServices() {
       };
   services.capabilities = [this] {
     return DescribeServer(
-        {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
+        {Version(), config_.max_message_bytes, limits_.budget_bytes(),
          config_.max_macs, config_.max_reference_macs, config_.workers,
          config_.threads_per_worker, config_.regions_listen,
          config_.max_region_bytes},
@@ -242,7 +245,7 @@ absl::Status GrpcServer::Listen() {
   options.tls = {config_.tls_cert, config_.tls_key, config_.tls_client_ca};
   options.health_address = config_.health_listen;
   options.max_message_bytes = config_.max_message_bytes;
-  options.call_budget_bytes = config_.CallBudgetBytes();
+  options.quota = &limits_.quota();
   if (config_.max_connection_age > absl::ZeroDuration()) {
     options.max_connection_age = config_.max_connection_age;
   }
@@ -283,13 +286,13 @@ std::string Version() { return CONVGRAD_VERSION; }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const Config& config, std::vector<RegisteredBackend> backends) {
-  const Machine machine = ReadMachine();
+  const Machine machine = ReadMachine(config.machine_root);
   const Config complete = WithDefaults(config, machine);
   RETURN_IF_ERROR(complete.Validate());
   ASSIGN_OR_RETURN(std::vector<RegisteredBackend> selected,
                    SelectBackends(std::move(backends), complete.backends));
   auto server =
-      std::make_unique<GrpcServer>(complete, machine, std::move(selected));
+      std::make_unique<GrpcServer>(config, machine, std::move(selected));
   RETURN_IF_ERROR(server->Start());
   return server;
 }

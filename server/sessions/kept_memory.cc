@@ -27,7 +27,7 @@ absl::Status KeptMemory::TooMuch(Reason reason, int64_t bytes,
       absl::StatusCode::kResourceExhausted,
       {reason, "kept bytes",
        absl::StrCat(bytes, " beside ", others, " that sessions keep"),
-       absl::StrCat("at most ", max_bytes_,
+       absl::StrCat("at most ", max_bytes(),
                     ", the server's --max_kept_bytes")});
 }
 

@@ -1,0 +1,56 @@
+// `LimitWatch` makes a running server follow the limits of its cgroup.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "grpcpp/resource_quota.h"
+#include "server/compute_engine.h"
+#include "server/flags/config.h"
+#include "server/machine/machine.h"
+
+namespace convgrad {
+
+// `LimitWatch` reads the limits of memory and CPU time again at each Look.
+//
+// Memory: if no flag sets the budget, it becomes half of the new limit, and all
+// that follows from it changes as WithDefaults computes it.
+// CPU time: the share of the workers that take jobs becomes the share of the
+// cores that are left. The threads of a worker stay, because results depend on
+// them.
+//
+// A file that can't be read changes nothing. The log has a line for each
+// change. Look has one thread; the other functions are thread-safe.
+class LimitWatch {
+ public:
+  // `flags` is the configuration before WithDefaults, for `machine`. `engine`
+  // outlives this.
+  LimitWatch(Config flags, Machine machine, ComputeEngine* engine);
+
+  // Reads the limits again. Call it regularly.
+  void Look();
+
+  // The current budget of the process.
+  int64_t budget_bytes() const { return budget_bytes_; }
+
+  // Limits the bytes that gRPC may buffer to the calls' memory.
+  const grpc::ResourceQuota& quota() const { return quota_; }
+
+ private:
+  void FollowMemory();
+  void FollowCores();
+  // gRPC ends calls beyond the quota, so it shrinks when calls have ended.
+  void ResizeQuota();
+
+  const Config flags_;
+  const Config start_;
+  // The machine as it was at the start.
+  const Machine first_;
+  ComputeEngine* const engine_;
+  Machine machine_;
+  std::atomic<int64_t> budget_bytes_;
+  grpc::ResourceQuota quota_{"convgrad"};
+  int64_t quota_bytes_ = 0;
+};
+
+}  // namespace convgrad
