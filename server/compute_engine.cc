@@ -42,14 +42,23 @@ void ComputeEngine::SaveSessions() {
 }
 
 void ComputeEngine::Resize(const Config& config) {
-  const int64_t capacity =
-      std::max(config.CallBudgetBytes(), Config::LeastCallBudgetBytes());
+  const int64_t least = Config::LeastCallBudgetBytes();
+  const int64_t share = std::max(config.CallBudgetBytes(), least);
+  const int64_t kept = sessions.memory()->used_bytes();
+  const int64_t most_kept =
+      std::min(config.max_kept_bytes, config.MostKeptBytes());
+  // The budget is half of the memory limit, so there is room beyond it.
+  const int64_t others = config.memory_budget_bytes - share;
+  const int64_t room = std::clamp(config.memory_limit.bytes - others - kept,
+                                  least, std::max(share / 2, least));
+  const int64_t capacity = std::max(share, kept + room);
   plans.SetMaxBytes(config.plan_cache_bytes);
   weights.SetMaxBytes(config.weight_cache_bytes);
-  sessions.memory()->SetMaxBytes(
-      std::min(config.max_kept_bytes, config.MostKeptBytes()));
+  sessions.memory()->SetMaxBytes(most_kept);
+  // Any message must fit beside what sessions keep, or it could wait for ever.
   memory->largest_message_bytes =
-      std::min(config.max_message_bytes, LargestAdmissible(capacity));
+      std::min(config.max_message_bytes,
+               LargestAdmissible(kept > most_kept ? room / 2 : capacity));
   memory->budget.SetCapacity(capacity);
   memory->pool.SetMaxIdle(config.buffer_pool_idle_bytes);
 }

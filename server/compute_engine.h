@@ -42,7 +42,10 @@ struct ComputeEngine {
   void SaveSessions();
 
   // Changes the limits of memory to those of `config`. Free buffers and caches
-  // shrink first. What calls and sessions hold stays. Requires: WithDefaults.
+  // shrink first. What calls and sessions hold stays. If sessions keep more
+  // than the calls' memory, that memory is larger than `config` says, so that
+  // clients can read and drop tensors. Requires: WithDefaults. Call it
+  // regularly while that may be so.
   void Resize(const Config& config);
 
   // Refuses the calls and jobs whose deadline is over, and frees the buffers

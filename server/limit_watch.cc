@@ -12,11 +12,11 @@ namespace convgrad {
 
 LimitWatch::LimitWatch(Config flags, Machine machine, ComputeEngine* engine)
     : flags_(std::move(flags)),
-      start_(WithDefaults(flags_, machine)),
+      config_(WithDefaults(flags_, machine)),
       first_(std::move(machine)),
       engine_(engine),
       machine_(first_),
-      budget_bytes_(start_.memory_budget_bytes) {
+      budget_bytes_(config_.memory_budget_bytes) {
   ResizeQuota();
 }
 
@@ -27,6 +27,8 @@ void LimitWatch::Look() {
     if (before.memory_bytes != machine_.memory_bytes) FollowMemory();
     if (before.usable_cores != machine_.usable_cores) FollowCores();
   }
+  // What sessions keep may have changed as well.
+  engine_->Resize(config_);
   ResizeQuota();
 }
 
@@ -40,25 +42,30 @@ void LimitWatch::FollowMemory() {
         machine_.memory_name, limit, flags_.memory_budget_bytes);
     return;
   }
-  const Config config = WithDefaults(flags_, machine_);
-  const bool is_smaller = config.memory_budget_bytes < budget_bytes_;
-  budget_bytes_ = config.memory_budget_bytes;
-  engine_->Resize(config);
+  // Workers and their threads stay as they were.
+  Machine machine = first_;
+  machine.memory_bytes = limit;
+  machine.memory_name = machine_.memory_name;
+  config_ = WithDefaults(flags_, machine);
+  const bool is_smaller = config_.memory_budget_bytes < budget_bytes_;
+  budget_bytes_ = config_.memory_budget_bytes;
+  engine_->Resize(config_);
   if (is_smaller) malloc_trim(0);
   const MemoryBudget& budget = engine_->memory->budget;
   spdlog::info("{} is {} bytes now: the budget is {}, of which calls have {}",
-               machine_.memory_name, limit, config.memory_budget_bytes,
+               machine_.memory_name, limit, config_.memory_budget_bytes,
                budget.capacity_bytes());
-  if (budget.used_bytes() > budget.capacity_bytes()) {
+  const KeptMemory& kept = *engine_->sessions.memory();
+  if (kept.used_bytes() > kept.max_bytes()) {
     spdlog::warn(
-        "calls and sessions hold {} bytes, more than their share of {}: they "
-        "keep them, and new calls wait",
-        budget.used_bytes(), budget.capacity_bytes());
+        "sessions keep {} bytes, more than the {} that they may have now: they "
+        "stay, and the server refuses more until clients drop some",
+        kept.used_bytes(), kept.max_bytes());
   }
 }
 
 void LimitWatch::FollowCores() {
-  const int workers = start_.workers;
+  const int workers = config_.workers;
   // Rounded up: half a worker isn't possible, and none would stop the server.
   const int active =
       std::clamp((workers * machine_.usable_cores + first_.usable_cores - 1) /
@@ -69,7 +76,7 @@ void LimitWatch::FollowCores() {
       "the server has {} cores now and had {} at its start: {} of {} workers "
       "take jobs, each with {} threads as before",
       machine_.usable_cores, first_.usable_cores, active, workers,
-      start_.threads_per_worker);
+      config_.threads_per_worker);
 }
 
 void LimitWatch::ResizeQuota() {

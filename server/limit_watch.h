@@ -30,7 +30,7 @@ class LimitWatch {
   // Reads the limits again. Call it regularly.
   void Look();
 
-  // The current budget of the process.
+  // The current budget of the process. Thread-safe.
   int64_t budget_bytes() const { return budget_bytes_; }
 
   // Limits the bytes that gRPC may buffer to the calls' memory.
@@ -43,7 +43,8 @@ class LimitWatch {
   void ResizeQuota();
 
   const Config flags_;
-  const Config start_;
+  // With the defaults of the limits at the last Look.
+  Config config_;
   // The machine as it was at the start.
   const Machine first_;
   ComputeEngine* const engine_;

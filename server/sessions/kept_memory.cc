@@ -36,6 +36,12 @@ absl::Status KeptMemory::CheckFits(int64_t bytes) const {
   return TooMuch(Reason::kLimitExceeded, bytes, 0);
 }
 
+absl::Status KeptMemory::CheckRoom() const {
+  const int64_t used = used_bytes_;
+  if (used <= max_bytes_) return absl::OkStatus();
+  return TooMuch(Reason::kBusy, 0, used);
+}
+
 absl::StatusOr<KeptBooking> KeptMemory::Book(int64_t bytes, int64_t unpaid,
                                              Reservation* paid) {
   RETURN_IF_ERROR(CheckFits(bytes));

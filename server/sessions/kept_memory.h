@@ -87,6 +87,11 @@ class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status CheckFits(int64_t bytes) const;
 
+  // Checks whether sessions keep less than the limit, which may have been
+  // lowered since.
+  // Errors: kResourceExhausted, reason BUSY.
+  absl::Status CheckRoom() const;
+
   // Changes the limit. What is kept beyond it stays.
   void SetMaxBytes(int64_t bytes) { max_bytes_ = bytes; }
 
