@@ -10,13 +10,15 @@
 
 namespace convgrad {
 
-LimitWatch::LimitWatch(Config flags, Machine machine, ComputeEngine* engine)
+LimitWatch::LimitWatch(Config flags, Machine machine, ComputeEngine* engine,
+                       SetQuota set_quota)
     : flags_(std::move(flags)),
       config_(WithDefaults(flags_, machine)),
       first_(std::move(machine)),
       engine_(engine),
       machine_(first_),
-      budget_bytes_(config_.memory_budget_bytes) {
+      budget_bytes_(config_.memory_budget_bytes),
+      set_quota_(std::move(set_quota)) {
   ResizeQuota();
 }
 
@@ -85,7 +87,7 @@ void LimitWatch::ResizeQuota() {
   if (bytes == quota_bytes_) return;
   if (bytes < quota_bytes_ && budget.used_bytes() > bytes) return;
   quota_bytes_ = bytes;
-  quota_.Resize(static_cast<size_t>(bytes));
+  set_quota_(bytes);
 }
 
 }  // namespace convgrad

@@ -3,8 +3,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 
-#include "grpcpp/resource_quota.h"
 #include "server/compute_engine.h"
 #include "server/flags/config.h"
 #include "server/machine/machine.h"
@@ -23,9 +23,14 @@ namespace convgrad {
 // change. Look has one thread; the other functions are thread-safe.
 class LimitWatch {
  public:
+  // Limits the bytes that gRPC may buffer. gRPC ends calls beyond the limit.
+  using SetQuota = std::function<void(int64_t bytes)>;
+
   // `flags` is the configuration before WithDefaults, for `machine`. `engine`
-  // outlives this.
-  LimitWatch(Config flags, Machine machine, ComputeEngine* engine);
+  // outlives this. Calls `set_quota` with the calls' memory, now and at
+  // changes.
+  LimitWatch(Config flags, Machine machine, ComputeEngine* engine,
+             SetQuota set_quota);
 
   // Reads the limits again. Call it regularly.
   void Look();
@@ -33,13 +38,10 @@ class LimitWatch {
   // The current budget of the process. Thread-safe.
   int64_t budget_bytes() const { return budget_bytes_; }
 
-  // Limits the bytes that gRPC may buffer to the calls' memory.
-  const grpc::ResourceQuota& quota() const { return quota_; }
-
  private:
   void FollowMemory();
   void FollowCores();
-  // gRPC ends calls beyond the quota, so it shrinks when calls have ended.
+  // Lowers the quota only when what calls hold is below it.
   void ResizeQuota();
 
   const Config flags_;
@@ -50,7 +52,7 @@ class LimitWatch {
   ComputeEngine* const engine_;
   Machine machine_;
   std::atomic<int64_t> budget_bytes_;
-  grpc::ResourceQuota quota_{"convgrad"};
+  const SetQuota set_quota_;
   int64_t quota_bytes_ = 0;
 };
 

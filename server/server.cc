@@ -35,9 +35,7 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 // The period of checks for connections that send too much. At 2 GB/s, 40 MB
 // come meanwhile.
 constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
-// The period of checks for changed files.
-constexpr absl::Duration kRefresh = absl::Seconds(1);
-
+constexpr absl::Duration kRefresh = absl::Seconds(1);  // Of files and limits.
 // Threads that copy and hash tensors of puts. While one hashes a large tensor,
 // the other serves small ones.
 constexpr int kCopyThreads = 2;
@@ -82,6 +80,7 @@ class GrpcServer final : public Server {
   ClientWatch client_watch_;
   ConnectionTraffic traffic_;
   ArrivalWatch arrivals_{&traffic_};
+  grpc::ResourceQuota quota_{"convgrad"};
   // When calls come, only the background thread uses the members below.
   LimitWatch limits_;
   TokenFile tokens_;
@@ -114,7 +113,8 @@ GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
               }),
       self_check_sampler_(config_.self_check_ratio),
       client_watch_(config_.unary_idle_timeout, config_.min_client_rate),
-      limits_(flags, machine, &engine_),
+      limits_(flags, machine, &engine_,
+              [this](int64_t bytes) { quota_.Resize(bytes); }),
       tokens_(config_.token_file, &gate_),
       background_(kTick, [this] { Tick(); }),
       warmer_(&engine_.backends, config_.threads_per_worker, &engine_.plans) {
@@ -245,7 +245,7 @@ absl::Status GrpcServer::Listen() {
   options.tls = {config_.tls_cert, config_.tls_key, config_.tls_client_ca};
   options.health_address = config_.health_listen;
   options.max_message_bytes = config_.max_message_bytes;
-  options.quota = &limits_.quota();
+  options.quota = &quota_;
   if (config_.max_connection_age > absl::ZeroDuration()) {
     options.max_connection_age = config_.max_connection_age;
   }

@@ -51,7 +51,9 @@ class LimitWatchTest : public testing::Test {
     engine_ = std::make_unique<ComputeEngine>(
         WithDefaults(flags_, machine_), machine_, std::move(backends),
         [](const std::function<void()>& task) { task(); });
-    watch_ = std::make_unique<LimitWatch>(flags_, machine_, engine_.get());
+    watch_ =
+        std::make_unique<LimitWatch>(flags_, machine_, engine_.get(),
+                                     [this](int64_t bytes) { quota_ = bytes; });
   }
 
   // Returns the calls' memory after a look, in MiB.
@@ -64,6 +66,7 @@ class LimitWatchTest : public testing::Test {
   Config flags_;
   Machine machine_;
   PuppetStrings strings_;
+  int64_t quota_ = 0;
   std::unique_ptr<ComputeEngine> engine_;
   std::unique_ptr<LimitWatch> watch_;
 };
@@ -143,6 +146,21 @@ TEST_F(LimitWatchTest, ALimitThatFlipsLosesNothing) {
     ASSERT_TRUE(taken.ok()) << i;
   }
   EXPECT_EQ(engine_->memory->budget.used_bytes(), 0);
+}
+
+TEST_F(LimitWatchTest, TheQuotaOfGrpcShrinksOnceCallsHaveEnded) {
+  Start();
+  EXPECT_EQ(quota_, 320 * kMiB);
+  auto taken = engine_->memory->budget.TryReserve(200 * kMiB);
+  SetMemory("536870912");
+  EXPECT_EQ(Capacity(), 128);
+  EXPECT_EQ(quota_, 320 * kMiB);
+  *taken = Reservation();
+  watch_->Look();
+  EXPECT_EQ(quota_, 128 * kMiB);
+  SetMemory("2147483648");
+  watch_->Look();
+  EXPECT_EQ(quota_, 704 * kMiB);
 }
 
 TEST_F(LimitWatchTest, ABudgetOfTheOperatorStays) {
