@@ -56,9 +56,10 @@ void ComputeEngine::Resize(const Config& config) {
   weights.SetMaxBytes(config.weight_cache_bytes);
   sessions.memory()->SetMaxBytes(most_kept);
   // Any message must fit beside what sessions keep, or it could wait for ever.
+  const int64_t free = kept > most_kept ? room / 2 : capacity;
+  const int64_t message = config.max_message_bytes;
   memory->largest_message_bytes =
-      std::min(config.max_message_bytes,
-               LargestAdmissible(kept > most_kept ? room / 2 : capacity));
+      AdmissionBytes(message) <= free ? message : LargestAdmissible(free);
   memory->budget.SetCapacity(capacity);
   memory->pool.SetMaxIdle(config.buffer_pool_idle_bytes);
 }

@@ -45,14 +45,16 @@ absl::Status KeptMemory::CheckRoom() const {
 absl::StatusOr<KeptBooking> KeptMemory::Book(int64_t bytes, int64_t unpaid,
                                              Reservation* paid) {
   RETURN_IF_ERROR(CheckFits(bytes));
+  int64_t others = used_bytes_;
+  do {
+    if (others + bytes > max_bytes_) {
+      return TooMuch(Reason::kBusy, bytes, others);
+    }
+  } while (!used_bytes_.compare_exchange_weak(others, others + bytes));
   // Its destructor undoes the count if the function fails.
   KeptBooking booking;
   booking.owner_ = shared_from_this();
   booking.bytes_ = bytes;
-  const int64_t others = used_bytes_.fetch_add(bytes);
-  if (others + bytes > max_bytes_) {
-    return TooMuch(Reason::kBusy, bytes, others);
-  }
   if (paid != nullptr && paid->bytes() >= unpaid) {
     booking.reservation_ = paid->SplitToKeep(unpaid);
   } else {

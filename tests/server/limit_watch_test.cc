@@ -148,6 +148,18 @@ TEST_F(LimitWatchTest, ALimitThatFlipsLosesNothing) {
   EXPECT_EQ(engine_->memory->budget.used_bytes(), 0);
 }
 
+TEST_F(LimitWatchTest, NothingChangesWithoutAChange) {
+  flags_.max_message_bytes = 12345677;
+  flags_.memory_budget_bytes = 256 * kMiB;
+  Start();
+  const Config config = WithDefaults(flags_, machine_);
+  watch_->Look();
+  const ServerGauges now = engine_->gauges();
+  EXPECT_EQ(now.memory_capacity_bytes, config.CallBudgetBytes());
+  EXPECT_EQ(now.kept_capacity_bytes, config.max_kept_bytes);
+  EXPECT_EQ(engine_->memory->largest_message_bytes, 12345677);
+}
+
 TEST_F(LimitWatchTest, TheQuotaOfGrpcShrinksOnceCallsHaveEnded) {
   Start();
   EXPECT_EQ(quota_, 320 * kMiB);
