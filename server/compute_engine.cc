@@ -32,8 +32,10 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
       scheduler(SchedulerOptions(config, machine, backends), &plans,
                 memory.get(), &weights) {}
 
-absl::Status ComputeEngine::StartDurability(const Config& config) {
-  ASSIGN_OR_RETURN(durable_sessions, DurableSessions::Start(config, &sessions));
+absl::Status ComputeEngine::StartDurability(const Config& config,
+                                            const MachineFacts& facts) {
+  ASSIGN_OR_RETURN(durable_sessions,
+                   DurableSessions::Start(config, facts, &sessions));
   return absl::OkStatus();
 }
 

@@ -32,10 +32,11 @@ struct ComputeEngine {
                 std::vector<RegisteredBackend> own_backends,
                 MemoryBudget::Executor executor);
 
-  // Makes durable sessions possible if `config` has a --state_dir. Call it
+  // Makes durable sessions possible if `config` has a --state_dir. Snapshots
+  // name `facts` as those of the server that computed them. Call it
   // before calls come.
   // Errors: kInvalidArgument naming the flag.
-  absl::Status StartDurability(const Config& config);
+  absl::Status StartDurability(const Config& config, const MachineFacts& facts);
 
   // Blocks until the durable sessions are on disk, as far as the server can
   // write.

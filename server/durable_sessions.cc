@@ -42,6 +42,13 @@ SessionTable::StoredSession StoredOf(const SnapshotEntry& entry) {
   stored.epoch = head.epoch;
   stored.totals.tensors = entry.tensors;
   stored.totals.quota_bytes = entry.bytes;
+  for (const NamedEntry& named : entry.named) {
+    stored.snapshots[named.name] = {named.number, named.bytes};
+    if (named.status.ok()) continue;
+    spdlog::error("session {}: the snapshot '{}' is damaged: {}",
+                  entry.key.substr(0, kHandleDigits), named.name,
+                  std::string(named.status.message()));
+  }
   return stored;
 }
 
@@ -55,27 +62,30 @@ absl::Status BadFolder(const std::string& folder, const absl::Status& why) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DurableSessions>> DurableSessions::Start(
-    const Config& config, SessionTable* sessions) {
+    const Config& config, const MachineFacts& facts, SessionTable* sessions) {
   if (config.state_dir.empty()) return nullptr;
   absl::StatusOr<std::unique_ptr<SnapshotStore>> store =
       SnapshotStore::Open(config.state_dir, PosixFiles());
   if (!store.ok()) return BadFolder(config.state_dir, store.status());
-  auto durable =
-      std::make_unique<DurableSessions>(*std::move(store), config, sessions);
+  auto durable = std::make_unique<DurableSessions>(*std::move(store), config,
+                                                   facts, sessions);
   const absl::Status added = durable->AddStored();
   if (!added.ok()) return BadFolder(config.state_dir, added);
   return durable;
 }
 
 DurableSessions::DurableSessions(std::unique_ptr<SnapshotStore> store,
-                                 const Config& config, SessionTable* sessions)
+                                 const Config& config,
+                                 const MachineFacts& facts,
+                                 SessionTable* sessions)
     : sessions_(sessions),
       store_(std::move(store)),
       snapshotter_(sessions, store_.get(),
                    {config.snapshot_interval, RepliesOfCalls(),
                     [this](std::function<void()> task) {
                       loader_.Post(std::move(task));
-                    }}) {
+                    },
+                    facts}) {
   sessions->SetArchive(&snapshotter_);
 }
 

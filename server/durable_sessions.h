@@ -21,9 +21,9 @@ class DurableSessions {
   // outlives this. Null without --state_dir. Call it before calls come. Errors:
   // kInvalidArgument naming the flag, if the folder can't be used.
   static absl::StatusOr<std::unique_ptr<DurableSessions>> Start(
-      const Config& config, SessionTable* sessions);
+      const Config& config, const MachineFacts& facts, SessionTable* sessions);
   DurableSessions(std::unique_ptr<SnapshotStore> store, const Config& config,
-                  SessionTable* sessions);
+                  const MachineFacts& facts, SessionTable* sessions);
 
   // Writes what has changed, and blocks until it is written or has failed.
   void SaveAll() { snapshotter_.SaveAll(); }

@@ -29,15 +29,12 @@
 namespace convgrad {
 namespace {
 
-// The period of checks for slow clients and for deadlines that gRPC doesn't
-// know.
+// The period of checks for slow clients and deadlines that gRPC doesn't know.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// The period of checks for connections that send too much. At 2 GB/s, 40 MB
-// come meanwhile.
+// The period of checks for connections that send too much: 40 MB at 2 GB/s.
 constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
 constexpr absl::Duration kRefresh = absl::Seconds(1);  // Of files and limits.
-// Threads that copy and hash tensors of puts. While one hashes a large tensor,
-// the other serves small ones.
+// Threads that copy and hash tensors of puts: small ones pass a large one.
 constexpr int kCopyThreads = 2;
 
 class GrpcServer final : public Server {
@@ -66,11 +63,20 @@ class GrpcServer final : public Server {
   absl::Status StartTracer();
   absl::Status StartRegions();
   absl::Status Listen();
+  v1::GetCapabilitiesResponse Describe() const {
+    return DescribeServer(
+        {Version(), config_.max_message_bytes, limits_.budget_bytes(),
+         config_.max_macs, config_.max_reference_macs, config_.workers,
+         config_.threads_per_worker, config_.regions_listen,
+         config_.max_region_bytes, cpu_model_, config_.fast_convolutions},
+        engine_.backends);
+  }
   CallServices MakeServices();
   void Tick();
 
   // A member uses the members above it.
   const Config config_;
+  const std::string cpu_model_;
   ComputeEngine engine_;
   SelfCheckSampler self_check_sampler_;
   std::unique_ptr<MetricsEndpoint> metrics_;
@@ -107,6 +113,7 @@ class GrpcServer final : public Server {
 GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
                        std::vector<RegisteredBackend> backends)
     : config_(WithDefaults(flags, machine)),
+      cpu_model_(machine.cpu_model),
       engine_(config_, machine, std::move(backends),
               [this](std::function<void()> task) {
                 background_.Post(std::move(task));
@@ -141,7 +148,7 @@ GrpcServer::~GrpcServer() {
 
 absl::Status GrpcServer::Start() {
   RETURN_IF_ERROR(tokens_.Refresh());
-  RETURN_IF_ERROR(engine_.StartDurability(config_));
+  RETURN_IF_ERROR(engine_.StartDurability(config_, FactsOf(Describe())));
   RETURN_IF_ERROR(StartMetrics());
   RETURN_IF_ERROR(StartTracer());
   RETURN_IF_ERROR(StartRegions());
@@ -226,14 +233,7 @@ CallServices GrpcServer::MakeServices() {
              std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
         warmer_.Post(std::move(work), std::move(give_up), std::move(done));
       };
-  services.capabilities = [this] {
-    return DescribeServer(
-        {Version(), config_.max_message_bytes, limits_.budget_bytes(),
-         config_.max_macs, config_.max_reference_macs, config_.workers,
-         config_.threads_per_worker, config_.regions_listen,
-         config_.max_region_bytes},
-        engine_.backends);
-  };
+  services.capabilities = [this] { return Describe(); };
   return services;
 }
 

@@ -33,7 +33,8 @@ bool HasBf16() {
 
 class OnednnBackend final : public ConvBackend {
  public:
-  explicit OnednnBackend(bool native_bf16) : native_bf16_(native_bf16) {}
+  OnednnBackend(bool native_bf16, bool bf16_channels_last)
+      : native_bf16_(native_bf16), bf16_channels_last_(bf16_channels_last) {}
 
   absl::string_view name() const override { return "onednn"; }
 
@@ -71,9 +72,14 @@ class OnednnBackend final : public ConvBackend {
       const ProgramOperation& operation,
       const PlanOptions& options) const override {
     RETURN_IF_ERROR(onednn::CheckNetwork(operation));
-    return onednn::MakeNetworkPlan(operation,
-                                   {options.threads, onednn::ChannelsPerBlock(),
-                                    native_bf16_ && !options.compute_in_f32});
+    const bool native_bf16 = native_bf16_ && !options.compute_in_f32;
+    const bool channels_last = native_bf16 && bf16_channels_last_ &&
+                               operation.dtype() == DataType::kBF16;
+    return onednn::MakeNetworkPlan(
+        operation,
+        {options.threads,
+         channels_last ? onednn::kChannelsLast : onednn::ChannelsPerBlock(),
+         native_bf16});
   }
 
   void ParallelFor(
@@ -94,15 +100,17 @@ class OnednnBackend final : public ConvBackend {
 
  private:
   const bool native_bf16_;
+  const bool bf16_channels_last_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend() {
-  return MakeOnednnBackend(onednn::IsFasterInBf16());
+  return MakeOnednnBackend(onednn::IsFasterInBf16(), onednn::HasTiles());
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(bool native_bf16) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(
+    bool native_bf16, bool bf16_channels_last) {
   const dnnl_version_t* version = dnnl_version();
   if (version->major < 3 || (version->major == 3 && version->minor < 2)) {
     return MakeError(absl::StatusCode::kFailedPrecondition,
@@ -110,7 +118,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(bool native_bf16) {
                       VersionText(), "oneDNN 3.2 or later"});
   }
   RETURN_IF_ERROR(onednn::Guard("start", [] { onednn::CpuEngine(); }));
-  return std::make_unique<OnednnBackend>(native_bf16 && HasBf16());
+  return std::make_unique<OnednnBackend>(native_bf16 && HasBf16(),
+                                         bf16_channels_last);
 }
 
 }  // namespace convgrad

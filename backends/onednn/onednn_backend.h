@@ -16,7 +16,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend();
 // Returns a backend for tests and measurements. If `native_bf16`, it computes
 // bf16 with the CPU's bf16 instructions or the library's emulation of them,
 // even if f32 would be faster; otherwise always in f32. If the library has no
-// bf16, it uses f32.
-absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(bool native_bf16);
+// bf16, it uses f32. Activations of bf16 networks are in channels last if
+// `bf16_channels_last`, else in blocks.
+absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(
+    bool native_bf16, bool bf16_channels_last = false);
 
 }  // namespace convgrad

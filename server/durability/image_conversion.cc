@@ -29,7 +29,7 @@ absl::Status Damaged(const std::string& found, const std::string& expected) {
 
 // Gives an error of the store the detail that clients expect.
 absl::Status Explain(const absl::Status& status) {
-  if (DetailOf(status)) return status;
+  if (status.ok() || DetailOf(status)) return status;
   absl::StatusCode code = absl::StatusCode::kInternal;
   Reason reason = Reason::kInternal;
   if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
@@ -89,6 +89,8 @@ absl::StatusOr<std::shared_ptr<const KeptState>> StateOf(
   KeptState state = After(KeptState(), writes);
   state.number = image.head.number;
   state.trainer_state_number = state.number;
+  state.computed_by =
+      std::make_shared<const MachineFacts>(image.head.computed_by);
   for (const ImageTensor& tensor : image.tensors) {
     state.tensors.find(tensor.name)->second.version = tensor.version;
   }
@@ -96,6 +98,14 @@ absl::StatusOr<std::shared_ptr<const KeptState>> StateOf(
                                          state.totals.entry_bytes));
   state.paid = std::make_shared<const Reservation>(std::move(paid));
   return std::make_shared<const KeptState>(std::move(state));
+}
+
+absl::StatusOr<WritableBytes> Allocate(KeptMemory* memory, int64_t size) {
+  ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
+                   memory->Take(size, nullptr));
+  std::byte* const data = bytes->data();
+  return WritableBytes{std::shared_ptr<const KeptBytes>(std::move(bytes)),
+                       data};
 }
 
 absl::Status AddReplies(const SessionCapture& capture,
@@ -134,6 +144,7 @@ absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,
   if (state.trainer_state != nullptr) {
     head.trainer_state = *state.trainer_state;
   }
+  if (state.computed_by != nullptr) head.computed_by = *state.computed_by;
   for (const auto& [name, tensor] : state.tensors) {
     captured.image.tensors.push_back(
         {name,
@@ -161,15 +172,8 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
                                            const ReplyFormat& replies,
                                            KeptMemory* memory,
                                            std::vector<std::string>* broken) {
-  const auto allocate =
-      [memory](int64_t size) -> absl::StatusOr<WritableBytes> {
-    ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
-                     memory->Take(size, nullptr));
-    std::byte* const data = bytes->data();
-    return WritableBytes{std::shared_ptr<const KeptBytes>(std::move(bytes)),
-                         data};
-  };
-  absl::StatusOr<LoadedSnapshot> loaded = store->Load(hash, allocate);
+  absl::StatusOr<LoadedSnapshot> loaded = store->Load(
+      hash, [memory](int64_t size) { return Allocate(memory, size); });
   if (!loaded.ok()) return Explain(loaded.status());
   *broken = std::move(loaded->broken);
   const SessionImage& image = loaded->image;
@@ -192,6 +196,27 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
     capture.replies.push_back(std::move(change));
   }
   return capture;
+}
+
+absl::StatusOr<std::shared_ptr<const KeptState>> LoadNamedState(
+    SnapshotStore* store, const std::string& hash, const std::string& name,
+    KeptMemory* memory) {
+  const absl::StatusOr<SessionImage> image = store->LoadNamed(
+      hash, name, [memory](int64_t size) { return Allocate(memory, size); });
+  if (absl::IsNotFound(image.status())) return image.status();
+  absl::Status status = Explain(image.status());
+  if (image.ok()) {
+    auto state = StateOf(*image, memory);
+    if (state.ok()) return state;
+    status = state.status();
+  }
+  if (!absl::IsDataLoss(status)) return status;
+  // Another field than that of a session without any intact snapshot.
+  return MakeError(
+      absl::StatusCode::kDataLoss,
+      {Reason::kMalformed, "name",
+       absl::StrCat("'", name, "': ", status.message()),
+       "another snapshot: this one is damaged, and the session is unchanged"});
 }
 
 }  // namespace convgrad

@@ -31,7 +31,8 @@ struct CapturedImage {
   Reservation paid;
 };
 
-// Returns the image of `capture`. It shares the bytes of the tensors.
+// Returns the image of `capture`. It shares the bytes of the tensors. Its
+// `computed_by` is empty if this server has computed the state.
 // Errors: kResourceExhausted, reason BUSY, if there is no memory to copy
 // replies.
 absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,
@@ -50,5 +51,13 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
                                            const ReplyFormat& replies,
                                            KeptMemory* memory,
                                            std::vector<std::string>* broken);
+
+// Loads the snapshot `name` of the session in the same way. Its replies are
+// dropped.
+// Errors: as LoadCapture; kDataLoss has the field "name"; kNotFound, without an
+// ErrorDetail.
+absl::StatusOr<std::shared_ptr<const KeptState>> LoadNamedState(
+    SnapshotStore* store, const std::string& hash, const std::string& name,
+    KeptMemory* memory);
 
 }  // namespace convgrad

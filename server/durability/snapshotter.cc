@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "spdlog/spdlog.h"
@@ -79,6 +80,65 @@ void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
 void Snapshotter::Save(std::shared_ptr<KeptSession> session, Done done) {
   Post([this, session = std::move(session), done = std::move(done)] {
     done(Write(session.get()));
+  });
+}
+
+void Snapshotter::Keep(std::shared_ptr<KeptSession> session,
+                       const std::string& name, Done done) {
+  Post([this, session = std::move(session), name, done = std::move(done)] {
+    const absl::Status written = Write(session.get());
+    done(written.ok() ? KeepNewest(session.get(), name) : written);
+  });
+}
+
+absl::Status Snapshotter::KeepNewest(KeptSession* session,
+                                     const std::string& name) {
+  NamedSnapshots before = session->snapshots();
+  RETURN_IF_ERROR(session->AddSnapshot(name, session->durable_snapshot()));
+  const absl::Status kept =
+      store_->KeepNamed(SnapshotStore::KeyOf(session->settings().id), name);
+  if (kept.ok()) return kept;
+  session->SetSnapshots(std::move(before));
+  spdlog::warn("session {}: the snapshot '{}' isn't kept: {}",
+               session->settings().handle, name, std::string(kept.message()));
+  return CannotWrite(kept);
+}
+
+void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
+                            const std::string& name, Loaded done) {
+  options_.load(
+      [this, session = std::move(session), name, done = std::move(done)] {
+        auto loaded =
+            LoadNamedState(store_, SnapshotStore::KeyOf(session->settings().id),
+                           name, sessions_->memory().get());
+        if (absl::IsNotFound(loaded.status())) {
+          return done(MakeError(
+              absl::StatusCode::kNotFound,
+              {Reason::kNotFound, "name", absl::StrCat("'", name, "'"),
+               "a snapshot that SaveState has kept"}));
+        }
+        if (!loaded.ok()) {
+          spdlog::error("session {}: the snapshot '{}' can't be restored: {}",
+                        session->settings().handle, name,
+                        std::string(loaded.status().message()));
+        }
+        done(std::move(loaded));
+      });
+}
+
+void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
+                       const std::string& name, Done done) {
+  Post([this, session = std::move(session), name, done = std::move(done)] {
+    // Changes that aren't on disk may be repeated, and restore the snapshot.
+    const absl::Status written = Write(session.get());
+    if (!written.ok()) return done(written);
+    const absl::Status dropped =
+        store_->DropNamed(SnapshotStore::KeyOf(session->settings().id), name);
+    if (!dropped.ok()) return done(CannotWrite(dropped));
+    NamedSnapshots left = session->snapshots();
+    left.erase(name);
+    session->SetSnapshots(std::move(left));
+    done(absl::OkStatus());
   });
 }
 
@@ -213,9 +273,12 @@ absl::Status Snapshotter::Write(KeptSession* session) {
 absl::Status Snapshotter::WriteCapture(const KeptSession& session,
                                        const SessionCapture& capture,
                                        int64_t* bytes) {
-  ASSIGN_OR_RETURN(const CapturedImage captured,
+  ASSIGN_OR_RETURN(CapturedImage captured,
                    Capture(session.settings(), capture, options_.replies,
                            sessions_->memory().get()));
+  if (capture.state->computed_by == nullptr) {
+    captured.image.head.computed_by = options_.facts;
+  }
   RETURN_IF_ERROR(store_->Write(captured.image));
   for (const ImageTensor& tensor : captured.image.tensors) {
     *bytes += static_cast<int64_t>(tensor.data.bytes.size());

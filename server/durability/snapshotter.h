@@ -33,6 +33,8 @@ class Snapshotter final : public SessionArchive {
     // Runs a task that loads a session, on another thread, after the tasks
     // before it. It runs all tasks before the Snapshotter is destroyed.
     std::function<void(std::function<void()>)> load;
+    // Of this server.
+    MachineFacts facts = {};
   };
   // Counts since the start.
   struct Counts {
@@ -51,6 +53,14 @@ class Snapshotter final : public SessionArchive {
   void Forget(std::shared_ptr<KeptSession> session) override;
   // Errors: kInternal with the reason why the server can't write.
   void Save(std::shared_ptr<KeptSession> session, Done done) override;
+  // Errors: as Save; those of KeptSession::AddSnapshot.
+  void Keep(std::shared_ptr<KeptSession> session, const std::string& name,
+            Done done) override;
+  void LoadNamed(std::shared_ptr<KeptSession> session, const std::string& name,
+                 Loaded done) override;
+  // Errors: as Save.
+  void Drop(std::shared_ptr<KeptSession> session, const std::string& name,
+            Done done) override;
   void Remove(const std::string& hash, Done done) override;
 
   // Writes all sessions that have changed, once each, and blocks until that is
@@ -66,6 +76,8 @@ class Snapshotter final : public SessionArchive {
   // one of them it returns if there is a task.
   void WriteDue();
   absl::Status Write(KeptSession* session);
+  // Keeps what the last Write of the session has written.
+  absl::Status KeepNewest(KeptSession* session, const std::string& name);
   absl::Status WriteCapture(const KeptSession& session,
                             const SessionCapture& capture, int64_t* bytes);
   bool HasTasks() const;

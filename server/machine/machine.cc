@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -14,8 +15,10 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 namespace convgrad {
@@ -23,6 +26,8 @@ namespace {
 
 // Node numbers may have gaps, up to here.
 constexpr int kMaxNodes = 64;
+
+constexpr size_t kMaxModelBytes = 256;
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path);
@@ -188,6 +193,35 @@ void SortByNode(const std::string& root, Machine* machine) {
   machine->nodes = std::max(nodes, 1);
 }
 
+// Returns the model of the first CPU. Hypervisors may hide the model's name, so
+// the text has the numbers as well.
+std::string ReadCpuModel(const std::string& root) {
+  std::map<std::string, std::string, std::less<>> first;
+  for (absl::string_view line :
+       absl::StrSplit(ReadFile(root + "/proc/cpuinfo"), '\n')) {
+    const std::pair<absl::string_view, absl::string_view> entry =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
+    first.emplace(absl::StripAsciiWhitespace(entry.first),
+                  absl::StripAsciiWhitespace(entry.second));
+  }
+  // x86 has the first line, arm64 the second.
+  std::string model = first["model name"];
+  for (const auto& [vendor, numbers] :
+       std::vector<std::pair<const char*, std::vector<const char*>>>{
+           {"vendor_id", {"cpu family", "model", "stepping"}},
+           {"CPU implementer", {"CPU part", "CPU variant", "CPU revision"}}}) {
+    if (first[vendor].empty()) continue;
+    std::vector<std::string> found;
+    for (const char* number : numbers) found.push_back(first[number]);
+    absl::StrAppend(&model, model.empty() ? "" : " ", "(", first[vendor], " ",
+                    absl::StrJoin(found, "/"), ")");
+  }
+  for (char& c : model) {
+    if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
+  }
+  return model.substr(0, kMaxModelBytes);
+}
+
 }  // namespace
 
 Machine ReadMachine(const std::string& root) {
@@ -203,16 +237,16 @@ Machine ReadMachine(const std::string& root) {
   SortByNode(root, &machine);
   ReadUsableCores(root, &machine);
   ReadMemory(root, &machine);
+  machine.cpu_model = ReadCpuModel(root);
   return machine;
 }
 
 std::optional<Machine> ReadLimits(const Machine& machine,
                                   const std::string& root) {
-  Machine now;
+  Machine now = machine;
+  now.memory_name = Machine().memory_name;
   const bool had_limit = machine.memory_name != now.memory_name;
   if (!AreLimitsKnown(root, had_limit)) return std::nullopt;
-  now.cores = machine.cores;
-  now.nodes = machine.nodes;
   ReadUsableCores(root, &now);
   ReadMemory(root, &now);
   return now;

@@ -21,6 +21,9 @@ struct Machine {
   // The smaller of RAM and the cgroup's limit, and its name for an operator.
   int64_t memory_bytes = 0;
   std::string memory_name = "this machine's memory";
+  // E.g. "Intel(R) Xeon(R) Processor (GenuineIntel 6/167/1)": printable ASCII,
+  // at most 256 bytes. Empty if the system doesn't tell.
+  std::string cpu_model;
 };
 
 // Reads affinity, NUMA nodes, RAM and the cgroup (version 1 or 2) of the

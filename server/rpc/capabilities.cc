@@ -1,8 +1,28 @@
 #include "server/rpc/capabilities.h"
 
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/codec/codec.h"
 
 namespace convgrad {
+namespace {
+
+using Facts = std::map<std::string, std::string>;
+
+// The longest text of a fact, so that a snapshot may have it.
+constexpr size_t kMostFactBytes = 900;
+
+std::string Find(const Facts& facts, const std::string& name) {
+  const auto found = facts.find(name);
+  return found == facts.end() ? "" : found->second;
+}
+
+}  // namespace
 
 v1::GetCapabilitiesResponse DescribeServer(
     const ServerFacts& facts, absl::Span<const RegisteredBackend> backends) {
@@ -10,6 +30,8 @@ v1::GetCapabilitiesResponse DescribeServer(
   response.set_server_version(facts.version);
   response.set_workers(facts.workers);
   response.set_threads_per_worker(facts.threads_per_worker);
+  response.set_cpu_model(facts.cpu_model);
+  response.set_fast_convolutions(facts.fast_convolutions);
   if (!facts.regions_address.empty()) {
     v1::SharedMemory* shared = response.mutable_shared_memory();
     shared->set_address(facts.regions_address);
@@ -54,6 +76,50 @@ v1::GetCapabilitiesResponse DescribeServer(
     }
   }
   return response;
+}
+
+Facts FactsOf(const v1::GetCapabilitiesResponse& server) {
+  Facts facts = {
+      {"server", server.server_version()},
+      {"threads_per_worker", absl::StrCat(server.threads_per_worker())},
+      {"fast_convolutions", server.fast_convolutions() ? "true" : "false"},
+      {"cpu", server.cpu_model()}};
+  for (const v1::BackendCapabilities& backend : server.backends()) {
+    // Plain loops have the same bits everywhere.
+    if (!backend.available() || backend.name() == "reference") continue;
+    std::vector<std::string> features(backend.cpu_features().begin(),
+                                      backend.cpu_features().end());
+    std::sort(features.begin(), features.end());
+    features.insert(features.begin(),
+                    {backend.version(), backend.description()});
+    facts[backend.name()] = absl::StrJoin(features, " ");
+  }
+  for (auto& [name, text] : facts) {
+    text.resize(std::min(text.size(), kMostFactBytes));
+    for (char& c : text) {
+      if (!absl::ascii_isprint(static_cast<unsigned char>(c))) c = '?';
+    }
+  }
+  return facts;
+}
+
+void AddDifferences(
+    const Facts& there, const Facts& here,
+    google::protobuf::RepeatedPtrField<v1::ServerDifference>* differences) {
+  if (there.empty()) return;
+  std::set<std::string> names;
+  for (const Facts* facts : {&there, &here}) {
+    for (const auto& [name, fact] : *facts) names.insert(name);
+  }
+  for (const std::string& name : names) {
+    const std::string found = Find(there, name);
+    const std::string own = Find(here, name);
+    if (found == own) continue;
+    v1::ServerDifference* difference = differences->Add();
+    difference->set_fact(name);
+    difference->set_there(found);
+    difference->set_here(own);
+  }
 }
 
 }  // namespace convgrad

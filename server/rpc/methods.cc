@@ -10,6 +10,7 @@
 #include "server/rpc/convolutions/stream_call.h"
 #include "server/rpc/networks/network_calls.h"
 #include "server/rpc/session_calls.h"
+#include "server/rpc/snapshot_calls.h"
 #include "server/rpc/tensors/get_stream_call.h"
 #include "server/rpc/tensors/put_stream_call.h"
 #include "server/rpc/tensors/tensor_calls.h"
@@ -89,7 +90,9 @@ constexpr Method kMethods[] = {
     {kSessions, "GetTensorsStream", kTrain, kReads, "get", kTensors, Make<GetStreamCall>},
     {kSessions, "DropTensors", kTrain, kChanges, "", kTensors, Make<DropTensorsCall>},
     {kSessions, "ListTensors", kInfer, kReads, "", kTensors, Make<ListTensorsCall>},
+    {kSessions, "RestoreState", kTrain, kChanges, "", kTensors, Make<RestoreStateCall>},
     {kSessions, "SaveState", kTrain, kReads, "", kSmall, Make<SaveStateCall>},
+    {kSessions, "DropState", kTrain, kReads, "", kSmall, Make<DropStateCall>},
     {kNetworks, "LoadProgram", kTrain, kChanges, "", kTensors, Make<LoadProgramCall>},
     {kNetworks, "DropPrograms", kTrain, kChanges, "", kTensors, Make<DropProgramsCall>},
     {kNetworks, "RunProgram", kInfer, kMayReadOrChange, "run", kTensors, Make<RunProgramCall>},

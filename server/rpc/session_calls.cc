@@ -30,6 +30,12 @@ v1::SessionInfo Encode(const SessionInfo& info, absl::Time now) {
   message.set_durable(info.durable);
   message.set_durable_number(info.durable_number);
   message.set_on_disk(info.on_disk);
+  for (const auto& [name, snapshot] : info.snapshots) {
+    v1::NamedSnapshot& named = *message.add_snapshots();
+    named.set_name(name);
+    named.set_number(snapshot.number);
+    named.set_bytes(snapshot.bytes);
+  }
   if (info.expires < absl::InfiniteFuture() && !info.on_disk) {
     message.set_remaining_seconds(
         std::max(0.0, absl::ToDoubleSeconds(info.expires - now)));

@@ -83,13 +83,4 @@ class CloseSessionCall final : public MessageCall {
   void OnMessage(grpc::ByteBuffer* message) override;
 };
 
-// `SaveStateCall` answers when a snapshot of the session is on disk.
-class SaveStateCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
-
- private:
-  void OnMessage(grpc::ByteBuffer* message) override;
-};
-
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// These calls open, resume, renew, save and close a session.
+// These calls open, resume, renew and close a session.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -10,6 +10,7 @@
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "server/rpc/calls/call_session.h"
+#include "server/rpc/capabilities.h"
 #include "server/rpc/session_calls.h"
 
 namespace convgrad {
@@ -102,6 +103,10 @@ void SessionCall::Respond(int64_t epoch) {
     response.set_trainer_state(*state->trainer_state);
   }
   response.set_address(services().advertised_address);
+  if (state->computed_by != nullptr) {
+    AddDifferences(*state->computed_by, FactsOf(services().capabilities()),
+                   response.mutable_differences());
+  }
   Finish(absl::OkStatus(), response);
 }
 
@@ -185,25 +190,6 @@ void CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
   } else {
     services().sessions->CloseByHandle(caller, request.handle(), closed);
   }
-}
-
-void SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::SaveStateRequest request;
-  absl::Status status = Split(message, &request).status();
-  if (!status.ok()) return End(std::move(status));
-  if (!session().settings().durable) {
-    return End(MakeError(absl::StatusCode::kFailedPrecondition,
-                         {Reason::kUnsupported, "session",
-                          "one that isn't durable", "a durable one"}));
-  }
-  HandOver();
-  services().sessions->archive()->Save(
-      session().session(), [this](const absl::Status& saved) {
-        HandOver();
-        v1::SaveStateResponse response;
-        response.set_number(session().durable_number().value_or(0));
-        Finish(saved, response);
-      });
 }
 
 }  // namespace convgrad

@@ -11,6 +11,7 @@ namespace convgrad {
 namespace {
 
 constexpr size_t kMaxNameBytes = 255;
+constexpr size_t kMaxSnapshotNameBytes = 128;
 
 const KeptTensor* Pointer(const std::optional<KeptTensor>& tensor) {
   return tensor ? &*tensor : nullptr;
@@ -55,6 +56,22 @@ void Replace(const Writes& writes, Kept* kept) {
   }
 }
 
+absl::Status CheckNameUpTo(size_t most, absl::string_view name,
+                           absl::string_view field) {
+  if (name.empty() || name.size() > most) {
+    return InvalidField(Reason::kOutOfRange, field,
+                        absl::StrCat("a name of ", name.size(), " bytes"),
+                        absl::StrCat("1 to ", most, " bytes"));
+  }
+  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isprint(c) && c != '/' && c != '\\';
+  });
+  if (is_plain) return absl::OkStatus();
+  return InvalidField(Reason::kMalformed, field,
+                      absl::StrCat("'", absl::CHexEscape(name), "'"),
+                      "printable ASCII without / and \\");
+}
+
 bool OnlyDropsTapes(const KeptWrites& writes) {
   return writes.tensors.empty() && writes.programs.empty() &&
          writes.trainer_state == nullptr &&
@@ -82,6 +99,7 @@ KeptState After(const KeptState& state, const KeptWrites& writes) {
   KeptState after = state;
   after.totals = TotalsAfter(state, writes);
   after.paid = nullptr;
+  after.computed_by = writes.computed_by;
   ++after.number;
   // Trainers drop the tape of a step when the step is over.
   if (state.trainer_state_number == state.number && OnlyDropsTapes(writes)) {
@@ -90,7 +108,8 @@ KeptState After(const KeptState& state, const KeptWrites& writes) {
   Replace(writes.programs, &after.programs);
   Replace(writes.tapes, &after.tapes);
   if (writes.trainer_state != nullptr) {
-    after.trainer_state = writes.trainer_state;
+    after.trainer_state =
+        writes.trainer_state->empty() ? nullptr : writes.trainer_state;
     after.trainer_state_number = after.number;
   }
   for (const auto& [name, tensor] : writes.tensors) {
@@ -107,7 +126,27 @@ KeptState WithoutTapes(const KeptState& state) {
   KeptState after = After(state, writes);
   after.number = state.number;
   after.trainer_state_number = state.trainer_state_number;
+  after.computed_by = state.computed_by;
   return after;
+}
+
+KeptWrites WritesToRestore(const KeptState& state, const KeptState& wanted) {
+  KeptWrites writes;
+  for (const auto& [name, tensor] : state.tensors) {
+    writes.tensors[name] = std::nullopt;
+  }
+  for (const auto& [name, tensor] : wanted.tensors) {
+    writes.tensors[name] = tensor;
+  }
+  for (const auto& [name, program] : wanted.programs) {
+    writes.programs[name] = program;
+  }
+  for (const auto& [name, tape] : state.tapes) writes.tapes[name] = nullptr;
+  writes.trainer_state = wanted.trainer_state != nullptr
+                             ? wanted.trainer_state
+                             : std::make_shared<const std::string>();
+  writes.computed_by = wanted.computed_by;
+  return writes;
 }
 
 bool IsResumable(const KeptState& state) {
@@ -116,18 +155,12 @@ bool IsResumable(const KeptState& state) {
 }
 
 absl::Status CheckName(absl::string_view name, absl::string_view field) {
-  if (name.empty() || name.size() > kMaxNameBytes) {
-    return InvalidField(Reason::kOutOfRange, field,
-                        absl::StrCat("a name of ", name.size(), " bytes"),
-                        absl::StrCat("1 to ", kMaxNameBytes, " bytes"));
-  }
-  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isprint(c) && c != '/' && c != '\\';
-  });
-  if (is_plain) return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, field,
-                      absl::StrCat("'", absl::CHexEscape(name), "'"),
-                      "printable ASCII without / and \\");
+  return CheckNameUpTo(kMaxNameBytes, name, field);
+}
+
+absl::Status CheckSnapshotName(absl::string_view name,
+                               absl::string_view field) {
+  return CheckNameUpTo(kMaxSnapshotNameBytes, name, field);
 }
 
 }  // namespace convgrad

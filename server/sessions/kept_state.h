@@ -23,6 +23,7 @@ inline constexpr int64_t kMaxKeptTensors = 16384;
 inline constexpr int64_t kMaxKeptPrograms = 1024;
 inline constexpr int64_t kMaxKeptTapes = 1024;
 inline constexpr int64_t kMaxTrainerStateBytes = int64_t{64} << 10;
+inline constexpr int64_t kMaxNamedSnapshots = 16;
 
 // Bytes of an entry beside its content and its name: map nodes, descriptor,
 // control blocks. Measured: 12,288 tensors of four axes and 64 bytes raise the
@@ -83,6 +84,10 @@ struct KeptTotals {
   int64_t quota_bytes = 0;
 };
 
+// What decides the bits of a server's results, by name: model of the CPU,
+// versions, threads. Empty if unknown.
+using MachineFacts = std::map<std::string, std::string>;
+
 // `KeptState` is immutable when a session has it. A read that holds a state
 // sees one number, and the state's tensors stay valid as long as the read.
 struct KeptState {
@@ -96,6 +101,8 @@ struct KeptState {
   std::shared_ptr<const std::string> trainer_state;
   // The number of the change that carried it.
   int64_t trainer_state_number = 0;
+  // The server that committed the change; null: this one.
+  std::shared_ptr<const MachineFacts> computed_by;
   KeptTotals totals;
   // Reserves the bytes of the entries as long as a reader holds the state.
   std::shared_ptr<const Reservation> paid;
@@ -106,9 +113,16 @@ struct KeptWrites {
   std::map<std::string, std::optional<KeptTensor>> tensors;
   std::map<std::string, std::shared_ptr<const KeptProgram>> programs;
   std::map<std::string, std::shared_ptr<const KeptTape>> tapes;
-  // Null: the state keeps the trainer's data that it has.
+  // Null: the state keeps the trainer's data that it has. Empty: it has none.
   std::shared_ptr<const std::string> trainer_state;
+  // See KeptState.
+  std::shared_ptr<const MachineFacts> computed_by = nullptr;
 };
+
+// Returns the writes that make tensors, programs and trainer's data of `state`
+// those of `wanted`. They drop all tapes. Programs that `wanted` lacks stay,
+// because clients know which ones they have loaded.
+KeptWrites WritesToRestore(const KeptState& state, const KeptState& wanted);
 
 // Returns the totals that After(state, writes) would have.
 KeptTotals TotalsAfter(const KeptState& state, const KeptWrites& writes);
@@ -131,5 +145,8 @@ bool IsResumable(const KeptState& state);
 // line. `field` names it in errors.
 // Errors: kInvalidArgument, reason OUT_OF_RANGE or MALFORMED.
 absl::Status CheckName(absl::string_view name, absl::string_view field);
+// Checks the name of a snapshot: as CheckName, but at most 128 bytes, because
+// the name of a file has it.
+absl::Status CheckSnapshotName(absl::string_view name, absl::string_view field);
 
 }  // namespace convgrad

@@ -57,7 +57,8 @@ SessionInfo KeptSession::info() const {
           users_ > 0 ? absl::InfiniteFuture() : expires_,
           settings_.durable,
           std::max(durable_number_, int64_t{0}),
-          place_ != Place::kMemory};
+          place_ != Place::kMemory,
+          snapshots_};
 }
 
 int64_t KeptSession::epoch() const {
@@ -143,12 +144,12 @@ absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
                                             ChangeOrder::Reply reply,
                                             absl::Time now) {
   ChangeOrder::Notices notices;
-  // Declared before the lock, so that the old tensors are freed after its
-  // release.
-  std::shared_ptr<const KeptState> old;
-  std::optional<SessionCapture> unneeded;
   int64_t number;
   {
+    // Declared before the lock, so that the old tensors are freed after its
+    // release, and here, so that they are before the next change takes memory.
+    std::shared_ptr<const KeptState> old;
+    std::optional<SessionCapture> unneeded;
     MutexLock lock(&mutex_);
     if (has_ended_) return NoSuchSession();
     Promised promised = std::exchange(promised_, Promised());

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,13 @@
 #include "server/sessions/session_capture.h"
 
 namespace convgrad {
+
+// A snapshot that is kept under a name. Value type.
+struct NamedSnapshot {
+  int64_t number = 0;  // Of the session.
+  int64_t bytes = 0;   // As quotas count them.
+};
+using NamedSnapshots = std::map<std::string, NamedSnapshot>;
 
 // Sizes and numbers of a session, for lists.
 struct SessionInfo {
@@ -34,6 +42,7 @@ struct SessionInfo {
   bool durable = false;
   int64_t durable_number = 0;
   bool on_disk = false;  // Memory doesn't have its content.
+  NamedSnapshots snapshots = {};
 };
 
 // The bytes of a change's answer while the session keeps it. Value type.
@@ -156,6 +165,16 @@ class KeptSession {
   std::optional<SessionCapture> NewestCapture(absl::Time now) const;
   // Says that this capture is on disk.
   void OnDurable(const SessionCapture& capture);
+  // Returns the newest capture on disk as a snapshot.
+  NamedSnapshot durable_snapshot() const;
+  NamedSnapshots snapshots() const;
+  // Says which snapshots of the session are kept under names. Their bytes count
+  // in the client's quota, which they may exceed.
+  void SetSnapshots(NamedSnapshots snapshots);
+  // Adds a snapshot, or replaces the one of this name.
+  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if there are too many,
+  // or if the client's quota is full; nothing has changed then.
+  absl::Status AddSnapshot(const std::string& name, NamedSnapshot snapshot);
 
  private:
   // Where the content of the session is.
@@ -215,6 +234,7 @@ class KeptSession {
   // -1 before the first snapshot.
   int64_t durable_number_ ABSL_GUARDED_BY(mutex_) = -1;
   KeptTotals durable_totals_ ABSL_GUARDED_BY(mutex_);
+  NamedSnapshots snapshots_ ABSL_GUARDED_BY(mutex_);
   absl::Time changed_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   // The last state that is resumable, while the current one isn't. Empty if it
   // is on disk and the session has no trainer_state.

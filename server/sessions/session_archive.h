@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/sessions/session.h"
 
 namespace convgrad {
@@ -14,6 +15,8 @@ namespace convgrad {
 class SessionArchive {
  public:
   using Done = std::function<void(const absl::Status&)>;
+  using Loaded = std::function<void(
+      absl::StatusOr<std::shared_ptr<const KeptState>> state)>;
 
   virtual ~SessionArchive() = default;
 
@@ -26,6 +29,19 @@ class SessionArchive {
   // Writes the newest capture of the session, unless it is on disk already.
   // Then calls `done` once.
   virtual void Save(std::shared_ptr<KeptSession> session, Done done) = 0;
+  // Saves the session, and keeps the snapshot under `name` in place of the one
+  // that has the name. Then calls `done` once.
+  virtual void Keep(std::shared_ptr<KeptSession> session,
+                    const std::string& name, Done done) = 0;
+  // Loads the snapshot of this name beside the session, and calls `done` once.
+  // The state has no tapes; its number is the snapshot's.
+  // Errors: kNotFound; kDataLoss; kResourceExhausted if there is no memory.
+  virtual void LoadNamed(std::shared_ptr<KeptSession> session,
+                         const std::string& name, Loaded done) = 0;
+  // Saves the session, drops the snapshot of this name, if there is one, and
+  // calls `done` once.
+  virtual void Drop(std::shared_ptr<KeptSession> session,
+                    const std::string& name, Done done) = 0;
   // Removes all that is on disk of the session whose id has this hash (HashOf),
   // and calls `done` once. Requires: the session has ended.
   virtual void Remove(const std::string& hash, Done done) = 0;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
 #include "server/sessions/session.h"
 
 namespace convgrad {
@@ -168,6 +170,40 @@ void KeptSession::OnDurable(const SessionCapture& capture) {
       state_->trainer_state == nullptr) {
     unneeded.swap(last_resumable_);
   }
+}
+
+NamedSnapshot KeptSession::durable_snapshot() const {
+  MutexLock lock(&mutex_);
+  return {durable_number_, durable_totals_.quota_bytes};
+}
+
+NamedSnapshots KeptSession::snapshots() const {
+  MutexLock lock(&mutex_);
+  return snapshots_;
+}
+
+void KeptSession::SetSnapshots(NamedSnapshots snapshots) {
+  MutexLock lock(&mutex_);
+  snapshots_ = std::move(snapshots);
+  Recount().IgnoreError();
+}
+
+absl::Status KeptSession::AddSnapshot(const std::string& name,
+                                      NamedSnapshot snapshot) {
+  MutexLock lock(&mutex_);
+  NamedSnapshots after = snapshots_;
+  after[name] = snapshot;
+  if (static_cast<int64_t>(after.size()) > kMaxNamedSnapshots) {
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     {Reason::kLimitExceeded, "name",
+                      absl::StrCat(after.size(), " snapshots with names"),
+                      absl::StrCat("at most ", kMaxNamedSnapshots,
+                                   "; DropState drops one")});
+  }
+  snapshots_.swap(after);
+  absl::Status counted = Recount();
+  if (!counted.ok()) snapshots_.swap(after);
+  return counted;
 }
 
 }  // namespace convgrad

@@ -25,8 +25,9 @@ absl::Status CheckCount(absl::string_view what, int64_t before, int64_t after,
 absl::Status KeptSession::Recount() {
   // A session that has ended counts nothing.
   if (has_ended_) return absl::OkStatus();
-  const int64_t bytes =
+  int64_t bytes =
       state_->totals.quota_bytes + order_.reply_bytes() + promised_.bytes;
+  for (const auto& [name, snapshot] : snapshots_) bytes += snapshot.bytes;
   RETURN_IF_ERROR(quotas_->Exchange(settings_.client, counted_bytes_, bytes));
   counted_bytes_ = bytes;
   return absl::OkStatus();

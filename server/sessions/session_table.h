@@ -76,6 +76,7 @@ class SessionTable {
     int64_t number = 0;
     int64_t epoch = 0;
     KeptTotals totals;
+    NamedSnapshots snapshots = {};
   };
 
   // All sessions together keep at most the share of `memory`. Tests may pass

@@ -16,11 +16,18 @@ namespace {
 constexpr size_t kIdBytes = 16;
 constexpr size_t kMostTrainerState = size_t{64} << 10;
 constexpr size_t kMostName = 255;
+constexpr size_t kMostFacts = 64;
+constexpr size_t kMostFactBytes = 1024;
 constexpr size_t kMostRank = 8;
 // The rank that backends/core's blocked layouts have at most.
 constexpr size_t kMostBlockedRank = 5;
 // safetensors gives this name a meaning of its own.
 constexpr absl::string_view kReservedName = "__metadata__";
+
+bool IsPrintable(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return absl::ascii_isprint(c); });
+}
 
 absl::Status OutOfRange(absl::string_view field, int64_t found,
                         absl::string_view expected) {
@@ -77,6 +84,22 @@ absl::Status CheckTensor(const ImageTensor& tensor) {
                       absl::StrCat(bytes, " of ", ToString(tensor.descriptor)));
 }
 
+absl::Status CheckFacts(const ImageHead& head) {
+  if (head.computed_by.size() > kMostFacts) {
+    return OutOfRange("computed_by facts",
+                      static_cast<int64_t>(head.computed_by.size()),
+                      "at most 64");
+  }
+  for (const auto& [name, text] : head.computed_by) {
+    const std::string fact = name + text;
+    if (fact.size() <= kMostFactBytes && IsPrintable(fact)) continue;
+    return InvalidField(Reason::kMalformed, "computed_by",
+                        absl::StrCat("a fact of ", fact.size(), " bytes"),
+                        "at most 1024 bytes of printable ASCII");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckHead(const ImageHead& head) {
   if (head.id.size() != kIdBytes) {
     return OutOfRange("session id bytes", static_cast<int64_t>(head.id.size()),
@@ -87,6 +110,7 @@ absl::Status CheckHead(const ImageHead& head) {
                       static_cast<int64_t>(head.trainer_state.size()),
                       "at most 65536");
   }
+  RETURN_IF_ERROR(CheckFacts(head));
   RETURN_IF_ERROR(CheckCount("number", head.number));
   RETURN_IF_ERROR(CheckCount("epoch", head.epoch));
   RETURN_IF_ERROR(CheckCount("quota_bytes", head.quota_bytes));

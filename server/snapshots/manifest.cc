@@ -24,6 +24,11 @@ void EncodeHead(const ImageHead& head, snapshots::Session* session) {
   session->set_number(head.number);
   session->set_epoch(head.epoch);
   session->set_trainer_state(head.trainer_state);
+  for (const auto& [name, text] : head.computed_by) {
+    snapshots::Fact& fact = *session->add_computed_by();
+    fact.set_name(name);
+    fact.set_text(text);
+  }
 }
 
 ImageHead DecodeHead(const snapshots::Session& session) {
@@ -39,6 +44,9 @@ ImageHead DecodeHead(const snapshots::Session& session) {
   head.number = session.number();
   head.epoch = session.epoch();
   head.trainer_state = session.trainer_state();
+  for (const snapshots::Fact& fact : session.computed_by()) {
+    head.computed_by[fact.name()] = fact.text();
+  }
   return head;
 }
 

@@ -14,6 +14,15 @@
 #include "server/snapshots/verified_file.h"
 
 namespace convgrad {
+namespace {
+
+constexpr absl::string_view kNamedPrefix = "named-";
+
+bool IsManifest(absl::string_view name) {
+  return ManifestNumber(name).has_value() || SnapshotName(name).has_value();
+}
+
+}  // namespace
 
 std::string SessionKeyOf(absl::string_view session_id) {
   return absl::BytesToHexString(Sha256Of(session_id));
@@ -38,6 +47,17 @@ std::string PartName(absl::string_view sha256) {
   return absl::StrCat(absl::BytesToHexString(sha256), ".safetensors");
 }
 
+std::string NamedManifest(absl::string_view name) {
+  return absl::StrCat(kNamedPrefix, name);
+}
+
+std::optional<std::string> SnapshotName(absl::string_view file) {
+  if (!absl::ConsumePrefix(&file, kNamedPrefix) || file.empty()) {
+    return std::nullopt;
+  }
+  return std::string(file);
+}
+
 bool IsBroken(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) ||
          absl::IsInvalidArgument(status);
@@ -54,12 +74,15 @@ std::string SessionFolder::Path(absl::string_view name) const {
   return absl::StrCat(parent_, "/", key_, "/", name);
 }
 
-absl::StatusOr<std::vector<int64_t>> SessionFolder::Numbers() const {
-  const auto names = files_->List(Path(""));
-  if (absl::IsNotFound(names.status())) return std::vector<int64_t>();
-  if (!names.ok()) return names.status();
+absl::StatusOr<std::vector<std::string>> SessionFolder::Files() const {
+  auto names = files_->List(Path(""));
+  if (absl::IsNotFound(names.status())) return std::vector<std::string>();
+  return names;
+}
+
+std::vector<int64_t> ManifestNumbers(const std::vector<std::string>& files) {
   std::vector<int64_t> numbers;
-  for (const std::string& name : *names) {
+  for (const std::string& name : files) {
     if (const auto number = ManifestNumber(name)) numbers.push_back(*number);
   }
   std::sort(numbers.rbegin(), numbers.rend());
@@ -67,15 +90,18 @@ absl::StatusOr<std::vector<int64_t>> SessionFolder::Numbers() const {
 }
 
 absl::StatusOr<Manifest> SessionFolder::ReadManifest(int64_t number) const {
-  ASSIGN_OR_RETURN(
-      const std::string file,
-      ReadWholeFile(Path(ManifestName(number)), kMaxManifestBytes, files_));
-  ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(file));
-  if (manifest.generation != number) {
-    return InvalidField(Reason::kMalformed, "manifest.generation",
-                        absl::StrCat(manifest.generation),
-                        absl::StrCat(number, ", as its name says"));
-  }
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifestFile(ManifestName(number)));
+  if (manifest.generation == number) return manifest;
+  return InvalidField(Reason::kMalformed, "manifest.generation",
+                      absl::StrCat(manifest.generation),
+                      absl::StrCat(number, ", as its name says"));
+}
+
+absl::StatusOr<Manifest> SessionFolder::ReadManifestFile(
+    const std::string& file) const {
+  ASSIGN_OR_RETURN(const std::string content,
+                   ReadWholeFile(Path(file), kMaxManifestBytes, files_));
+  ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(content));
   if (SessionKeyOf(manifest.image.head.id) == key_) return manifest;
   return InvalidField(Reason::kMalformed, "manifest.session.id",
                       "another session", "the session of the folder");
@@ -83,12 +109,13 @@ absl::StatusOr<Manifest> SessionFolder::ReadManifest(int64_t number) const {
 
 std::optional<SnapshotEntry> SessionFolder::Entry() {
   const MutexLock lock(&mutex_);
-  const auto numbers = Numbers();
+  const auto files = Files();
   SnapshotEntry entry;
   entry.key = key_;
-  entry.status = numbers.status();
-  if (!numbers.ok()) return entry;
-  for (const int64_t number : *numbers) {
+  entry.status = files.status();
+  if (!files.ok()) return entry;
+  const std::vector<int64_t> numbers = ManifestNumbers(*files);
+  for (const int64_t number : numbers) {
     auto manifest = ReadManifest(number);
     entry.status = manifest.status();
     if (IsBroken(entry.status)) continue;
@@ -97,15 +124,18 @@ std::optional<SnapshotEntry> SessionFolder::Entry() {
     entry.generation = number;
     entry.tensors = static_cast<int64_t>(manifest->image.tensors.size());
     for (const ManifestPart& part : manifest->parts) entry.bytes += part.bytes;
+    NamedParts parts;
+    entry.named = ReadNamed(*files, &parts);
     return entry;
   }
-  if (numbers->empty()) return std::nullopt;
+  if (numbers.empty()) return std::nullopt;
   return entry;
 }
 
 void SessionFolder::Forget() {
   const MutexLock lock(&mutex_);
   kept_.clear();
+  named_.clear();
   last_number_.reset();
 }
 
@@ -119,7 +149,7 @@ absl::Status SessionFolder::Remove() {
   // Manifests first: a session without parts would look like one that is lost.
   for (const bool manifests : {true, false}) {
     for (const std::string& name : *names) {
-      if (ManifestNumber(name).has_value() != manifests) continue;
+      if (IsManifest(name) != manifests) continue;
       RETURN_IF_ERROR(files_->Unlink(Path(name)));
     }
     if (manifests) RETURN_IF_ERROR(files_->SyncFolder(Path("")));

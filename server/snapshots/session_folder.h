@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,8 @@
 #include "server/snapshots/session_image.h"
 
 namespace convgrad {
+
+inline constexpr size_t kKeptGenerations = 2;
 
 // The longest manifest, in bytes. The largest session's has 6 MB.
 inline constexpr int64_t kMaxManifestBytes = int64_t{16} << 20;
@@ -45,6 +49,16 @@ struct LoadedSnapshot {
   std::vector<std::string> broken;
 };
 
+// A snapshot that is kept under a name.
+struct NamedEntry {
+  std::string name;
+  // Why its manifest can't be used; OK if it can. The other members are only
+  // set if it is OK.
+  absl::Status status;
+  int64_t number = 0;  // Of the session.
+  int64_t bytes = 0;   // Of its parts.
+};
+
 // A session that has a snapshot.
 struct SnapshotEntry {
   std::string key;
@@ -54,7 +68,8 @@ struct SnapshotEntry {
   ImageHead head;
   int64_t generation = 0;
   int64_t tensors = 0;
-  int64_t bytes = 0;  // Of tensors, programs and replies.
+  int64_t bytes = 0;              // Of tensors, programs and replies.
+  std::vector<NamedEntry> named;  // Sorted by name.
 };
 
 // Returns the key of a session: the hex SHA-256 of its id.
@@ -71,6 +86,10 @@ class SessionFolder {
 
   absl::Status Write(const SessionImage& image);
   absl::StatusOr<LoadedSnapshot> Load(AllocateBytes allocate);
+  absl::Status KeepNamed(const std::string& name);
+  absl::StatusOr<SessionImage> LoadNamed(const std::string& name,
+                                         AllocateBytes allocate);
+  absl::Status DropNamed(const std::string& name);
   absl::Status Remove();
   void Forget();
   // Returns nullopt if the session has no manifest.
@@ -90,12 +109,20 @@ class SessionFolder {
     // The files that exist for it alone, in the order of their creation.
     std::vector<std::string> files;
   };
+  // The digests of the parts that each snapshot with a name has.
+  using NamedParts = std::map<std::string, std::set<std::string>>;
 
   std::string Path(absl::string_view name) const;
-  // Returns the numbers of the manifests, the newest first.
-  absl::StatusOr<std::vector<int64_t>> Numbers() const;
+  // Returns the names of all files; none if the folder doesn't exist.
+  absl::StatusOr<std::vector<std::string>> Files() const;
   // Errors: those that IsBroken describes, and others.
   absl::StatusOr<Manifest> ReadManifest(int64_t number) const;
+  // Reads the manifest of this file, whatever its generation.
+  absl::StatusOr<Manifest> ReadManifestFile(const std::string& file) const;
+  // Reads the manifests of the snapshots with names among `files`, and adds the
+  // parts of those that can be used.
+  std::vector<NamedEntry> ReadNamed(const std::vector<std::string>& files,
+                                    NamedParts* parts) const;
 
   absl::Status PrepareWrite() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteDraft(const SessionImage& image, Draft* draft) const
@@ -104,15 +131,31 @@ class SessionFolder {
                                        const PlannedPart& planned,
                                        Draft* draft) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WriteManifest(const Manifest& manifest, Draft* draft) const;
+  // Writes the manifest beside, and renames it to `name`. Adds the files to
+  // `*created` before they may exist.
+  absl::Status WriteManifest(const Manifest& manifest, const std::string& name,
+                             std::vector<std::string>* created) const;
   bool IsKept(const std::string& sha256) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether a snapshot with a name has this part, and the part is
+  // intact.
+  bool IsNamed(const StoredPart& part) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes files in this order until one can't be removed. So a part stays if
   // a manifest that names it stays.
   void Discard(const std::vector<std::string>& names) const;
-  // Removes all files that no kept generation names.
+  // Removes all files that neither a kept generation nor a snapshot with a name
+  // has.
   void Prune() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Does the same, if all generations that stay are in `kept_`.
+  void PruneNamed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Returns the items of the manifest in new memory. Sets `*refused` to the
+  // error of `allocate`, which isn't one of the disk.
+  // Errors: those that IsBroken describes, and others.
+  absl::StatusOr<std::vector<ImageItem>> ReadItems(const Manifest& manifest,
+                                                   AllocateBytes allocate,
+                                                   absl::Status* refused) const;
   // Fills `memory`, which has the places of the items, and verifies all parts.
   absl::Status ReadParts(const Manifest& manifest,
                          const std::vector<ImageItem>& items,
@@ -123,8 +166,10 @@ class SessionFolder {
   FileSystem* const files_;
   const Fence* const fence_;
   Mutex mutex_;
-  // Generations that this server wrote or loaded, the newest last; at most 2.
+  // Generations that this server wrote or loaded, the newest last; at most
+  // kKeptGenerations.
   std::vector<Generation> kept_ ABSL_GUARDED_BY(mutex_);
+  NamedParts named_ ABSL_GUARDED_BY(mutex_);
   // The highest number on the disk; nullopt if it isn't known.
   std::optional<int64_t> last_number_ ABSL_GUARDED_BY(mutex_);
   bool is_removed_ ABSL_GUARDED_BY(mutex_) = false;

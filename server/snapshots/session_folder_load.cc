@@ -82,7 +82,8 @@ std::vector<StoredPart> StoredPartsOf(const Manifest& manifest,
 
 absl::StatusOr<LoadedSnapshot> SessionFolder::Load(AllocateBytes allocate) {
   const MutexLock lock(&mutex_);
-  ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, Numbers());
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, Files());
+  const std::vector<int64_t> numbers = ManifestNumbers(files);
   if (numbers.empty()) {
     return absl::NotFoundError(
         absl::StrCat("session ", key_, " has no snapshot"));
@@ -91,15 +92,22 @@ absl::StatusOr<LoadedSnapshot> SessionFolder::Load(AllocateBytes allocate) {
   for (const int64_t number : numbers) {
     auto manifest = ReadManifest(number);
     absl::Status status = manifest.status();
-    if (status.ok()) status = CheckSizes(*manifest, Path(""), files_);
     if (status.ok()) {
-      Items items = ItemsOf(manifest->image);
-      ASSIGN_OR_RETURN(const std::vector<std::byte*> memory,
-                       Allocate(allocate, &items));
-      status = ReadParts(*manifest, items, memory);
+      absl::Status refused;
+      const auto items = ReadItems(*manifest, allocate, &refused);
+      if (!refused.ok()) return refused;
+      status = items.status();
       if (status.ok()) {
-        SetItems(items, &manifest->image);
-        kept_ = {{number, StoredPartsOf(*manifest, items)}};
+        NamedParts named;
+        for (const NamedEntry& entry : ReadNamed(files, &named)) {
+          // Its parts mustn't be removed.
+          if (!entry.status.ok() && !IsBroken(entry.status)) {
+            return entry.status;
+          }
+        }
+        SetItems(*items, &manifest->image);
+        kept_ = {{number, StoredPartsOf(*manifest, *items)}};
+        named_ = std::move(named);
         last_number_ = numbers.front();
         loaded.image = std::move(manifest->image);
         loaded.generation = number;
@@ -111,6 +119,17 @@ absl::StatusOr<LoadedSnapshot> SessionFolder::Load(AllocateBytes allocate) {
                                          number, ": ", status.message()));
   }
   return absl::DataLossError(absl::StrJoin(loaded.broken, "; "));
+}
+
+absl::StatusOr<Items> SessionFolder::ReadItems(const Manifest& manifest,
+                                               AllocateBytes allocate,
+                                               absl::Status* refused) const {
+  RETURN_IF_ERROR(CheckSizes(manifest, Path(""), files_));
+  Items items = ItemsOf(manifest.image);
+  const auto memory = Allocate(allocate, &items);
+  if (!memory.ok()) return *refused = memory.status();
+  RETURN_IF_ERROR(ReadParts(manifest, items, *memory));
+  return items;
 }
 
 absl::Status SessionFolder::ReadParts(

@@ -11,12 +11,6 @@
 #include "server/snapshots/verified_file.h"
 
 namespace convgrad {
-namespace {
-
-constexpr size_t kKeptGenerations = 2;
-
-}  // namespace
-
 absl::Status SessionFolder::Write(const SessionImage& image) {
   RETURN_IF_ERROR(CheckImage(image));
   const MutexLock lock(&mutex_);
@@ -44,7 +38,8 @@ absl::Status SessionFolder::PrepareWrite() {
   if (last_number_) return absl::OkStatus();
   RETURN_IF_ERROR(files_->CreateFolder(Path("")));
   RETURN_IF_ERROR(files_->SyncFolder(parent_));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, Numbers());
+  ASSIGN_OR_RETURN(const std::vector<std::string> files, Files());
+  const std::vector<int64_t> numbers = ManifestNumbers(files);
   if (!numbers.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat("session ", key_, " has generation ", numbers.front(),
@@ -73,7 +68,8 @@ absl::Status SessionFolder::WriteDraft(const SessionImage& image,
     manifest.parts.push_back({part.sha256, part.bytes});
     draft->generation.parts.push_back(std::move(part));
   }
-  return WriteManifest(manifest, draft);
+  return WriteManifest(manifest, ManifestName(manifest.generation),
+                       &draft->files);
 }
 
 absl::StatusOr<StoredPart> SessionFolder::WritePart(
@@ -85,7 +81,7 @@ absl::StatusOr<StoredPart> SessionFolder::WritePart(
   for (const size_t i : planned.items) {
     part.items.push_back(StoredItemOf(items[i]));
   }
-  if (IsKept(content.sha256)) return part;
+  if (IsKept(content.sha256) || IsNamed(part)) return part;
   const std::string name = PartName(content.sha256);
   draft->files.push_back(name);
   RETURN_IF_ERROR(
@@ -93,23 +89,25 @@ absl::StatusOr<StoredPart> SessionFolder::WritePart(
   return part;
 }
 
-absl::Status SessionFolder::WriteManifest(const Manifest& manifest,
-                                          Draft* draft) const {
+absl::Status SessionFolder::WriteManifest(
+    const Manifest& manifest, const std::string& name,
+    std::vector<std::string>* created) const {
   const std::string content = EncodeManifest(manifest);
   if (static_cast<int64_t>(content.size()) > kMaxManifestBytes) {
     return InvalidField(Reason::kLimitExceeded, "manifest",
                         absl::StrCat(content.size(), " bytes"),
                         absl::StrCat("at most ", kMaxManifestBytes));
   }
-  const std::string name = ManifestName(manifest.generation);
-  const std::string beside = absl::StrCat(name, ".tmp");
-  draft->files.push_back(beside);
+  // No snapshot with a name has this file.
+  const std::string beside =
+      absl::StrCat(ManifestName(manifest.generation), ".tmp");
+  created->push_back(beside);
   RETURN_IF_ERROR(WriteVerifiedFile(Path(beside), {AsBytes(content)},
                                     Sha256Of(content), files_));
   // A manifest that is on the disk must have its parts there.
   RETURN_IF_ERROR(files_->SyncFolder(Path("")));
   RETURN_IF_ERROR(fence_->Check());
-  draft->files.push_back(name);
+  created->push_back(name);
   RETURN_IF_ERROR(files_->Rename(Path(beside), Path(name)));
   return files_->SyncFolder(Path(""));
 }
@@ -133,10 +131,15 @@ void SessionFolder::Prune() const {
       named.insert(PartName(part.sha256));
     }
   }
+  for (const auto& [name, parts] : named_) {
+    for (const std::string& sha256 : parts) named.insert(PartName(sha256));
+  }
   std::vector<std::string> unnamed;
   for (const bool manifests : {true, false}) {
     for (const std::string& name : *names) {
-      if (named.count(name) == 0 &&
+      // DropNamed alone removes the others, because it syncs the folder before
+      // it removes parts.
+      if (named.count(name) == 0 && !SnapshotName(name).has_value() &&
           ManifestNumber(name).has_value() == manifests) {
         unnamed.push_back(name);
       }

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,6 +64,10 @@ struct ImageHead {
   int64_t number = 0;
   int64_t epoch = 0;
   std::string trainer_state;  // At most 64 KiB.
+  // What the server was that committed the change `number`: at most 64 facts
+  // by name, each with its name at most 1 KiB of printable ASCII. Empty if
+  // unknown.
+  std::map<std::string, std::string> computed_by = {};
 };
 
 // Value type. Names of tensors, names of programs, and numbers of replies are

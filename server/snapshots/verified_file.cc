@@ -52,9 +52,16 @@ absl::Status WrongSize(const std::string& path, int64_t found,
                     absl::StrCat("at byte ", expected)});
 }
 
-// Reads the file to its end and compares it with the digest.
-absl::Status ReadBack(const std::string& path, int64_t size,
-                      absl::string_view sha256, FileSystem* files) {
+}  // namespace
+
+std::string DigestOf(const Pieces& pieces) {
+  Sha256 hash;
+  for (const auto& piece : pieces) hash.Update(piece);
+  return hash.Finish();
+}
+
+absl::Status VerifyFile(const std::string& path, int64_t size,
+                        absl::string_view sha256, FileSystem* files) {
   ASSIGN_OR_RETURN(HashedReader reader, HashedReader::Open(path, files));
   if (reader.size() != size) return WrongSize(path, reader.size(), size);
   std::vector<std::byte> buffer(std::min(size, kTransferBytes));
@@ -67,14 +74,6 @@ absl::Status ReadBack(const std::string& path, int64_t size,
   return reader.Finish(sha256);
 }
 
-}  // namespace
-
-std::string DigestOf(const Pieces& pieces) {
-  Sha256 hash;
-  for (const auto& piece : pieces) hash.Update(piece);
-  return hash.Finish();
-}
-
 absl::Status WriteVerifiedFile(const std::string& path, const Pieces& pieces,
                                absl::string_view sha256, FileSystem* files) {
   {
@@ -82,7 +81,7 @@ absl::Status WriteVerifiedFile(const std::string& path, const Pieces& pieces,
     RETURN_IF_ERROR(WritePieces(pieces, file.get()));
     RETURN_IF_ERROR(file->Sync());
   }
-  return ReadBack(path, SizeOf(pieces), sha256, files);
+  return VerifyFile(path, SizeOf(pieces), sha256, files);
 }
 
 HashedReader::HashedReader(std::string path, std::unique_ptr<ReadableFile> file)

@@ -37,6 +37,11 @@ std::string DigestOf(const Pieces& pieces);
 absl::Status WriteVerifiedFile(const std::string& path, const Pieces& pieces,
                                absl::string_view sha256, FileSystem* files);
 
+// Reads a file to its end, and checks its size and its SHA-256.
+// Errors: those of FileSystem; kDataLoss.
+absl::Status VerifyFile(const std::string& path, int64_t size,
+                        absl::string_view sha256, FileSystem* files);
+
 // `HashedReader` reads a file from its begin to its end and computes its
 // digest. Thread-compatible.
 class HashedReader {

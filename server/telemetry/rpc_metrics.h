@@ -39,7 +39,7 @@ class RpcMetrics {
                  absl::Duration elapsed);
 
  private:
-  static constexpr int kMethods = 24;  // Including "unknown".
+  static constexpr int kMethods = 27;  // Including "unknown".
   struct Method {
     prometheus::Counter* started;
     std::array<prometheus::Counter*, kStatusCodes> handled;

@@ -2,6 +2,7 @@
 // reloads, starts after a crash.
 #include <signal.h>
 
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -22,9 +23,13 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address) {
   return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
 }
 
+// Replaces the file at once: a server that is reading it sees the old text or
+// the new one.
 std::string WriteFile(const std::string& name, const std::string& text) {
   std::string path = absl::StrCat(testing::TempDir(), "/", name);
-  std::ofstream(path) << text;
+  const std::string written = path + ".new";
+  std::ofstream(written) << text;
+  std::filesystem::rename(written, path);
   return path;
 }
 

@@ -86,8 +86,10 @@ struct UpdateSummary {
 // and its average. Null: a gradient of a parameter that isn't stepped, states
 // and averages that don't exist.
 // Results: for each parameter its value if it is stepped, the states and the
-// average that the step writes, then the summary (F32 [2]).
-// Layout: all but the settings and "step" are f32 and row-major.
+// average that the step writes, then the summary (F32 [2]). A parameter's new
+// value may have the memory of its gradient: a plan that writes an element of
+// it no longer reads that element of the gradient. Layout: all but the settings
+// and "step" are f32 and row-major.
 class UpdateOperation final : public Operation {
  public:
   UpdateOperation(Optimizer optimizer,

@@ -1,5 +1,6 @@
 #include "backends/kernels/operators/softmax.h"
 
+#include <algorithm>
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
@@ -7,6 +8,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "backends/kernels/operators/element_math-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,6 +40,81 @@ SoftmaxSums ExponentiateRow(absl::Span<double> logits) {
   return {hn::GetLane(largest), hn::GetLane(hn::SumOfLanes(d, sum))};
 }
 
+// Returns e^(x - largest). Adds what x - largest loses to rounding, which the
+// exponential would amplify.
+template <class D>
+HWY_INLINE hn::Vec<D> PowerBelow(D d, hn::Vec<D> x, hn::Vec<D> largest) {
+  const auto below = hn::Sub(x, largest);
+  const auto subtracted = hn::Sub(x, below);
+  const auto lost = hn::Sub(hn::Sub(x, hn::Add(below, subtracted)),
+                            hn::Sub(largest, subtracted));
+  const auto power = ExpOf(d, below);
+  const auto exact =
+      hn::MulAdd(power, hn::IfThenZeroElse(hn::IsNaN(lost), lost), power);
+  return hn::IfThenElse(hn::IsNaN(below), below, exact);
+}
+
+void SoftmaxRow(absl::Span<float> row) {
+  const hn::ScalableTag<float> d;
+  const hn::ScalableTag<double> wide;
+  const hn::Rebind<float, decltype(wide)> narrow;
+  const size_t lanes = hn::Lanes(d);
+  const size_t whole = row.size() / lanes * lanes;
+  const auto nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
+  // The elements after the last whole vector, filled up with -Inf.
+  float rest[hn::MaxLanes(d)];
+  hn::StoreU(nothing, d, rest);
+  std::copy(row.begin() + whole, row.end(), rest);
+  const auto for_vectors = [&](const auto& body) HWY_ATTR {
+    for (size_t i = 0; i < whole; i += lanes) body(row.data() + i);
+    if (whole < row.size()) body(rest);
+  };
+  auto largest = nothing;
+  for_vectors([&](const float* at) HWY_ATTR {
+    const auto x = hn::LoadU(d, at);
+    largest = hn::IfThenElse(hn::Gt(x, largest), x, largest);
+  });
+  largest = hn::MaxOfLanes(d, largest);
+  auto sums = hn::Zero(wide);
+  for_vectors([&](float* at) HWY_ATTR {
+    hn::StoreU(PowerBelow(d, hn::LoadU(d, at), largest), d, at);
+    for (size_t i = 0; i < lanes; i += hn::Lanes(wide)) {
+      sums = hn::Add(sums, hn::PromoteTo(wide, hn::LoadU(narrow, at + i)));
+    }
+  });
+  const double sum = hn::GetLane(hn::SumOfLanes(wide, sums));
+  const auto total = hn::Set(d, static_cast<float>(sum));
+  for_vectors([&](float* at) HWY_ATTR {
+    hn::StoreU(hn::Div(hn::LoadU(d, at), total), d, at);
+  });
+  std::copy_n(rest, row.size() - whole, row.begin() + whole);
+}
+
+void SoftmaxRowGradient(absl::Span<const float> y, absl::Span<float> dy) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> narrow;
+  const size_t lanes = hn::Lanes(d);
+  const size_t whole = y.size() / lanes * lanes;
+  auto sums = hn::Zero(d);
+  for (size_t i = 0; i < whole; i += lanes) {
+    sums = hn::MulAdd(hn::PromoteTo(d, hn::LoadU(narrow, y.data() + i)),
+                      hn::PromoteTo(d, hn::LoadU(narrow, dy.data() + i)), sums);
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (size_t i = whole; i < y.size(); ++i) sum += double{y[i]} * dy[i];
+  const auto mean = hn::Set(d, sum);
+  for (size_t i = 0; i < whole; i += lanes) {
+    const auto above =
+        hn::Sub(hn::PromoteTo(d, hn::LoadU(narrow, dy.data() + i)), mean);
+    const auto weight = hn::PromoteTo(d, hn::LoadU(narrow, y.data() + i));
+    hn::StoreU(hn::DemoteTo(narrow, hn::Mul(weight, above)), narrow,
+               dy.data() + i);
+  }
+  for (size_t i = whole; i < y.size(); ++i) {
+    dy[i] = static_cast<float>(y[i] * (dy[i] - sum));
+  }
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace convgrad
@@ -47,10 +124,18 @@ HWY_AFTER_NAMESPACE();
 namespace convgrad {
 namespace {
 HWY_EXPORT(ExponentiateRow);
+HWY_EXPORT(SoftmaxRow);
+HWY_EXPORT(SoftmaxRowGradient);
 }  // namespace
 
 SoftmaxSums Exponentiate(absl::Span<double> logits) {
   return HWY_DYNAMIC_DISPATCH(ExponentiateRow)(logits);
+}
+
+void Softmax(absl::Span<float> row) { HWY_DYNAMIC_DISPATCH(SoftmaxRow)(row); }
+
+void SoftmaxGradient(absl::Span<const float> y, absl::Span<float> dy) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRowGradient)(y, dy);
 }
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// `Exponentiate` computes the exponentials of a softmax.
+// `Exponentiate`, `Softmax` and `SoftmaxGradient` compute rows of a softmax.
 #pragma once
 
 #include <cstddef>
@@ -19,5 +19,15 @@ struct SoftmaxSums {
 // 2^-51; subnormal results may become 0. The sum is NaN if a logit is NaN or
 // Inf, or if all are -Inf. Requires: a multiple of kSoftmaxLanes. Thread-safe.
 SoftmaxSums Exponentiate(absl::Span<double> logits);
+
+// Replaces the row's numbers x by e^x / sum(e^x), in f32, with a relative error
+// of at most 2^-22; results below 2^-126 may become 0. All become NaN if one is
+// NaN or +Inf, or if all are -Inf. Thread-safe.
+void Softmax(absl::Span<float> row);
+
+// Replaces the gradients dy of the softmax's results y by those of its operand,
+// y * (dy - sum(y * dy)), computed in f64 and rounded once. Requires: equal
+// sizes. Thread-safe.
+void SoftmaxGradient(absl::Span<const float> y, absl::Span<float> dy);
 
 }  // namespace convgrad

@@ -15,15 +15,18 @@ absl::string_view InstructionSet() {
 
 bool IsFasterInBf16() {
   switch (dnnl::get_effective_cpu_isa()) {
-    case dnnl::cpu_isa::avx512_core_amx:
-    case dnnl::cpu_isa::avx512_core_amx_fp16:
-      return true;
     case dnnl::cpu_isa::avx512_core_bf16:
     case dnnl::cpu_isa::avx512_core_fp16:
       return __builtin_cpu_is("amd") != 0;
     default:
-      return false;
+      return HasTiles();
   }
+}
+
+bool HasTiles() {
+  const dnnl::cpu_isa isa = dnnl::get_effective_cpu_isa();
+  return isa == dnnl::cpu_isa::avx512_core_amx ||
+         isa == dnnl::cpu_isa::avx512_core_amx_fp16;
 }
 
 int64_t ChannelsPerBlock() {

@@ -37,6 +37,7 @@ from convgrad.errors import (
     SessionExpired,
     SessionRestored,
     SessionTakenOver,
+    SnapshotDamaged,
     Unauthenticated,
     Unavailable,
     Unimplemented,
@@ -64,8 +65,9 @@ __all__ = [
     "Internal", "InvalidArgument", "Kept", "LocalServer", "NotFound", "OpenSession",
     "ParameterGroup", "PermissionDenied", "Program", "Region", "Replayed", "ReplyLost",
     "ResourceExhausted", "RetryPolicy", "Session", "SessionDamaged", "SessionExpired",
-    "SessionRestored", "SessionTakenOver", "Tls", "Unauthenticated", "Unavailable",
-    "Unimplemented", "Update", "export_session", "import_session", "native", "replay",
+    "SessionRestored", "SessionTakenOver", "SnapshotDamaged", "Tls", "Unauthenticated",
+    "Unavailable", "Unimplemented", "Update", "export_session", "import_session", "native",
+    "replay",
 ]
 
 

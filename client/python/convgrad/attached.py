@@ -27,6 +27,7 @@ from convgrad.requests import Call
 from convgrad.sessions.durable import save_state_call
 from convgrad.sessions.leases import ask_each
 from convgrad.sessions.session import Session
+from convgrad.sessions.snapshots import drop_state_call
 from convgrad.v1 import session_pb2
 
 R = TypeVar("R")
@@ -100,6 +101,7 @@ class Attached:
     drop_programs = _refused("drop_programs")
     backward = _refused("backward")
     update = _refused("update")
+    restore_state = _refused("restore_state")
 
     def __init__(self, client: Caller, session_id: bytes, target: str) -> None:
         self._client = client
@@ -134,9 +136,13 @@ class Attached:
         _check_reads(keywords)
         return self._run(networks.run(program, inputs, **keywords))
 
-    def save_state(self, *, timeout: float | None = None) -> int:
+    def save_state(self, name: str = "", *, timeout: float | None = None) -> int:
         """Makes the server write the session to its disk, as Session.save_state() does."""
-        return self._run(save_state_call(None, options=timeout_of(timeout)))
+        return self._run(save_state_call(None, name, options=timeout_of(timeout)))
+
+    def drop_state(self, name: str, *, timeout: float | None = None) -> None:
+        """Drops a snapshot of the session, as Session.drop_state() does."""
+        return self._run(drop_state_call(name, timeout))
 
     def close(self) -> None:
         """Ends the attachment; the session stays open."""

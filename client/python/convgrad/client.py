@@ -20,6 +20,7 @@ from convgrad.sessions.leases import (
     open_session,
     resume_session,
 )
+from convgrad.sessions.machines import tell_differences
 from convgrad.sessions.recorder import (
     Recorder,
     new_path,
@@ -76,7 +77,9 @@ class Client(Caller):
 
         `resume=True` resumes the open session of this name, which requires a client with a
         token or certificate. `resume=session.id` resumes the session with this id. The previous
-        user's calls raise SessionTakenOver.
+        user's calls raise SessionTakenOver. Warns if another CPU model, version or
+        configuration of the server has computed the session so far, because bits may differ
+        from now on.
 
         A `durable` session survives a restart of the server, which needs a --state_dir. The
         session then keeps up to `replay_bytes` of its newest changes here, and repeats those
@@ -95,6 +98,7 @@ class Client(Caller):
             if recording_folder():
                 note_unrecorded()
             opened = resume_session(self, name, resume if isinstance(resume, bytes) else b"")
+            tell_differences(opened.answer.differences)
         else:
             if folder := recording_folder():
                 recorder = Recorder(new_path(folder), facts_of(self.capabilities()))

@@ -157,6 +157,13 @@ class SessionDamaged(Internal):
     code = grpc.StatusCode.DATA_LOSS
 
 
+class SnapshotDamaged(Internal):
+    """Files of a snapshot with a name are damaged on the server's disk. The session is as it
+    was before restore_state()."""
+
+    code = grpc.StatusCode.DATA_LOSS
+
+
 def invalid(reason: str, field: str, found: object, expected: object) -> InvalidArgument:
     """Returns the error with the message that the server would give."""
     return InvalidArgument(**_words(reason, field, found, expected))
@@ -279,7 +286,7 @@ def from_rpc(code: grpc.StatusCode, message: str | None,
     elif detail is not None and detail.reason == "RESTORED":
         cls = SessionRestored
     elif cls is ReplyLost and detail is not None and detail.reason == "MALFORMED":
-        cls = SessionDamaged
+        cls = SnapshotDamaged if detail.field == "name" else SessionDamaged
     elif cls is NotFound and detail is not None and detail.field == "session":
         cls = SessionExpired
     error = cls(message or "no message", detail=detail, code=code)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
-from typing import BinaryIO
 
 from convgrad.errors import invalid
 
 
-def open_regular(path: str | os.PathLike[str], expected: str) -> tuple[BinaryIO, int]:
+def open_regular(path: str | os.PathLike[str], expected: str) -> tuple[io.FileIO, int]:
     """Opens a file for reading, without a buffer. Returns it with its size in bytes.
 
     `expected` names what the caller needs, for the error.

@@ -164,6 +164,9 @@ v1::Tensor CallSession::Describe(const TensorDescriptor& descriptor,
 
 absl::Status CallSession::Commit(ChangeOrder::Reply reply) {
   runs_ = false;
+  // The next change may start within Commit and take its memory there, so the
+  // tensors that this one has replaced must be free by then.
+  state_.reset();
   ASSIGN_OR_RETURN(const int64_t number,
                    use_->Commit(writes_, std::move(reply), table_->now()));
   number_ = number;

@@ -55,6 +55,8 @@ struct OptimizerStep::Item {
   KeptTensor value;
   std::optional<KeptTensor> gradient;
   ParameterSettings settings;
+  // Whether nobody needs the gradient after the step.
+  bool drops_gradient = false;
 };
 
 std::optional<KeptTensor> OptimizerStep::Newest(const std::string& name) {
@@ -77,6 +79,9 @@ absl::StatusOr<std::vector<OptimizerStep::Item>> OptimizerStep::FindItems(
       ASSIGN_OR_RETURN(item.value, session_.Find(name, 0, path));
       item.gradient = Newest(NameOfKept(name, "gradient"));
       if (!item.gradient && !is_averaged_) continue;
+      item.drops_gradient =
+          !update.keep_gradients &&
+          session_.writes()->tensors.contains(NameOfKept(name, "gradient"));
       RETURN_IF_ERROR(CheckItem(item));
       items.push_back(std::move(item));
     }
@@ -134,7 +139,11 @@ absl::Status OptimizerStep::PlaceItem(const Item& item,
                                            : TensorPlace());
   if (item.gradient) {
     parameter->states = KeptStates(optimizer_, item.settings);
-    RETURN_IF_ERROR(Write(item.name, item.value.descriptor, places));
+    if (item.drops_gradient) {
+      WriteOverGradient(item, places);
+    } else {
+      RETURN_IF_ERROR(Write(item.name, item.value.descriptor, places));
+    }
   }
   RETURN_IF_ERROR(PlaceStates(item, parameter, places));
   const std::string average = NameOfKept(item.name, "ema");
@@ -195,6 +204,16 @@ absl::Status OptimizerStep::Write(const std::string& name,
   places->results.push_back(std::move(place));
   written_.push_back(name);
   return absl::OkStatus();
+}
+
+void OptimizerStep::WriteOverGradient(const Item& item, TensorPlaces* places) {
+  TensorPlace place = PlaceOf(*item.gradient);
+  place.constant_id = 0;
+  place.is_kept = true;
+  places->results.push_back(std::move(place));
+  session_.writes()->tensors[item.name] =
+      KeptTensor{item.value.descriptor, item.gradient->bytes, 0};
+  written_.push_back(item.name);
 }
 
 absl::StatusOr<OptimizerStep::Work> OptimizerStep::Begin(

@@ -60,6 +60,9 @@ class OptimizerStep {
   // ones. Errors: kInvalidArgument if its elements have another order.
   absl::StatusOr<std::optional<KeptTensor>> FindFitting(
       const std::string& name, const TensorDescriptor& expected) const;
+  // Adds the place of the parameter's new value: the memory of its gradient,
+  // which this call has made and nobody else sees.
+  void WriteOverGradient(const Item& item, TensorPlaces* places);
   // Adds the place of a tensor that the step writes.
   absl::Status Write(const std::string& name,
                      const TensorDescriptor& descriptor, TensorPlaces* places);

@@ -26,5 +26,16 @@ INSTANTIATE_TEST_SUITE_P(NativeBf16, RandomProgramTest,
                          testing::Values(&MakeNativeBackend),
                          [](const auto&) { return "All"; });
 
+// As on CPUs with AMX; on others with their vectors.
+absl::StatusOr<std::unique_ptr<Backend>> MakeChannelsLastBackend() {
+  return MakeOnednnBackend(/*native_bf16=*/true, /*bf16_channels_last=*/true);
+}
+INSTANTIATE_TEST_SUITE_P(Bf16ChannelsLast, ProgramConformanceTest,
+                         ProgramCasesOf(&MakeChannelsLastBackend),
+                         NameOfProgram);
+INSTANTIATE_TEST_SUITE_P(Bf16ChannelsLast, RandomProgramTest,
+                         testing::Values(&MakeChannelsLastBackend),
+                         [](const auto&) { return "All"; });
+
 }  // namespace
 }  // namespace convgrad::testing_support

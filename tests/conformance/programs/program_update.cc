@@ -1,6 +1,7 @@
 #include "tests/conformance/programs/program_update.h"
 
 #include <algorithm>
+#include <bitset>
 #include <cmath>
 #include <cstring>
 #include <initializer_list>
@@ -123,25 +124,52 @@ std::vector<GuardedBuffer> OperandsOf(
   return operands;
 }
 
-std::vector<GuardedBuffer> RunOnce(const Plan& plan,
-                                   const UpdateOperation& operation,
-                                   const std::vector<GuardedBuffer>& operands,
-                                   uint8_t fill) {
-  RunBuffers buffers(operands.size());
+// Returns the position of each parameter's new value among the results, and of
+// its gradient among the operands.
+std::vector<std::pair<size_t, size_t>> ValuesOverGradients(
+    const UpdateOperation& operation) {
+  std::vector<std::pair<size_t, size_t>> positions;
+  const size_t states = StateNames(operation.optimizer()).size();
+  size_t result = 0;
+  size_t operand = 1;
+  for (const UpdatedParameter& parameter : operation.parameters()) {
+    positions.emplace_back(result, operand + 1);
+    result += 1 + std::bitset<kMaxStates>(parameter.states).count() +
+              (parameter.is_averaged ? 1 : 0);
+    operand += 2 + states + 1;
+  }
+  return positions;
+}
+
+// Runs the plan. The results at the positions in `over` take the memory of
+// operands.
+std::vector<GuardedBuffer> RunOnce(
+    const Plan& plan, const UpdateOperation& operation, uint8_t fill,
+    std::vector<GuardedBuffer>* operands,
+    const std::vector<std::pair<size_t, size_t>>& over = {}) {
+  RunBuffers buffers(operands->size());
   const TensorUses uses = operation.OperandUses();
-  for (size_t i = 0; i < operands.size(); ++i) {
+  for (size_t i = 0; i < operands->size(); ++i) {
     buffers.operands[i] =
-        uses[i].tensor == nullptr ? nullptr : operands[i].data();
+        uses[i].tensor == nullptr ? nullptr : (*operands)[i].data();
   }
   std::vector<GuardedBuffer> results;
   for (const TensorUse& use : operation.ResultUses()) {
     results.emplace_back(*ByteSize(*use.tensor), fill);
     buffers.results.push_back(results.back().data());
   }
+  for (const auto& [result, operand] : over) {
+    buffers.results[result] = (*operands)[operand].data();
+  }
   const auto times = plan.Run(buffers);
   EXPECT_TRUE(times.ok()) << times.status();
   for (size_t i = 0; i < results.size(); ++i) {
     EXPECT_TRUE(results[i].GuardsIntact()) << "wrote beyond result " << i;
+  }
+  for (const auto& [result, operand] : over) {
+    const GuardedBuffer& written = (*operands)[operand];
+    EXPECT_TRUE(written.GuardsIntact()) << "wrote beyond operand " << operand;
+    std::memcpy(results[result].data(), written.data(), written.size());
   }
   return results;
 }
@@ -190,13 +218,13 @@ Outcome Run(const Backend& backend, const OptimizerStep& step,
   const auto plan = backend.MakePlan(operation, PlanOptions());
   EXPECT_TRUE(plan.ok()) << plan.status();
   if (!plan.ok()) return {parameters, 0, 0};
-  const auto operands = OperandsOf(operation, step, parameters);
+  auto operands = OperandsOf(operation, step, parameters);
   std::vector<std::vector<std::byte>> before;
   for (const GuardedBuffer& operand : operands) {
     before.push_back(operand.Bytes());
   }
-  const auto results = RunOnce(**plan, operation, operands, 0xff);
-  const auto again = RunOnce(**plan, operation, operands, 0);
+  const auto results = RunOnce(**plan, operation, 0xff, &operands);
+  const auto again = RunOnce(**plan, operation, 0, &operands);
   for (size_t i = 0; i < results.size(); ++i) {
     EXPECT_TRUE(results[i].Bytes() == again[i].Bytes())
         << "two runs differ in result " << i;
@@ -204,6 +232,12 @@ Outcome Run(const Backend& backend, const OptimizerStep& step,
   for (size_t i = 0; i < operands.size(); ++i) {
     EXPECT_TRUE(operands[i].GuardsIntact() && operands[i].Bytes() == before[i])
         << "wrote to operand " << i;
+  }
+  const auto over =
+      RunOnce(**plan, operation, 0, &operands, ValuesOverGradients(operation));
+  for (size_t i = 0; i < results.size(); ++i) {
+    EXPECT_TRUE(results[i].Bytes() == over[i].Bytes())
+        << "result " << i << " differs over the gradients' memory";
   }
   return Read(operation, step, results, parameters);
 }

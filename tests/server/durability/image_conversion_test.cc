@@ -22,6 +22,18 @@ class NoArchive : public SessionArchive {
   void Save(std::shared_ptr<KeptSession> /*session*/, Done done) override {
     done(absl::OkStatus());
   }
+  void Keep(std::shared_ptr<KeptSession> /*session*/,
+            const std::string& /*name*/, Done done) override {
+    done(absl::OkStatus());
+  }
+  void LoadNamed(std::shared_ptr<KeptSession> /*session*/,
+                 const std::string& /*name*/, Loaded done) override {
+    done(absl::NotFoundError("none"));
+  }
+  void Drop(std::shared_ptr<KeptSession> /*session*/,
+            const std::string& /*name*/, Done done) override {
+    done(absl::OkStatus());
+  }
   void Remove(const std::string& /*hash*/, Done done) override {
     done(absl::OkStatus());
   }
@@ -92,6 +104,25 @@ TEST_F(ImageConversionTest, ASessionComesBackAsItWas) {
   EXPECT_EQ(head_.readers, std::vector<std::string>{"reader"});
   EXPECT_EQ(head_.id, use->settings().id);
   EXPECT_EQ(head_.open_id, std::string(16, 'a'));
+}
+
+TEST_F(ImageConversionTest, AStateKeepsTheServerThatComputedIt) {
+  const SessionUse use = stored_.Open('a');
+  stored_.Change(use, stored_.WritesOf("w", 3));
+  SessionCapture capture = *use->NewestCapture(absl::Now());
+  EXPECT_EQ(capture.state->computed_by, nullptr);
+  SessionImage image =
+      Capture(use->settings(), capture, TextReplies(), memory())->image;
+  image.head.computed_by = {{"cpu", "another"}};
+  ASSERT_TRUE(stored_.store->Write(image).ok());
+  capture = *Load(use->settings().id);
+  const KeptState& loaded = *capture.state;
+  EXPECT_EQ(*loaded.computed_by, image.head.computed_by);
+  EXPECT_EQ(WithoutTapes(loaded).computed_by, loaded.computed_by);
+  EXPECT_EQ(Capture(use->settings(), capture, TextReplies(), memory())
+                ->image.head.computed_by,
+            image.head.computed_by);
+  EXPECT_EQ(After(loaded, stored_.WritesOf("w", 4)).computed_by, nullptr);
 }
 
 TEST_F(ImageConversionTest, LoadedBytesCountAsKept) {

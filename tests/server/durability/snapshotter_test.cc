@@ -34,6 +34,32 @@ struct Running : StoredTable {
     });
     return saved.get_future().get();
   }
+  absl::Status Keep(const SessionUse& use, const std::string& name) {
+    std::promise<absl::Status> kept;
+    snapshotter.Keep(use.session(), name, [&](const absl::Status& status) {
+      kept.set_value(status);
+    });
+    return kept.get_future().get();
+  }
+  absl::Status Drop(const SessionUse& use, const std::string& name) {
+    std::promise<absl::Status> dropped;
+    snapshotter.Drop(use.session(), name, [&](const absl::Status& status) {
+      dropped.set_value(status);
+    });
+    return dropped.get_future().get();
+  }
+  // Returns the value of the tensor "w" in the snapshot.
+  absl::StatusOr<float> Named(const SessionUse& use, const std::string& name) {
+    absl::StatusOr<float> value = absl::UnknownError("not told");
+    snapshotter.LoadNamed(use.session(), name, [&](const auto& state) {
+      if (state.ok()) {
+        value = ValueOf(**state, "w");
+      } else {
+        value = state.status();
+      }
+    });
+    return value;
+  }
 
   Snapshotter snapshotter;
 };
@@ -54,6 +80,9 @@ void AddStored(SnapshotStore* from, SessionTable* table) {
     stored.settings.durable = true;
     stored.number = entry.head.number;
     stored.epoch = entry.head.epoch;
+    for (const NamedEntry& named : entry.named) {
+      stored.snapshots[named.name] = {named.number, named.bytes};
+    }
     ASSERT_TRUE(table->AddStored(stored).ok());
   }
 }
@@ -181,6 +210,91 @@ TEST(Snapshotter, DoesWhatItWasAskedForBeforeItEnds) {
     }
   }
   EXPECT_EQ(saved, 3);
+}
+
+TEST(Snapshotter, KeepsTheNewestStateUnderAName) {
+  MemoryFiles files(/*locks=*/false);
+  std::string id;
+  {
+    Running server(&files);
+    const SessionUse use = server.Open('a');
+    id = use->settings().id;
+    server.Change(use, server.WritesOf("w", 1));
+    EXPECT_TRUE(server.Keep(use, "best").ok());
+    EXPECT_EQ(use->durable_number(), 1);
+    server.Change(use, server.WritesOf("w", 2));
+    EXPECT_TRUE(server.snapshotter.SaveAll());
+    EXPECT_EQ(*server.Named(use, "best"), 1);
+    EXPECT_EQ(server.Named(use, "other").status().code(),
+              absl::StatusCode::kNotFound);
+  }
+  Running next(&files);
+  AddStored(next.store.get(), &next.table);
+  const SessionUse use = *next.table.Find(kAda, id);
+  next.table.AwaitContent(
+      use, [](const absl::Status& told) { EXPECT_TRUE(told.ok()) << told; });
+  EXPECT_EQ(use->snapshots().at("best").number, 1);
+  EXPECT_EQ(*next.Named(use, "best"), 1);
+  EXPECT_TRUE(next.Drop(use, "best").ok());
+  EXPECT_TRUE(next.Drop(use, "best").ok());
+  EXPECT_TRUE(use->snapshots().empty());
+}
+
+// Changes that aren't on disk may have restored the snapshot.
+TEST(Snapshotter, SavesBeforeADrop) {
+  MemoryFiles memory_files;
+  std::atomic<bool> is_full = false;
+  FailingFiles files(
+      &memory_files, [&](int64_t /*call*/, const std::string& name) {
+        return is_full && name == "write" ? Fault::kNoSpace : Fault::kNone;
+      });
+  Running server(&files);
+  const SessionUse use = server.Open('a');
+  server.Change(use, server.WritesOf("w", 1));
+  EXPECT_TRUE(server.Keep(use, "best").ok());
+  server.Change(use, server.WritesOf("w", 2));
+  is_full = true;
+  EXPECT_EQ(server.Drop(use, "best").code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(server.Keep(use, "other").code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(*server.Named(use, "best"), 1);
+  EXPECT_EQ(use->snapshots().size(), 1);
+  is_full = false;
+  EXPECT_TRUE(server.Drop(use, "best").ok());
+  EXPECT_EQ(use->durable_number(), 2);
+}
+
+TEST(Snapshotter, ASnapshotThatIsNotKeptLeavesTheNameAsItWas) {
+  MemoryFiles memory_files;
+  std::atomic<bool> is_broken = false;
+  FailingFiles files(
+      &memory_files, [&](int64_t /*call*/, const std::string& name) {
+        return is_broken && name == "create" ? Fault::kError : Fault::kNone;
+      });
+  Running server(&files);
+  const SessionUse use = server.Open('a');
+  server.Change(use, server.WritesOf("w", 1));
+  EXPECT_TRUE(server.Keep(use, "best").ok());
+  server.Change(use, server.WritesOf("w", 2));
+  EXPECT_TRUE(server.Save(use).ok());
+  is_broken = true;
+  EXPECT_EQ(server.Keep(use, "best").code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(use->snapshots().at("best").number, 1);
+  EXPECT_EQ(*server.Named(use, "best"), 1);
+}
+
+TEST(Snapshotter, ADamagedSnapshotWithANameIsItsOwnError) {
+  MemoryFiles files;
+  Running server(&files);
+  const SessionUse use = server.Open('a');
+  server.Change(use, server.WritesOf("w", 1));
+  EXPECT_TRUE(server.Keep(use, "best").ok());
+  for (const auto& [path, content] : files.Contents()) {
+    if (path.find("named-best") != std::string::npos) files.Put(path, "?");
+  }
+  const absl::Status status = server.Named(use, "best").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(DetailOf(status)->field, "name");
+  EXPECT_EQ(StoredTable::ValueOf(*use->state(), "w"), 1);
 }
 
 }  // namespace

@@ -34,6 +34,23 @@ TEST_F(MachineTest, HasCoresAndMemory) {
   EXPECT_GT(machine.memory_bytes, 1 << 20);
 }
 
+TEST_F(MachineTest, ReadsTheModelOfTheFirstCpu) {
+  Write("/proc/cpuinfo",
+        "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n"
+        "model\t\t: 143\nmodel name\t: Intel(R) Xeon(R) \x01 Gold: 6448Y\n"
+        "stepping\t: 8\n\nprocessor\t: 1\nmodel name\t: another\n");
+  EXPECT_EQ(Read().cpu_model,
+            "Intel(R) Xeon(R) ? Gold: 6448Y (GenuineIntel 6/143/8)");
+  Write("/proc/cpuinfo",
+        "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x1\n"
+        "CPU part\t: 0xd40\nCPU revision\t: 1\n");
+  EXPECT_EQ(Read().cpu_model, "(0x41 0xd40/0x1/1)");
+  Write("/proc/cpuinfo", "model name: " + std::string(5000, 'x'));
+  EXPECT_EQ(Read().cpu_model.size(), 256);
+  Write("/proc/cpuinfo", "");
+  EXPECT_EQ(Read().cpu_model, "");
+}
+
 TEST_F(MachineTest, ReadsLimitsOfVersion2) {
   Write("/proc/self/cgroup", "0::/a/b\n");
   Write("/sys/fs/cgroup/a/memory.max", "400000000\n");

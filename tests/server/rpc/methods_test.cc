@@ -60,6 +60,7 @@ TEST(Methods, AllowNoMoreThanThis) {
       {"ListSessions", {Role::kTrain, 4096}},
       {"HaveTensors", {Role::kTrain, 256 << 10}},
       {"SaveState", {Role::kTrain, 4096}},
+      {"DropState", {Role::kTrain, 4096}},
       {"Warmup", {Role::kAdmin, 256 << 10}},
   };
   for (const Method& method : AllMethods()) {

@@ -159,6 +159,45 @@ TEST_F(KeptStateTest, IsResumableBetweenTheTrainersSteps) {
   EXPECT_TRUE(IsResumable(After(state, of_trainer)));
 }
 
+TEST_F(KeptStateTest, IsRestoredToAnotherState) {
+  KeptWrites writes;
+  writes.tensors["y"] = Tensor(300);
+  writes.programs["p"] = MakeProgram(700);
+  KeptState wanted = After(KeptState(), writes);
+  const auto facts = std::make_shared<const MachineFacts>();
+  wanted.computed_by = facts;
+  KeptState state = Full();
+  writes = KeptWrites();
+  writes.trainer_state = std::make_shared<const std::string>("later");
+  writes.programs["newer"] = MakeProgram(100);
+  state = After(state, writes);
+  const KeptState restored = After(state, WritesToRestore(state, wanted));
+  ExpectCounted(restored);
+  EXPECT_EQ(restored.number, state.number + 1);
+  ASSERT_EQ(restored.tensors.size(), 1);
+  EXPECT_EQ(restored.tensors.at("y").bytes, wanted.tensors.at("y").bytes);
+  EXPECT_EQ(restored.tensors.at("y").version, restored.number);
+  ASSERT_EQ(restored.programs.size(), 2);
+  EXPECT_EQ(restored.programs.at("p"), wanted.programs.at("p"));
+  EXPECT_TRUE(restored.tapes.empty());
+  EXPECT_EQ(restored.trainer_state, nullptr);
+  EXPECT_EQ(restored.computed_by, facts);
+  EXPECT_TRUE(IsResumable(restored));
+  const KeptState again = After(restored, WritesToRestore(restored, state));
+  EXPECT_EQ(*again.trainer_state, "later");
+  EXPECT_EQ(again.tensors.size(), state.tensors.size());
+  EXPECT_TRUE(IsResumable(again));
+}
+
+TEST(CheckName, OfASnapshotMayHave128Bytes) {
+  EXPECT_TRUE(CheckSnapshotName(std::string(128, 'n'), "name").ok());
+  EXPECT_FALSE(CheckSnapshotName(std::string(129, 'n'), "name").ok());
+  for (const auto* name : {"", "a/b", "a\\b", "\n", "\xff"}) {
+    EXPECT_FALSE(CheckSnapshotName(name, "name").ok()) << name;
+  }
+  EXPECT_FALSE(CheckSnapshotName(std::string("a\0b", 3), "name").ok());
+}
+
 TEST(CheckName, TakesPlainNamesOnly) {
   EXPECT_TRUE(CheckName("layer1.0.weight", "name").ok());
   EXPECT_TRUE(CheckName(std::string(255, 'a'), "name").ok());

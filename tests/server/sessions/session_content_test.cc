@@ -23,6 +23,18 @@ class Archive : public SessionArchive {
   void Save(std::shared_ptr<KeptSession> /*session*/, Done done) override {
     done(absl::OkStatus());
   }
+  void Keep(std::shared_ptr<KeptSession> /*session*/,
+            const std::string& /*name*/, Done done) override {
+    done(absl::OkStatus());
+  }
+  void LoadNamed(std::shared_ptr<KeptSession> /*session*/,
+                 const std::string& /*name*/, Loaded done) override {
+    done(absl::NotFoundError("none"));
+  }
+  void Drop(std::shared_ptr<KeptSession> /*session*/,
+            const std::string& /*name*/, Done done) override {
+    done(absl::OkStatus());
+  }
   void Remove(const std::string& hash, Done done) override {
     removed.push_back(hash);
     done(absl::OkStatus());
@@ -245,6 +257,38 @@ TEST_F(SessionContentTest, BrokenSessionsAreNamedAndClosedByAnAdmin) {
   EXPECT_TRUE(closed.ok()) << closed;
   EXPECT_EQ(archive_.removed, std::vector<std::string>{HashOf(id)});
   EXPECT_EQ(table_.Find(kAda, id).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(SessionContentTest, SnapshotsWithNamesCountInTheQuotaOfTheClient) {
+  const SessionUse use = Open('a');
+  EXPECT_TRUE(use->AddSnapshot("a", {1, 200'000}).ok());
+  const absl::Status refused = use->AddSnapshot("b", {2, 200'000});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(use->snapshots().size(), 1);
+  EXPECT_TRUE(use->AddSnapshot("a", {3, 299'000}).ok());
+  EXPECT_EQ(use->info().snapshots.at("a").number, 3);
+  use->SetSnapshots({});
+  EXPECT_TRUE(use->AddSnapshot("b", {2, 299'000}).ok());
+  use->End(absl::CancelledError("closed"));
+  EXPECT_TRUE(Open('b')->AddSnapshot("b", {2, 299'000}).ok());
+}
+
+TEST_F(SessionContentTest, ASessionHas16SnapshotsWithNames) {
+  const SessionUse use = Open('a');
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_TRUE(use->AddSnapshot(std::to_string(i), {i, 1}).ok());
+  }
+  const absl::Status refused = use->AddSnapshot("one more", {16, 1});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(use->AddSnapshot("7", {16, 1}).ok());
+}
+
+TEST_F(SessionContentTest, TheNewestCaptureOnDiskIsASnapshot) {
+  const SessionUse use = Open('a');
+  Change(use, 1, TensorWrites());
+  MakeDurable(use);
+  EXPECT_EQ(use->durable_snapshot().number, 1);
+  EXPECT_EQ(use->durable_snapshot().bytes, use->state()->totals.quota_bytes);
 }
 
 }  // namespace

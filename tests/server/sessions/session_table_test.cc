@@ -303,5 +303,25 @@ TEST_F(SessionTableTest, WhoResumesAClosedSessionIsToldAtOnce) {
   use->Fail(absl::CancelledError("gone"), now_).IgnoreError();
 }
 
+TEST_F(SessionTableTest, AChangeFindsTheMemoryThatTheOneBeforeGaveUp) {
+  const SessionUse use = *Open(kAda, 'a');
+  ASSERT_TRUE(Put(use, 1, 100).ok());
+  const std::weak_ptr<const KeptBytes> replaced =
+      use->state()->tensors.at("x").bytes;
+  bool has_started = false;
+  use->Arrive({1, 2, std::string(16, 'd'), 0}, now_,
+              {absl::InfiniteFuture(), [](const auto& /*decision*/) {}});
+  use->Arrive({1, 3, std::string(16, 'e'), 0}, now_,
+              {absl::InfiniteFuture(), [&](const auto& /*decision*/) {
+                 has_started = true;
+                 EXPECT_TRUE(replaced.expired());
+               }});
+  KeptWrites writes;
+  writes.tensors["x"] = std::nullopt;
+  ASSERT_TRUE(use->Promise(writes, {}).ok());
+  ASSERT_TRUE(use->Commit(writes, std::make_shared<int>(0), now_).ok());
+  EXPECT_TRUE(has_started);
+}
+
 }  // namespace
 }  // namespace convgrad

@@ -63,7 +63,8 @@ inline SessionImage ImageOf(int64_t number, int64_t session = 0) {
                 1 << 20,
                 number,
                 7,
-                absl::StrCat("state of ", number)};
+                absl::StrCat("state of ", number),
+                {{"cpu", "a model"}, {"onednn", "3.1"}}};
   image.tensors = {
       TensorOf("conv.weight", {DataType::kF32, Layout::kOIX, {8, 4, 3, 3}},
                number),
@@ -87,6 +88,9 @@ inline std::string TextOf(const SessionImage& image) {
       head.client, " ", head.owner, " ", absl::StrJoin(head.readers, ","), " ",
       absl::FormatDuration(head.lease), " ", head.quota_bytes, " ", head.number,
       " ", head.epoch, " ", head.trainer_state, "\n");
+  for (const auto& [name, fact] : head.computed_by) {
+    absl::StrAppend(&text, name, ": ", fact, "\n");
+  }
   for (const ImageTensor& tensor : image.tensors) {
     absl::StrAppend(&text, tensor.name, " ", ToString(tensor.descriptor), " g",
                     tensor.descriptor.groups, " v", tensor.version, " ",

@@ -136,6 +136,22 @@ INSTANTIATE_TEST_SUITE_P(
                       std::string(65537, 't'));
                 },
                 "trainer_state bytes: found 65537"},
+        Refused{[](M m) {
+                  for (int i = 0; i < 63; ++i) {
+                    m->mutable_session()->add_computed_by()->set_name(
+                        absl::StrCat("fact ", i));
+                  }
+                },
+                "computed_by facts: found 65, expected at most 64"},
+        Refused{[](M m) {
+                  m->mutable_session()->add_computed_by()->set_text(
+                      std::string(1025, 'f'));
+                },
+                "a fact of 1025 bytes"},
+        Refused{[](M m) {
+                  m->mutable_session()->add_computed_by()->set_text("\xff");
+                },
+                "printable ASCII"},
         Refused{[](M m) { m->mutable_session()->set_number(-1); }, "number"},
         Refused{[](M m) { m->mutable_session()->set_epoch(-1); }, "epoch"},
         Refused{[](M m) {

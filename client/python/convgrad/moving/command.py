@@ -1,4 +1,5 @@
-"""Runs the commands `export`, `import`, `snapshot` and `replay` of `python -m convgrad`."""
+"""Runs the commands `export`, `import`, `snapshot`, `restore` and `replay` of
+`python -m convgrad`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from convgrad.moving.safetensors import TensorFile
 from convgrad.moving.transfer import Imported, check_import, export_session, import_session
 from convgrad.sessions.session import Session
 
-COMMANDS = ("export", "import", "snapshot", "replay")
+COMMANDS = ("export", "import", "snapshot", "restore", "replay")
 
 _ID_BYTES = 16
 # About a second, because a wrong address is likelier than a server that restarts.
@@ -74,10 +75,18 @@ def _parser() -> argparse.ArgumentParser:
     snapshot = command("snapshot", _snapshot,
                        "Have the server write a durable session to its disk now, and print the "
                        "durable number.")
+    names = snapshot.add_mutually_exclusive_group()
+    names.add_argument("--name", default="", metavar="NAME",
+                       help="keep the snapshot under this name, until it is dropped")
+    names.add_argument("--drop", metavar="NAME",
+                       help="drop the snapshot of this name instead")
+    back = command("restore", _restore, "Make a session what the snapshot NAME has. The "
+                   "session is taken over, so that its trainer can't go on.")
+    back.add_argument("name", metavar="NAME", help="as snapshot --name kept it")
     repeat = command("replay", _replay, "Repeat the changes of a recording in a new session, "
                      "and print the first difference of the results.",
                      ("recording", "a file that a program with CONVGRAD_RECORD=FOLDER wrote"))
-    for each in (export, into, snapshot, repeat):
+    for each in (export, into, snapshot, back, repeat):
         each.add_argument("--server", default="127.0.0.1:7070", metavar="ADDRESS")
         each.add_argument("--ca", metavar="FILE", help="PEM file of the authorities that "
                           "signed the server's certificate; turns TLS on")
@@ -131,7 +140,19 @@ def _tell(session: Session, found: Imported) -> None:
 
 def _snapshot(client: Client, parsed: argparse.Namespace) -> bool:
     with _attached(client, parsed.session, "") as attached:
-        print(f"durable number {attached.save_state()}")
+        if parsed.drop is not None:
+            attached.drop_state(parsed.drop)
+            print(f"dropped {parsed.drop!a}")
+        else:
+            print(f"durable number {attached.save_state(parsed.name)}")
+    return True
+
+
+def _restore(client: Client, parsed: argparse.Namespace) -> bool:
+    with _resumed(client, parsed.session) as session:
+        session.restore_state(parsed.name)
+        session.save_state()
+    print(f"change {session.number} of the session has the snapshot {parsed.name!a}")
     return True
 
 

@@ -13,7 +13,10 @@ _LONGEST = 80  # of a text in a file that is shown
 def facts_of(answer: capabilities_pb2.GetCapabilitiesResponse) -> dict[str, str]:
     """Returns what decides the bits of the server's results, by name."""
     facts = {"server": answer.server_version,
-             "threads_per_worker": str(answer.threads_per_worker)}
+             "threads_per_worker": str(answer.threads_per_worker),
+             "fast_convolutions": str(answer.fast_convolutions).lower()}
+    if answer.cpu_model:
+        facts["cpu"] = answer.cpu_model
     for backend in answer.backends:
         if backend.available and backend.name != "reference":
             facts[backend.name] = " ".join(

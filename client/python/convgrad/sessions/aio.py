@@ -58,6 +58,8 @@ class Session:
     drop = _awaited(sessions.Session.drop)
     tensors = _awaited(sessions.Session.tensors)
     save_state = _awaited(sessions.Session.save_state)
+    restore_state = _awaited(sessions.Session.restore_state)
+    drop_state = _awaited(sessions.Session.drop_state)
 
     def __init__(self, session: sessions.Session) -> None:
         self._session = session
@@ -149,6 +151,10 @@ class Attached:
     drop_programs = _on_thread(attached.Attached.drop_programs)
     backward = _on_thread(attached.Attached.backward)
     update = _on_thread(attached.Attached.update)
+    restore_state = _on_thread(attached.Attached.restore_state)
+
+    save_state = _on_thread(attached.Attached.save_state)
+    drop_state = _on_thread(attached.Attached.drop_state)
 
     def __init__(self, attached: attached.Attached) -> None:
         self._attached = attached

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
@@ -22,6 +23,7 @@ from convgrad.errors import (
 from convgrad.requests import Call
 from convgrad.sessions.attempts import DURABLE_TRAILER, Change, Opened, Read, number_of
 from convgrad.sessions.changes import Changes
+from convgrad.sessions.machines import tell_differences
 from convgrad.sessions.recorder import Recorder
 from convgrad.sessions.replay import Replay
 from convgrad.v1 import session_pb2
@@ -34,7 +36,8 @@ _DISK_SECONDS = 600.0
 _AGAIN_SECONDS = 0.05
 
 
-def save_state_call(changes: DurableChanges | None, **settings: Any) -> Call[int]:
+def save_state_call(changes: DurableChanges | None, name: str = "",
+                    **settings: Any) -> Call[int]:
     """Returns a call that answers with the durable number, which `changes` notes."""
     def decode(response: bytes) -> int:
         number = session_pb2.SaveStateResponse.FromString(response).number
@@ -42,7 +45,8 @@ def save_state_call(changes: DurableChanges | None, **settings: Any) -> Call[int
             changes.note_durable(number)
         return number
 
-    return Call("ConvGradSessions/SaveState", b"", decode, **settings)
+    request = session_pb2.SaveStateRequest(name=name)
+    return Call("ConvGradSessions/SaveState", request.SerializeToString(), decode, **settings)
 
 
 class DurableChanges(Changes):
@@ -188,6 +192,8 @@ class DurableChanges(Changes):
         _LOG.warning("the server at %s was started again; it has the session as of change %d, "
                      "and the client repeats %d changes", self._opened.target, answer.number,
                      len(changes))
+        with contextlib.suppress(UserWarning):  # an error must not stop the session's thread
+            tell_differences(answer.differences)
         self._send_waiting()
 
     def _ask(self, call: Call[Any],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import grpc
@@ -65,6 +65,8 @@ class OpenSession:
     """Number of its newest change on the server's disk; None if it isn't durable."""
     on_disk: bool = False
     """Whether it is only on disk, since the server's restart or the end of its lease."""
+    snapshots: Mapping[str, int] = field(default_factory=dict)
+    """The changes after which Session.save_state() has kept snapshots, by name."""
 
 
 def call_of(method: str, request: Any, **settings: Any) -> Call[Any]:
@@ -176,7 +178,8 @@ def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
         found += [OpenSession(
             one.handle, one.name, one.client, one.number, one.tensors, one.kept_bytes,
             one.reply_bytes, one.quota_bytes, one.lease_seconds, one.remaining_seconds,
-            target, one.durable_number if one.durable else None, one.on_disk)
+            target, one.durable_number if one.durable else None, one.on_disk,
+            {each.name: each.number for each in one.snapshots})
             for one in listed.sessions]
     return found
 

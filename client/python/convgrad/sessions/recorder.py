@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from convgrad.errors import FailedPrecondition, message_of
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Change
-from convgrad.sessions.recording import MAGIC, digests_of, part_of, whole
+from convgrad.sessions.recording import MAGIC, REPLIES, digests_of, part_of, whole
 from convgrad.wire import Response, joined
 
 _LOG = logging.getLogger("convgrad")
@@ -63,6 +63,9 @@ class Recorder:
         return response
 
     def _add(self, sequence: int, call: Call[Any], response: bytes | None) -> None:
+        if call.method not in REPLIES:
+            raise LookupError(f"change {sequence} is a {call.method}, which no other session "
+                              "can repeat")
         digests = None
         if response is not None:
             with contextlib.suppress(ValueError, DecodeError):  # the caller gets an error

@@ -22,9 +22,10 @@ from convgrad.kept import Kept, listed_tensors
 from convgrad.layouts import Descriptor
 from convgrad.options import timeout_of
 from convgrad.requests import Call
+from convgrad.sessions import snapshots
 from convgrad.sessions.attempts import Instead, Opened, Read
 from convgrad.sessions.changes import Changes
-from convgrad.sessions.durable import DurableChanges, save_state_call
+from convgrad.sessions.durable import DurableChanges
 from convgrad.sessions.known_tensors import KnownTensors
 from convgrad.sessions.leases import close_session, renew_regularly
 from convgrad.sessions.methods import (
@@ -81,6 +82,10 @@ class Session:
     run = plain(networks.run)
     backward = plain(networks.backward)
     update = plain(networks.update)
+
+    save_state = snapshots.save_state
+    restore_state = snapshots.restore_state
+    drop_state = snapshots.drop_state
 
     def __init__(self, client: Caller, opened: Opened, keep_open: bool,
                  replay_bytes: int = 0, recorder: Recorder | None = None) -> None:
@@ -216,16 +221,6 @@ class Session:
         """Returns the kept tensors by name."""
         return Call(_SERVICE + "ListTensors", b"", listed_tensors,
                     options=timeout_of(timeout)), None
-
-    @method
-    def save_state(self, *, timeout: float | None = None) -> Prepared[int]:
-        """Makes the server write the session to its disk, and returns the durable number.
-
-        That is the number of the last change that left no tape.
-        Errors: FailedPrecondition if the session isn't durable; Internal if the server can't
-        write.
-        """
-        return save_state_call(self._durable, options=timeout_of(timeout)), None
 
     @property
     def is_at_home(self) -> bool:

@@ -1,4 +1,4 @@
-"""Tests the commands export, import and snapshot of `python -m convgrad`."""
+"""Tests the commands export, import, snapshot and restore of `python -m convgrad`."""
 
 import os
 import stat
@@ -125,8 +125,28 @@ def test_sessions_by_name(tmp_path):
     process.kill()
 
 
+def test_a_snapshot_is_kept_restored_and_dropped(durable, tmp_path):
+    there = f"--server={durable.address}"
+    with convgrad.Client(durable.address) as client, client.session(durable=True) as session:
+        (tmp_path / "id").write_bytes(session.id)
+        session.put("w", W)
+        assert run("snapshot", tmp_path / "id", there, "--name=best") == "durable number 1\n"
+        session.put("w", -W)
+        assert run("restore", tmp_path / "id", "best", there) == (
+            "change 3 of the session has the snapshot 'best'\n")
+        with client.attach(session.id) as attached:
+            np.testing.assert_array_equal(attached.get("w"), W)
+        assert client.sessions()[0].snapshots == {"best": 1}
+        assert client.sessions()[0].durable_number == 3
+        assert run("snapshot", tmp_path / "id", there, "--drop=best") == "dropped 'best'\n"
+        assert "found 'best', expected a snapshot that SaveState has kept" in run(
+            "restore", tmp_path / "id", "best", there, code=1)
+
+
 @pytest.mark.parametrize("arguments, message", [
     (("snapshot", "id"), "FAILED_PRECONDITION"),
+    (("snapshot", "id", "--name=a/b"), "FAILED_PRECONDITION"),
+    (("restore", "id", "best"), "FAILED_PRECONDITION"),
     (("snapshot", "none"), "found 'none', which is no file"),
     (("export", "short", "x"), "found 3 bytes or more, expected a session's id, 16 bytes"),
     (("export", "other", "x"), "NOT_FOUND"),

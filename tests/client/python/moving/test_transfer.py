@@ -186,8 +186,8 @@ def test_files_of_other_programs_and_other_servers(client, session, tmp_path):
     with client.session() as other:
         found = convgrad.import_session(other, tmp_path / "x").differences
     assert [line.partition(":")[0] for line in found] == [
-        "onednn", "server", "threads_per_worker"]
-    assert found[0].startswith("onednn: 3.2.0 CPU avx2 there, ")
+        "cpu", "fast_convolutions", "onednn", "server", "threads_per_worker"]
+    assert found[2].startswith("onednn: 3.2.0 CPU avx2 there, ")
 
 
 def test_differences_show_no_text_of_a_stranger_as_it_is():

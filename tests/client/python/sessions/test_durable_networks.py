@@ -157,3 +157,30 @@ def test_a_state_that_couldnt_be_read_is_refused_at_once():
 def test_a_state_runs_no_code():
     with pytest.raises(pickle.UnpicklingError):
         decode(pickle.dumps(print))
+
+
+@pytest.mark.parametrize("train", [step_on_server, step_with_own_loss])
+def test_a_network_that_goes_back_trains_to_the_same_bits(durable, client, train):
+    expected = expected_state(client, train)
+    with convgrad.Client(durable.address) as near, \
+            convgrad.torch.remote(make_model(), near, durable=True) as net:
+        optimizer = make_optimizer(net)
+        torch.manual_seed(2)
+        for step in range(STEPS // 2):
+            train(net, optimizer, step)
+        net.session.save_state("half")
+        for step in (20, 21, 22):  # a detour
+            train(net, optimizer, step)
+        net.eval()
+        net(batch(0)[0])  # a program that the snapshot lacks
+        net.train()
+        state = net.restore_state("half")
+        assert state["step"] == STEPS // 2
+        torch.set_rng_state(state["rng"])
+        durable.kill()
+        durable.restart()
+        for step in range(STEPS // 2, STEPS):
+            train(net, optimizer, step)
+        check_same(net, optimizer, expected)
+        net.eval()
+        net(batch(0)[0])

@@ -80,6 +80,14 @@ struct Computation {
   DataType dtype;
   bool native_bf16 = false;
   bool fast = false;
+  bool channels_last = false;
+
+  // As the backend chooses, which needs bf16 for channels last.
+  int64_t block() const {
+    return channels_last && onednn::ChannelsPerBlock() == 16
+               ? onednn::kChannelsLast
+               : onednn::ChannelsPerBlock();
+  }
 };
 
 class OnednnActivation : public testing::TestWithParam<Computation> {
@@ -114,7 +122,7 @@ class OnednnActivation : public testing::TestWithParam<Computation> {
   }
 
   const std::unique_ptr<Backend> onednn_ =
-      *MakeOnednnBackend(GetParam().native_bf16);
+      *MakeOnednnBackend(GetParam().native_bf16, GetParam().channels_last);
   const std::unique_ptr<Backend> reference_ = *MakeReferenceBackend();
 };
 
@@ -132,7 +140,7 @@ TEST_P(OnednnActivation, IsAsNearToTheReferenceAsWithoutFusing) {
 
 TEST_P(OnednnActivation, TakesNoPassOverMemory) {
   const auto operation = OperationOf(kNetwork, GetParam().dtype);
-  const onednn::NetworkOptions options = {1, onednn::ChannelsPerBlock(),
+  const onednn::NetworkOptions options = {1, GetParam().block(),
                                           GetParam().native_bf16, 1e9};
   const auto plan = onednn::MakeNetworkPlan(*operation, options);
   ASSERT_TRUE(plan.ok()) << plan.status();
@@ -210,18 +218,19 @@ TEST_P(OnednnActivation, IsRightForNumbersOfAnySize) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, OnednnActivation,
-                         testing::Values(Computation{DataType::kF32},
-                                         Computation{DataType::kF32, false,
-                                                     true},
-                                         Computation{DataType::kBF16},
-                                         Computation{DataType::kBF16, true}),
-                         [](const auto& info) {
-                           return absl::StrCat(
-                               NameOf(info.param.dtype),
-                               info.param.native_bf16 ? "_native" : "",
-                               info.param.fast ? "_fast" : "");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , OnednnActivation,
+    testing::Values(Computation{DataType::kF32},
+                    Computation{DataType::kF32, false, true},
+                    Computation{DataType::kBF16},
+                    Computation{DataType::kBF16, true},
+                    Computation{DataType::kBF16, true, false, true}),
+    [](const auto& info) {
+      return absl::StrCat(NameOf(info.param.dtype),
+                          info.param.native_bf16 ? "_native" : "",
+                          info.param.fast ? "_fast" : "",
+                          info.param.channels_last ? "_last" : "");
+    });
 
 }  // namespace
 }  // namespace convgrad

@@ -120,7 +120,15 @@ void Set(std::vector<std::byte>* floats, size_t index, float value) {
 // The dtype and the options of the computation.
 struct Computation {
   DataType dtype;
-  bool native_bf16;
+  bool native_bf16 = false;
+  bool channels_last = false;
+
+  // As the backend chooses, which needs bf16 for channels last.
+  int64_t block() const {
+    return channels_last && onednn::ChannelsPerBlock() == 16
+               ? onednn::kChannelsLast
+               : onednn::ChannelsPerBlock();
+  }
 };
 
 class OnednnInference : public testing::TestWithParam<Computation> {
@@ -168,7 +176,7 @@ class OnednnInference : public testing::TestWithParam<Computation> {
   }
 
   const std::unique_ptr<Backend> onednn_ =
-      *MakeOnednnBackend(GetParam().native_bf16);
+      *MakeOnednnBackend(GetParam().native_bf16, GetParam().channels_last);
   const std::unique_ptr<Backend> reference_ = *MakeReferenceBackend();
 };
 
@@ -191,7 +199,7 @@ TEST_P(OnednnInference, HasNoPassOverMemoryBehindAConvolution) {
        {std::tuple{kNetwork, 20, 5}, std::tuple{kImage, 3, 1}}) {
     const ProgramOperation operation =
         OperationOf(text, channels, ProgramPart::kForward);
-    const onednn::NetworkOptions options = {1, onednn::ChannelsPerBlock(),
+    const onednn::NetworkOptions options = {1, GetParam().block(),
                                             GetParam().native_bf16, 1e9};
     const auto plan = onednn::MakeNetworkPlan(operation, options);
     ASSERT_TRUE(plan.ok()) << plan.status();
@@ -360,11 +368,14 @@ TEST_P(OnednnInference, FindsDoneWhatDependsOnParametersAlone) {
 INSTANTIATE_TEST_SUITE_P(, OnednnInference,
                          testing::Values(Computation{DataType::kF32, false},
                                          Computation{DataType::kBF16, false},
-                                         Computation{DataType::kBF16, true}),
+                                         Computation{DataType::kBF16, true},
+                                         Computation{DataType::kBF16, true,
+                                                     true}),
                          [](const auto& info) {
                            return absl::StrCat(
                                NameOf(info.param.dtype),
-                               info.param.native_bf16 ? "_native" : "");
+                               info.param.native_bf16 ? "_native" : "",
+                               info.param.channels_last ? "_last" : "");
                          });
 
 }  // namespace

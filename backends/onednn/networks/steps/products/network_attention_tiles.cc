@@ -53,7 +53,6 @@ struct AttentionTiles::Worker {
   float* weights;
   float* slopes;
   dnnl_status_t status = dnnl_success;
-  std::vector<double> doubles = {};
 
   void Multiply(const Product& product, const Matrix& a, const Matrix& b,
                 float* c, int64_t pitch) {
@@ -62,18 +61,6 @@ struct AttentionTiles::Worker {
         product.columns, product.depth, product.scale, a.data, a.pitch, b.data,
         b.pitch, product.adds ? 1 : 0, c, pitch);
     if (result != dnnl_success) status = result;
-  }
-
-  // Replaces the first `count` of a row's scores by their softmax.
-  void Softmax(float* scores, int64_t count) {
-    doubles.assign(
-        CeilDiv(count, int64_t{kSoftmaxLanes}) * int64_t{kSoftmaxLanes},
-        -std::numeric_limits<double>::infinity());
-    std::copy_n(scores, count, doubles.begin());
-    const double sum = Exponentiate(absl::MakeSpan(doubles)).sum;
-    for (int64_t i = 0; i < count; ++i) {
-      scores[i] = static_cast<float>(doubles[i] / sum);
-    }
   }
 };
 
@@ -180,7 +167,7 @@ void AttentionTiles::Weigh(const AttentionTensors& tensors, const Tile& tile,
   for (int64_t i = 0; i < tile.count; ++i) {
     float* row = worker->weights + i * problem_.keys;
     const int64_t seen = Seen(tile, i);
-    worker->Softmax(row, seen);
+    Softmax({row, static_cast<size_t>(seen)});
     std::fill(row + seen, row + tile.keys, 0.0F);
   }
 }
@@ -211,16 +198,10 @@ void AttentionTiles::Slope(const AttentionTensors& tensors, const float* dy,
       {tensors.value + tile.matrix * keys * columns, columns, true},
       worker->slopes, keys);
   for (int64_t i = 0; i < tile.count; ++i) {
-    const float* weight = worker->weights + i * keys;
+    const auto seen = static_cast<size_t>(Seen(tile, i));
     float* slope = worker->slopes + i * keys;
-    double mean = 0;
-    for (int64_t j = 0; j < Seen(tile, i); ++j) {
-      mean += double{weight[j]} * double{slope[j]};
-    }
-    for (int64_t j = 0; j < Seen(tile, i); ++j) {
-      slope[j] = static_cast<float>(weight[j] * (slope[j] - mean));
-    }
-    std::fill(slope + Seen(tile, i), slope + tile.keys, 0.0F);
+    SoftmaxGradient({worker->weights + i * keys, seen}, {slope, seen});
+    std::fill(slope + seen, slope + tile.keys, 0.0F);
   }
 }
 

@@ -32,15 +32,15 @@ void AddBias(BufferId bias, const NetworkTensor& result, Schedule* schedule) {
                  }});
 }
 
-void AddBiasGradient(const NetworkTensor& dy, BufferId gradient,
-                     Schedule* schedule) {
+void AddBiasGradient(absl::string_view kind, const NetworkTensor& dy,
+                     BufferId gradient, Schedule* schedule) {
   const ChannelBlocks blocks = dy.blocks;
   const int64_t padded = blocks.padded_channels();
   // Sums, unused sums of squares, and the kernel's scratch.
   const BufferId sums = schedule->AddBuffer(
       (2 * padded + BatchNormScratch(blocks)) * int64_t{sizeof(double)});
   schedule->Add(
-      {.kind = "conv backward weight",
+      {.kind = kind,
        .reads = {dy.buffer},
        .writes = {gradient, sums},
        .function = [=, from = dy.buffer](const RunContext& context) {

@@ -1,6 +1,7 @@
 // Adds the steps for a convolution's bias that the library's passes lack.
 #pragma once
 
+#include "absl/strings/string_view.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 #include "backends/onednn/networks/schedule/network_layouts.h"
 
@@ -10,7 +11,7 @@ namespace convgrad::onednn {
 // and a step that sums the bias's gradient over the channels of `dy` in double,
 // because the library sums in f32.
 void AddBias(BufferId bias, const NetworkTensor& result, Schedule* schedule);
-void AddBiasGradient(const NetworkTensor& dy, BufferId gradient,
-                     Schedule* schedule);
+void AddBiasGradient(absl::string_view kind, const NetworkTensor& dy,
+                     BufferId gradient, Schedule* schedule);
 
 }  // namespace convgrad::onednn

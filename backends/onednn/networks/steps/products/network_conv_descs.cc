@@ -2,10 +2,24 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 
 namespace convgrad::onednn {
+namespace {
+
+// Returns whether the implementation computes a depthwise gradient as one of
+// many small groups, some 10 times slower than the library's or our kernels for
+// depthwise convolutions.
+bool IsSlowDepthwise(Pass pass, const ConvProblem& problem,
+                     absl::string_view implementation) {
+  return pass != Pass::kForward && IsDepthwise(problem) &&
+         problem.axes.size() == 2 && !absl::StrContains(implementation, "dw") &&
+         !IsPlainLoop(implementation);
+}
+
+}  // namespace
 
 dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                                        const ConvDescs& descs) {
@@ -16,7 +30,8 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
   return MakePassDesc(pass, problem, descs, forward,
                       [&](absl::string_view implementation) {
                         return WritesBeyondScratch(problem, implementation) ||
-                               MissesRows(pass, problem, implementation);
+                               MissesRows(pass, problem, implementation) ||
+                               IsSlowDepthwise(pass, problem, implementation);
                       });
 }
 
@@ -44,6 +59,11 @@ std::optional<LibraryTensor> CallersInput(const std::string& name,
       builder->InputBuffer(name),
       FormatDesc({input->dims.begin(), input->dims.end()}, dtype,
                  input->layout == Layout::kNXC ? Format::kNXC : Format::kNCX)};
+}
+
+bool IsDepthwise(const ConvProblem& problem) {
+  return problem.groups > 1 && problem.groups == problem.in_channels &&
+         problem.groups == problem.out_channels;
 }
 
 ConvProblem MirrorOf(ConvProblem problem) {

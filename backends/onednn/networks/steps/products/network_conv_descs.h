@@ -29,6 +29,9 @@ std::optional<LibraryTensor> CallersInput(const std::string& name,
                                           DataType dtype,
                                           NetworkBuilder* builder);
 
+// Returns whether each channel is a group of its own.
+bool IsDepthwise(const ConvProblem& problem);
+
 // Returns the mirror of a transposed convolution, without a bias: an ordinary
 // convolution whose data is the step's result. The transposed forward is the
 // mirror's backward-data, and so on.

@@ -23,10 +23,17 @@ bool IsDense(const ConvProblem& problem) {
 }
 
 bool IsRightInBf16(const ConvProblem& problem) {
-  const bool is_depthwise = problem.groups == problem.in_channels &&
-                            problem.groups == problem.out_channels;
-  return (problem.groups == 1 || is_depthwise) && problem.axes.size() == 2 &&
-         IsDense(problem) && !HasDeadTaps(problem);
+  return (problem.groups == 1 || IsDepthwise(problem)) &&
+         problem.axes.size() == 2 && IsDense(problem) && !HasDeadTaps(problem);
+}
+
+// Returns whether the library's bf16 passes read no neighbours of the channels
+// that they sum: with channels last, only pairs of channels are read.
+bool LiesWellForBf16(const NetworkTensor& tensor) {
+  if (tensor.blocks.dtype != DataType::kBF16) return false;
+  return IsInBlocks(tensor, DataType::kBF16) ||
+         (tensor.blocks.channels > kFewChannels &&
+          tensor.blocks.channels % 2 == 0);
 }
 
 }  // namespace
@@ -35,12 +42,14 @@ DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
                           absl::Span<const Pass> passes, const NetworkTensor& x,
                           const NetworkTensor& y,
                           const NetworkBuilder& builder) {
-  const bool is_native =
-      builder.options().native_bf16 && builder.dtype() == DataType::kBF16 &&
-      !is_mirrored && IsInBlocks(x, DataType::kBF16) &&
-      IsInBlocks(y, DataType::kBF16) && IsRightInBf16(problem);
+  const bool is_native = builder.options().native_bf16 &&
+                         builder.dtype() == DataType::kBF16 && !is_mirrored &&
+                         LiesWellForBf16(x) && LiesWellForBf16(y) &&
+                         IsRightInBf16(problem);
   if (!is_native) return DataType::kF32;
   for (const Pass pass : passes) {
+    // Our kernel computes what the library has no fast one for.
+    if (pass == Pass::kBackwardWeight && IsDepthwise(problem)) continue;
     const DataType weight =
         pass == Pass::kBackwardWeight ? DataType::kF32 : DataType::kBF16;
     const auto found = MakePassDesc(

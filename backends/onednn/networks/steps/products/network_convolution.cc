@@ -11,6 +11,7 @@
 #include "backends/core/status.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_cpu.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
@@ -64,7 +65,8 @@ class Convolution final : public NetworkGroup {
     const LibraryTensor dy =
         TensorOf(Converted(gradient, computes_in_, &builder->schedule()));
     if (!bias_.empty()) {
-      AddBiasGradient(gradient, builder->NewParameterGradient(bias_),
+      AddBiasGradient("conv backward weight", gradient,
+                      builder->NewParameterGradient(bias_),
                       &builder->schedule());
     }
     const LibraryTensor dw = {builder->NewParameterGradient(weight_),
@@ -177,6 +179,16 @@ class Convolution final : public NetworkGroup {
     return absl::OkStatus();
   }
 
+  static NetworkTensor InF32Blocks(const NetworkTensor& tensor,
+                                   Schedule* schedule) {
+    if (IsInBlocks(tensor, DataType::kF32)) return tensor;
+    NetworkTensor blocks = TensorLike(tensor.dims, DataType::kF32, tensor.form,
+                                      ChannelsPerBlock());
+    blocks.buffer = schedule->AddBuffer(blocks.blocks.bytes());
+    AddConversion(tensor, blocks, schedule);
+    return blocks;
+  }
+
   // Appends the weight gradient of a depthwise convolution if the library has
   // no fast one for these layouts. Returns whether it did.
   bool AddOwnGradient(const PassToAdd& pass, const StepTensors& tensors,
@@ -188,7 +200,8 @@ class Convolution final : public NetworkGroup {
     own.dy.buffer = tensors.result.location.buffer;
     own.x.blocks.dtype = own.dy.blocks.dtype = computes_in_;
     if (is_mirrored_ || callers_input_.location.buffer != kNoBuffer ||
-        !IsDepthwiseGradient(own)) {
+        !IsDepthwise(problem_) || problem_.axes.size() != 2 ||
+        problem_.in_channels <= kFewChannels) {
       return false;
     }
     const dnnl::primitive_desc_base librarys =
@@ -198,6 +211,8 @@ class Convolution final : public NetworkGroup {
                       tensors.result.desc,
                       {}});
     if (librarys && !IsPlainLoop(librarys)) return false;
+    own.x = InF32Blocks(own.x, &builder->schedule());
+    own.dy = InF32Blocks(own.dy, &builder->schedule());
     AddDepthwiseGradient(own, pass.kind, &builder->schedule());
     return true;
   }

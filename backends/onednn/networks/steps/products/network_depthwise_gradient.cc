@@ -16,15 +16,6 @@ DepthwiseShape::Axis AxisOf(const SpatialAxis& axis) {
 
 }  // namespace
 
-bool IsDepthwiseGradient(const DepthwiseGradientPass& pass) {
-  const ConvProblem& problem = pass.problem;
-  return problem.axes.size() == 2 && problem.groups == problem.in_channels &&
-         problem.groups == problem.out_channels &&
-         IsInBlocks(pass.x, DataType::kF32) &&
-         IsInBlocks(pass.dy, DataType::kF32) &&
-         pass.x.blocks.block == pass.dy.blocks.block;
-}
-
 void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
                           absl::string_view kind, Schedule* schedule) {
   const ConvProblem& problem = pass.problem;

@@ -16,11 +16,8 @@ struct DepthwiseGradientPass {
   BufferId dw = kNoBuffer;
 };
 
-// Returns whether AddDepthwiseGradient can add the pass: each channel has one
-// filter, of two axes, and the images are f32 in blocks of channels.
-bool IsDepthwiseGradient(const DepthwiseGradientPass& pass);
-
-// Appends the pass. Requires: IsDepthwiseGradient(pass).
+// Appends the pass. Requires: each channel has one filter, of two axes, and the
+// images are f32 in blocks of channels.
 void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
                           absl::string_view kind, Schedule* schedule);
 

@@ -26,6 +26,10 @@ class KeptGradients:
         """Records that no parameter has a gradient."""
         self._names = set()
 
+    def look_again(self) -> None:
+        """Records that the session's content was replaced."""
+        self._names, self.clip_norm = None, 0.0
+
     def names(self) -> set[str]:
         """Returns the parameters that have a gradient after all changes sent so far."""
         failures = self._pipeline.session.failures

@@ -93,6 +93,14 @@ class RemoteState(RemoteModule):
         """
         self.pipeline.send(self.session.put, {}, trainer_state=self.encoded(trainer_state))
 
+    @short_traceback
+    def restore_state(self, name: str) -> dict[str, Any]:
+        """Goes back to the snapshot that `session.save_state(name)` has kept: parameters,
+        buffers, gradients and the optimizer's state. Returns its `trainer_state`, {} if it had
+        none. Errors: those of Session.restore_state(); nothing has changed then."""
+        self._gradients.look_again()
+        return decode(self.pipeline.call(self.session.restore_state, name))
+
     def encoded(self, trainer_state: TrainerState | None) -> bytes:
         """Returns the state as bytes. Drops tapes of steps that are over, because a session
         isn't resumed as of a change that left a tape."""

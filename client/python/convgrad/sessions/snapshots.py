@@ -1,0 +1,73 @@
+"""Defines the methods of a session that keep, restore and drop snapshots on the server."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from convgrad.options import timeout_of
+from convgrad.requests import Call
+from convgrad.sessions.durable import DurableChanges, save_state_call
+from convgrad.sessions.known_tensors import KnownTensors
+from convgrad.sessions.machines import tell_differences
+from convgrad.sessions.methods import Owner, Prepared, method
+from convgrad.v1 import session_pb2
+
+_SERVICE = "ConvGradSessions/"
+
+
+class Saving(Owner, Protocol):
+    """The session that the methods belong to."""
+
+    _durable: DurableChanges | None
+    _known: KnownTensors
+
+
+@method
+def save_state(self: Saving, name: str = "", *, timeout: float | None = None) -> Prepared[int]:
+    """Makes the server write the session to its disk, and returns the durable number.
+
+    That is the number of the last change that left no tape and, once a change has had a
+    `trainer_state`, carried one. With a `name`, the server keeps this snapshot until
+    drop_state(), in place of the one that had the name; see restore_state().
+
+    Errors: FailedPrecondition if the session isn't durable; Internal if the server can't write;
+    ResourceExhausted for more than 16 names, or if the client's quota is full.
+    """
+    return save_state_call(self._durable, name, options=timeout_of(timeout)), None
+
+
+@method
+def restore_state(self: Saving, name: str, *,
+                  timeout: float | None = None) -> Prepared[bytes]:
+    """Goes back to the snapshot that save_state() has kept under this name, and returns its
+    `trainer_state`.
+
+    This is one change: all tensors are those of the snapshot, and there are no tapes. Programs
+    of the snapshot are there again, and others stay. Warns if another CPU model, version or
+    configuration of the server computed it.
+
+    Errors: NotFound; SnapshotDamaged if its files on the server's disk are damaged. The session
+    is as before then.
+    """
+    def decode(response: bytes) -> bytes:
+        answer = session_pb2.RestoreStateResponse.FromString(response)
+        tell_differences(answer.differences)
+        return answer.trainer_state
+
+    self._known.forget(())
+    request = session_pb2.RestoreStateRequest(name=name)
+    return Call(_SERVICE + "RestoreState", request.SerializeToString(), decode,
+                options=timeout_of(timeout), is_change=True), None
+
+
+@method
+def drop_state(self: Saving, name: str, *, timeout: float | None = None) -> Prepared[None]:
+    """Drops the snapshot that save_state() has kept under this name, if there is one."""
+    return drop_state_call(name, timeout), None
+
+
+def drop_state_call(name: str, timeout: float | None) -> Call[None]:
+    """Returns the call of drop_state()."""
+    request = session_pb2.DropStateRequest(name=name)
+    return Call(_SERVICE + "DropState", request.SerializeToString(), lambda _: None,
+                options=timeout_of(timeout))

@@ -1,0 +1,89 @@
+#include "server/rpc/snapshot_calls.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "backends/core/status.h"
+#include "convgrad/v1/session.pb.h"
+#include "server/rpc/calls/call_session.h"
+#include "server/rpc/capabilities.h"
+
+namespace convgrad {
+
+template <typename Request>
+absl::Status SnapshotCall::Parse(grpc::ByteBuffer* message, bool may_lack,
+                                 Request* request) {
+  RETURN_IF_ERROR(Split(message, request).status());
+  return Check(request->name(), may_lack);
+}
+
+absl::Status SnapshotCall::Check(const std::string& name, bool may_lack) {
+  if (!session().settings().durable) {
+    return MakeError(absl::StatusCode::kFailedPrecondition,
+                     {Reason::kUnsupported, "session", "one that isn't durable",
+                      "a durable one"});
+  }
+  if (may_lack && name.empty()) return absl::OkStatus();
+  return CheckSnapshotName(name, "name");
+}
+
+void SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
+  v1::SaveStateRequest request;
+  absl::Status status = Parse(message, /*may_lack=*/true, &request);
+  if (!status.ok()) return End(std::move(status));
+  HandOver();
+  const auto saved = [this](const absl::Status& done) {
+    HandOver();
+    v1::SaveStateResponse response;
+    response.set_number(session().durable_number().value_or(0));
+    Finish(done, response);
+  };
+  SessionArchive* const archive = services().sessions->archive();
+  if (request.name().empty()) return archive->Save(session().session(), saved);
+  archive->Keep(session().session(), request.name(), saved);
+}
+
+void RestoreStateCall::OnMessage(grpc::ByteBuffer* message) {
+  v1::RestoreStateRequest request;
+  absl::Status status = Parse(message, /*may_lack=*/false, &request);
+  if (!status.ok()) return End(std::move(status));
+  HandOver();
+  services().sessions->archive()->LoadNamed(
+      session().session(), request.name(),
+      [this](const absl::StatusOr<std::shared_ptr<const KeptState>>& loaded) {
+        HandOver();
+        if (!loaded.ok()) return End(loaded.status());
+        Restore(**loaded);
+      });
+}
+
+void RestoreStateCall::Restore(const KeptState& snapshot) {
+  *session().writes() = WritesToRestore(session().state(), snapshot);
+  v1::RestoreStateResponse response;
+  response.set_number(snapshot.number);
+  if (snapshot.trainer_state != nullptr) {
+    response.set_trainer_state(*snapshot.trainer_state);
+  }
+  if (snapshot.computed_by != nullptr) {
+    AddDifferences(*snapshot.computed_by, FactsOf(services().capabilities()),
+                   response.mutable_differences());
+  }
+  ReplySize reply;
+  reply.head_bytes += static_cast<int64_t>(response.ByteSizeLong());
+  Finish(session().Promise(reply), response);
+}
+
+void DropStateCall::OnMessage(grpc::ByteBuffer* message) {
+  v1::DropStateRequest request;
+  absl::Status status = Parse(message, /*may_lack=*/false, &request);
+  if (!status.ok()) return End(std::move(status));
+  HandOver();
+  services().sessions->archive()->Drop(
+      session().session(), request.name(), [this](const absl::Status& dropped) {
+        HandOver();
+        Finish(dropped, v1::DropStateResponse());
+      });
+}
+
+}  // namespace convgrad

@@ -1,0 +1,52 @@
+// These calls keep, restore and drop snapshots of a durable session.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/rpc/calls/message_call.h"
+
+namespace convgrad {
+
+// `SnapshotCall` is the base of calls that name a snapshot.
+class SnapshotCall : public MessageCall {
+ public:
+  using MessageCall::MessageCall;
+
+ protected:
+  // Parses the message into `*request`, and checks that the session is durable,
+  // and that the name is one or, if it `may_lack` one, empty.
+  template <typename Request>
+  absl::Status Parse(grpc::ByteBuffer* message, bool may_lack,
+                     Request* request);
+  absl::Status Check(const std::string& name, bool may_lack);
+};
+
+// `SaveStateCall` answers when a snapshot of the session is on disk.
+class SaveStateCall final : public SnapshotCall {
+ public:
+  using SnapshotCall::SnapshotCall;
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override;
+};
+
+// `RestoreStateCall` commits the content of a snapshot as one change.
+class RestoreStateCall final : public SnapshotCall {
+ public:
+  using SnapshotCall::SnapshotCall;
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override;
+  void Restore(const KeptState& snapshot);
+};
+
+// `DropStateCall` answers when the name isn't on disk.
+class DropStateCall final : public SnapshotCall {
+ public:
+  using SnapshotCall::SnapshotCall;
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override;
+};
+
+}  // namespace convgrad
