@@ -1,11 +1,13 @@
 #include "server/compute_engine.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "server/devices.h"
+#include "server/memory/admission.h"
 #include "server/workers.h"
 
 namespace convgrad {
@@ -39,6 +41,29 @@ absl::Status ComputeEngine::StartDurability(const Config& config,
 
 void ComputeEngine::SaveSessions() {
   if (durable_sessions != nullptr) durable_sessions->SaveAll();
+}
+
+void ComputeEngine::Resize(const Config& config) {
+  const int64_t least = Config::LeastCallBudgetBytes();
+  const int64_t share = std::max(config.CallBudgetBytes(), least);
+  const int64_t kept = sessions.memory()->used_bytes();
+  const int64_t most_kept =
+      std::min(config.max_kept_bytes, config.MostKeptBytes());
+  // The budget is half of the memory limit, so there is room beyond it.
+  const int64_t others = config.memory_budget_bytes - share;
+  const int64_t room = std::clamp(config.memory_limit.bytes - others - kept,
+                                  least, std::max(share / 2, least));
+  const int64_t capacity = std::max(share, kept + room);
+  plans.SetMaxBytes(config.plan_cache_bytes);
+  weights.SetMaxBytes(config.weight_cache_bytes);
+  sessions.memory()->SetMaxBytes(most_kept);
+  // Any message must fit beside what sessions keep, or it could wait for ever.
+  const int64_t free = kept > most_kept ? room / 2 : capacity;
+  const int64_t message = config.max_message_bytes;
+  memory->largest_message_bytes =
+      AdmissionBytes(message) <= free ? message : LargestAdmissible(free);
+  memory->budget.SetCapacity(capacity);
+  memory->pool.SetMaxIdle(config.buffer_pool_idle_bytes);
 }
 
 void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {

@@ -42,6 +42,13 @@ struct ComputeEngine {
   // write.
   void SaveSessions();
 
+  // Changes the limits of memory to those of `config`. Free buffers and caches
+  // shrink first. What calls and sessions hold stays. If sessions keep more
+  // than the calls' memory, that memory is larger than `config` says, so that
+  // clients can read and drop tensors. Requires: WithDefaults. Call it
+  // regularly while that may be so.
+  void Resize(const Config& config);
+
   // Refuses the calls and jobs whose deadline is over, and frees the buffers
   // that are unused since `unused_since`. Trims the heap if no call took a
   // buffer since then. Only one thread may call it.

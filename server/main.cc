@@ -137,7 +137,7 @@ int Serve(const std::vector<std::string>& arguments, const Config& given) {
   // SIGKILL meanwhile.
   grpc_init();
   const int64_t descriptors = RaiseDescriptorLimit();
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(config);
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(given);
   if (!server.ok()) {
     spdlog::error("{}", std::string(server.status().message()));
     RemoveSocketFolder(config.remove_at_end);

@@ -10,6 +10,7 @@
 #include "server/background_thread.h"
 #include "server/compute_engine.h"
 #include "server/devices.h"
+#include "server/limit_watch.h"
 #include "server/listener_watch.h"
 #include "server/memory/region_listener.h"
 #include "server/rpc/calls/call.h"
@@ -28,22 +29,17 @@
 namespace convgrad {
 namespace {
 
-// The period of checks for slow clients and for deadlines that gRPC doesn't
-// know.
+// The period of checks for slow clients and deadlines that gRPC doesn't know.
 constexpr absl::Duration kTick = absl::Milliseconds(100);
-// The period of checks for connections that send too much. At 2 GB/s, 40 MB
-// come meanwhile.
+// The period of checks for connections that send too much: 40 MB at 2 GB/s.
 constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
-// The period of checks for changed files.
-constexpr absl::Duration kRefresh = absl::Seconds(1);
-
-// Threads that copy and hash tensors of puts. While one hashes a large tensor,
-// the other serves small ones.
+constexpr absl::Duration kRefresh = absl::Seconds(1);  // Of files and limits.
+// Threads that copy and hash tensors of puts: small ones pass a large one.
 constexpr int kCopyThreads = 2;
 
 class GrpcServer final : public Server {
  public:
-  GrpcServer(Config config, const Machine& machine,
+  GrpcServer(const Config& flags, const Machine& machine,
              std::vector<RegisteredBackend> backends);
   ~GrpcServer() override;
 
@@ -69,7 +65,7 @@ class GrpcServer final : public Server {
   absl::Status Listen();
   v1::GetCapabilitiesResponse Describe() const {
     return DescribeServer(
-        {Version(), config_.max_message_bytes, config_.memory_budget_bytes,
+        {Version(), config_.max_message_bytes, limits_.budget_bytes(),
          config_.max_macs, config_.max_reference_macs, config_.workers,
          config_.threads_per_worker, config_.regions_listen,
          config_.max_region_bytes, cpu_model_, config_.fast_convolutions},
@@ -90,7 +86,9 @@ class GrpcServer final : public Server {
   ClientWatch client_watch_;
   ConnectionTraffic traffic_;
   ArrivalWatch arrivals_{&traffic_};
-  // When calls come, only the background thread uses the two members below.
+  grpc::ResourceQuota quota_{"convgrad"};
+  // When calls come, only the background thread uses the members below.
+  LimitWatch limits_;
   TokenFile tokens_;
   absl::Time next_refresh_ = absl::Now() + kRefresh;
   // The executor of `engine_`. It is declared later, because nothing waits for
@@ -112,9 +110,9 @@ class GrpcServer final : public Server {
   Warmer warmer_;
 };
 
-GrpcServer::GrpcServer(Config config, const Machine& machine,
+GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
                        std::vector<RegisteredBackend> backends)
-    : config_(std::move(config)),
+    : config_(WithDefaults(flags, machine)),
       cpu_model_(machine.cpu_model),
       engine_(config_, machine, std::move(backends),
               [this](std::function<void()> task) {
@@ -122,6 +120,8 @@ GrpcServer::GrpcServer(Config config, const Machine& machine,
               }),
       self_check_sampler_(config_.self_check_ratio),
       client_watch_(config_.unary_idle_timeout, config_.min_client_rate),
+      limits_(flags, machine, &engine_,
+              [this](int64_t bytes) { quota_.Resize(bytes); }),
       tokens_(config_.token_file, &gate_),
       background_(kTick, [this] { Tick(); }),
       warmer_(&engine_.backends, config_.threads_per_worker, &engine_.plans) {
@@ -163,8 +163,8 @@ void GrpcServer::Tick() {
   client_watch_.Expire(now);
   if (now < next_refresh_) return;
   next_refresh_ = now + kRefresh;
-  const absl::Status tokens = tokens_.Refresh();
-  if (!tokens.ok()) {
+  limits_.Look();
+  if (const absl::Status tokens = tokens_.Refresh(); !tokens.ok()) {
     spdlog::warn("tokens stay as they were: {}", std::string(tokens.message()));
   }
 }
@@ -245,7 +245,7 @@ absl::Status GrpcServer::Listen() {
   options.tls = {config_.tls_cert, config_.tls_key, config_.tls_client_ca};
   options.health_address = config_.health_listen;
   options.max_message_bytes = config_.max_message_bytes;
-  options.call_budget_bytes = config_.CallBudgetBytes();
+  options.quota = &quota_;
   if (config_.max_connection_age > absl::ZeroDuration()) {
     options.max_connection_age = config_.max_connection_age;
   }
@@ -286,13 +286,13 @@ std::string Version() { return CONVGRAD_VERSION; }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const Config& config, std::vector<RegisteredBackend> backends) {
-  const Machine machine = ReadMachine();
+  const Machine machine = ReadMachine(config.machine_root);
   const Config complete = WithDefaults(config, machine);
   RETURN_IF_ERROR(complete.Validate());
   ASSIGN_OR_RETURN(std::vector<RegisteredBackend> selected,
                    SelectBackends(std::move(backends), complete.backends));
   auto server =
-      std::make_unique<GrpcServer>(complete, machine, std::move(selected));
+      std::make_unique<GrpcServer>(config, machine, std::move(selected));
   RETURN_IF_ERROR(server->Start());
   return server;
 }

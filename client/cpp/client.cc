@@ -107,7 +107,9 @@ absl::StatusOr<OperationReply> Client::Persist(
   if (!retries_) return attempt(call);
   OperationCall repeated = call;
   if (repeated.request_id.empty()) repeated.request_id = RandomRequestId();
-  return retries_->Persist(call.deadline, [&] { return attempt(repeated); });
+  return retries_->Persist(
+      call.deadline, [&] { return attempt(repeated); },
+      [this] { return pool_->Strangers(); });
 }
 
 absl::StatusOr<OperationReply> Client::Run(const OperationCall& call) {

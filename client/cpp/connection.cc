@@ -18,6 +18,10 @@ namespace {
 // Time for which calls avoid a server that was unavailable, if there are
 // others.
 constexpr absl::Duration kDownTime = absl::Seconds(1);
+// Timeout of a connection until the server's first bytes. With gRPC's 20 s, a
+// client would learn only after 40 s that a server, which retries give about 30
+// s, doesn't answer.
+constexpr absl::Duration kConnectTime = absl::Seconds(30);
 constexpr absl::Duration kLeastKeepalive = absl::Seconds(1);
 // A server answers pings on a thread that doesn't compute, so 20 s suffice.
 constexpr absl::Duration kMostPingTime = absl::Seconds(20);
@@ -40,6 +44,8 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
   // minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
+                   Milliseconds(kConnectTime));
   // With gRPC's default of 30 s, clients of a rolling restart would keep
   // addresses without a server.
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
@@ -167,7 +173,9 @@ Client::ConnectionPool::Make(const ClientOptions& options,
       slots.push_back({std::make_unique<Connection>(channel, options.token)});
     }
   }
-  return std::unique_ptr<ConnectionPool>(new ConnectionPool(std::move(slots)));
+  const int servers = static_cast<int>(slots.size()) / options.connections;
+  return std::unique_ptr<ConnectionPool>(
+      new ConnectionPool(std::move(slots), servers));
 }
 
 size_t Client::ConnectionPool::Pick() {

@@ -2,6 +2,7 @@
 // client's calls over its connections. Internal to the client.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
+#include "backends/core/status.h"
 #include "client/cpp/client.h"
 #include "convgrad/v1/service.grpc.pb.h"
 #include "grpcpp/channel.h"
@@ -78,11 +80,15 @@ class Client::ConnectionPool {
     const size_t slot = Pick();
     auto result = call(*slots_[slot].connection);
     const absl::Status& status = StatusOf(result);
+    if (status.ok() || DetailOf(status)) has_answered_ = true;
     if (absl::IsUnavailable(status) || absl::IsCancelled(status)) {
       LeaveOut(slot);
     }
     return result;
   }
+
+  // Returns the number of servers, or 0 if one of them has answered.
+  int Strangers() const { return has_answered_ ? 0 : servers_; }
 
  private:
   struct Slot {
@@ -95,10 +101,13 @@ class Client::ConnectionPool {
     return result.status();
   }
 
-  explicit ConnectionPool(std::vector<Slot> slots) : slots_(std::move(slots)) {}
+  ConnectionPool(std::vector<Slot> slots, int servers)
+      : servers_(servers), slots_(std::move(slots)) {}
   size_t Pick() ABSL_LOCKS_EXCLUDED(mutex_);
   void LeaveOut(size_t slot) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const int servers_;
+  std::atomic<bool> has_answered_ = false;
   // The connections are thread-safe; `mutex_` guards the rest.
   std::vector<Slot> slots_;
   Mutex mutex_;

@@ -90,14 +90,11 @@ absl::Status CheckSecurity(const Config& config) {
   return absl::OkStatus();
 }
 
-// Returns the bytes of two small calls.
-int64_t LeastForCalls() { return 2 * AdmissionBytes(64); }
-
 // Returns a budget that leaves room for two small calls, however the other
 // parts grow with it. The parts that no flag sets are 1/4 of it (WithDefaults).
 int64_t SufficientBudget(const Config& config) {
   const int64_t others = config.memory_budget_bytes - config.CallBudgetBytes();
-  return (others + LeastForCalls()) / 3 * 4 + 4;
+  return (others + Config::LeastCallBudgetBytes()) / 3 * 4 + 4;
 }
 
 // Checks that the budget has room for two small calls and is within the memory
@@ -107,7 +104,8 @@ int64_t SufficientBudget(const Config& config) {
 absl::Status CheckBudget(const Config& config) {
   const MemoryLimit& limit = config.memory_limit;
   const int64_t budget = config.memory_budget_bytes;
-  const bool is_too_small = config.CallBudgetBytes() < LeastForCalls();
+  const bool is_too_small =
+      config.CallBudgetBytes() < Config::LeastCallBudgetBytes();
   const int64_t sufficient = SufficientBudget(config);
   if (is_too_small && budget == limit.bytes / 2) {
     return InvalidField(
@@ -172,6 +170,8 @@ int64_t Config::CallBudgetBytes() const {
   return memory_budget_bytes - buffer_pool_idle_bytes - plan_cache_bytes -
          weight_cache_bytes - kProcessBytes;
 }
+
+int64_t Config::LeastCallBudgetBytes() { return 2 * AdmissionBytes(64); }
 
 int64_t Config::MostKeptBytes() const {
   const int64_t regions = regions_listen.empty() ? 0 : max_region_bytes;

@@ -86,6 +86,8 @@ struct Config {
   int64_t buffer_pool_idle_bytes = -1;
   // Not a flag. WithDefaults reads it from the machine.
   MemoryLimit memory_limit;
+  // Not a flag. A prefix of the paths of /proc and /sys, for tests.
+  std::string machine_root;
 
   // Returns the path of `regions_listen`; "" if there is none.
   std::string RegionsPath() const;
@@ -96,6 +98,9 @@ struct Config {
   // Returns the bytes that calls may hold at once: the budget without idle
   // buffers, caches and the process itself.
   int64_t CallBudgetBytes() const;
+
+  // Returns the least value of CallBudgetBytes that is valid: two small calls.
+  static int64_t LeastCallBudgetBytes();
 
   // Returns the most bytes that sessions may keep, so that regions and one
   // message have room. Requires: WithDefaults.

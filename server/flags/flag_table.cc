@@ -46,7 +46,8 @@ constexpr Flag kFlags[] = {
 
     {"memory_budget_bytes", &Config::memory_budget_bytes,
      "bytes that the process may use: 64 MiB for itself, idle buffers (1/8), "
-     "caches and calls; 0: half of RAM or of the cgroup's limit"},
+     "caches and calls; 0: half of RAM or of the cgroup's limit, also when the "
+     "limit changes"},
     {"buffer_pool_idle_time",
      &Config::buffer_pool_idle_time,
      "time for which the server keeps a buffer that no call uses",

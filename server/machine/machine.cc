@@ -4,12 +4,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -111,6 +114,51 @@ double CpuQuota(const std::string& root) {
   return cores;
 }
 
+void ReadUsableCores(const std::string& root, Machine* machine) {
+  const double usable = std::min<double>(
+      static_cast<double>(machine->cores.size()), CpuQuota(root));
+  machine->usable_cores = std::max(1, static_cast<int>(usable));
+}
+
+enum class Content { kNone, kValid, kInvalid };
+
+// Returns whether the first `words` words of the file are positive numbers.
+// "max" and -1 in the first place are valid, too: they stand for no limit.
+Content Check(const std::string& path, size_t words) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return Content::kNone;
+  const std::vector<std::string> found =
+      absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  if (found.size() != words) return Content::kInvalid;
+  for (size_t i = 0; i < words; ++i) {
+    int64_t number;
+    const bool is_none = i == 0 && (found[i] == "max" || found[i] == "-1");
+    if (is_none || (absl::SimpleAtoi(found[i], &number) && number > 0))
+      continue;
+    return Content::kInvalid;
+  }
+  return Content::kValid;
+}
+
+// Returns whether the files of limits have valid content, and whether there is
+// one of a memory limit if `needs_memory`.
+bool AreLimitsKnown(const std::string& root, bool needs_memory) {
+  bool has_memory = false;
+  for (const auto& [controller, name, words, is_memory] :
+       {std::tuple("", "memory.max", 1, true),
+        {"", "cpu.max", 2, false},
+        {"memory", "memory.limit_in_bytes", 1, true},
+        {"cpu", "cpu.cfs_quota_us", 1, false},
+        {"cpu", "cpu.cfs_period_us", 1, false}}) {
+    for (const std::string& folder : CgroupFolders(root, controller)) {
+      const Content content = Check(absl::StrCat(folder, "/", name), words);
+      if (content == Content::kInvalid) return false;
+      has_memory |= is_memory && content == Content::kValid;
+    }
+  }
+  return has_memory || !needs_memory;
+}
+
 // Reads e.g. "0-3,8-11".
 std::set<int> ReadCoreList(const std::string& path) {
   std::set<int> cores;
@@ -187,12 +235,21 @@ Machine ReadMachine(const std::string& root) {
   }
   if (machine.cores.empty()) machine.cores.push_back(0);
   SortByNode(root, &machine);
-  const double usable = std::min<double>(
-      static_cast<double>(machine.cores.size()), CpuQuota(root));
-  machine.usable_cores = std::max(1, static_cast<int>(usable));
+  ReadUsableCores(root, &machine);
   ReadMemory(root, &machine);
   machine.cpu_model = ReadCpuModel(root);
   return machine;
+}
+
+std::optional<Machine> ReadLimits(const Machine& machine,
+                                  const std::string& root) {
+  Machine now = machine;
+  now.memory_name = Machine().memory_name;
+  const bool had_limit = machine.memory_name != now.memory_name;
+  if (!AreLimitsKnown(root, had_limit)) return std::nullopt;
+  ReadUsableCores(root, &now);
+  ReadMemory(root, &now);
+  return now;
 }
 
 std::vector<std::vector<int>> CoreSets(const Machine& machine, int workers,

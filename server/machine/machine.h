@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,12 @@ struct Machine {
 // Reads affinity, NUMA nodes, RAM and the cgroup (version 1 or 2) of the
 // process. `root` is a prefix of the paths of /proc and /sys.
 Machine ReadMachine(const std::string& root = "");
+
+// Returns `machine` with the limits that the cgroup has now: `usable_cores`,
+// `memory_bytes` and `memory_name`. Returns nullopt if they are unknown: a file
+// of a limit has no valid content, or no file of a memory limit is left.
+std::optional<Machine> ReadLimits(const Machine& machine,
+                                  const std::string& root = "");
 
 // Returns a set of `threads` cores for each worker if there are enough cores
 // and no quota. Otherwise returns empty sets: with more workers than cores, or

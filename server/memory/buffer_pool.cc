@@ -136,7 +136,7 @@ absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {
 std::list<BufferPool::IdleBlock> BufferPool::Trim(absl::Time time) {
   // The lock must be held: a call that takes spare bytes later then finds the
   // blocks that are returned now.
-  const int64_t max_bytes = max_idle_bytes_ + spare_bytes_();
+  const int64_t max_bytes = MostIdle();
   std::list<IdleBlock> trimmed;
   while (idle_bytes_ > max_bytes ||
          (!idle_.empty() && idle_.back().returned < time)) {
@@ -146,14 +146,22 @@ std::list<BufferPool::IdleBlock> BufferPool::Trim(absl::Time time) {
   return trimmed;
 }
 
+int64_t BufferPool::MostIdle() const {
+  return std::max<int64_t>(max_idle_bytes_ + spare_bytes_(), 0);
+}
+
+void BufferPool::SetMaxIdle(int64_t bytes) {
+  max_idle_bytes_ = bytes;
+  Release();
+}
+
 void BufferPool::Return(const Block& block) {
   std::list<IdleBlock> trimmed;
   {
     MutexLock lock(&mutex_);
     outstanding_bytes_ -= block.capacity;
     --outstanding_;
-    if (block.capacity < kKeepFrom ||
-        block.capacity > max_idle_bytes_ + spare_bytes_()) {
+    if (block.capacity < kKeepFrom || block.capacity > MostIdle()) {
       trimmed.push_back({block, absl::Now()});
     } else {
       idle_.push_front({block, absl::Now()});

@@ -2,6 +2,7 @@
 // fresh 50 MB allocation cost as much as a convolution of that size.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -76,6 +77,9 @@ class BufferPool {
   // those that are unused since `time`.
   void Release(absl::Time time = absl::InfinitePast());
 
+  // Changes the limit of free buffers, and frees those beyond it.
+  void SetMaxIdle(int64_t bytes);
+
   // The number of buffers taken since the start.
   int64_t taken() const;
   int64_t outstanding_bytes() const;
@@ -99,7 +103,11 @@ class BufferPool {
   void Free(const Block& block);
   void FreeAll(const std::list<IdleBlock>& blocks);
 
-  const int64_t max_idle_bytes_;
+  // Returns the most bytes of free buffers; not negative, although calls may
+  // hold more than the budget after it was lowered.
+  int64_t MostIdle() const;
+
+  std::atomic<int64_t> max_idle_bytes_;
   const std::shared_ptr<MemoryPinner> pinner_;
   const SpareBytes spare_bytes_;
   mutable Mutex mutex_;

@@ -3,7 +3,9 @@
 // bytes, the pool first frees the buffers.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -30,6 +32,10 @@ struct CallMemory {
 
   MemoryBudget budget;
   BufferPool pool;
+  // Payload bytes that a message may have, if the capacity was lowered so that
+  // larger ones no longer fit.
+  std::atomic<int64_t> largest_message_bytes =
+      std::numeric_limits<int64_t>::max();
 };
 
 }  // namespace convgrad

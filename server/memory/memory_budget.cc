@@ -25,8 +25,7 @@ MemoryBudget::MemoryBudget(int64_t capacity_bytes, int max_waiters,
                            Executor executor, double client_share, Taken taken)
     : capacity_bytes_(capacity_bytes),
       max_waiters_(max_waiters),
-      client_bytes_(static_cast<int64_t>(static_cast<double>(capacity_bytes) *
-                                         client_share)),
+      client_share_(client_share),
       executor_(std::move(executor)),
       taken_(std::move(taken)) {}
 
@@ -35,12 +34,12 @@ absl::Status MemoryBudget::CheckFits(int64_t bytes) const {
   return MakeError(absl::StatusCode::kResourceExhausted,
                    {Reason::kLimitExceeded, "server.memory",
                     absl::StrCat("a call of ", bytes, " bytes"),
-                    absl::StrCat("at most ", capacity_bytes_,
+                    absl::StrCat("at most ", capacity_bytes(),
                                  ", the server's memory budget for calls")});
 }
 
 bool MemoryBudget::HasRoom(int64_t bytes) const {
-  return bytes <= capacity_bytes_ - used_bytes_;
+  return bytes <= std::max<int64_t>(capacity_bytes_ - used_bytes_, 0);
 }
 
 absl::StatusOr<Reservation> MemoryBudget::TryReserve(int64_t bytes) {
@@ -51,7 +50,7 @@ absl::StatusOr<Reservation> MemoryBudget::TryReserve(int64_t bytes) {
 }
 
 ClientAccount* MemoryBudget::AccountOf(const std::string& client) {
-  if (client.empty() || client_bytes_ >= capacity_bytes_) return nullptr;
+  if (client.empty() || client_share_ >= 1) return nullptr;
   return &accounts_.try_emplace(client, ClientAccount{client}).first->second;
 }
 
@@ -64,7 +63,7 @@ void MemoryBudget::Book(ClientAccount* account, int64_t bytes, int waiters) {
 }
 
 bool MemoryBudget::MayHave(int64_t others, int64_t bytes) const {
-  return others <= client_bytes_ / 2 || others + bytes <= client_bytes_;
+  return others <= client_bytes() / 2 || others + bytes <= client_bytes();
 }
 
 bool MemoryBudget::IsHeldBack(const Waiter& waiter) const {
@@ -145,27 +144,42 @@ bool MemoryBudget::CancelWait(uint64_t id) {
 }
 
 void MemoryBudget::ExpireWaiters(absl::Time now) {
-  Waiters expired;
+  EndWaiters([now](const Waiter& waiter) {
+    if (waiter.deadline > now) return absl::OkStatus();
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded,
+        {Reason::kDeadline, "deadline", "passed while waiting for memory", ""});
+  });
+}
+
+void MemoryBudget::SetCapacity(int64_t bytes) {
+  {
+    MutexLock lock(&mutex_);
+    capacity_bytes_ = bytes;
+  }
+  EndWaiters([this](const Waiter& waiter) { return CheckFits(waiter.bytes); });
+}
+
+void MemoryBudget::EndWaiters(
+    absl::FunctionRef<absl::Status(const Waiter&)> check) {
+  Waiters ended;
   Waiters grantable;
   {
     MutexLock lock(&mutex_);
     for (Waiters& waiters : waiters_) {
       for (auto waiter = waiters.begin(); waiter != waiters.end();) {
         const auto next = std::next(waiter);
-        if (waiter->deadline <= now) {
+        if (!check(*waiter).ok()) {
           Book(waiter->account, 0, -1);
-          expired.splice(expired.end(), waiters, waiter);
+          ended.splice(ended.end(), waiters, waiter);
         }
         waiter = next;
       }
     }
     grantable = TakeGrantable();
   }
-  for (Waiter& waiter : expired) {
-    waiter.granted(MakeError(absl::StatusCode::kDeadlineExceeded,
-                             {Reason::kDeadline, "deadline",
-                              "passed while waiting for memory", ""}));
-  }
+  // Only this thread changes the capacity, so `check` returns the same again.
+  for (Waiter& waiter : ended) waiter.granted(check(waiter));
   Grant(std::move(grantable));
 }
 
@@ -250,13 +264,13 @@ absl::Status MemoryBudget::TryGrow(int64_t more, int64_t held,
   {
     MutexLock lock(&mutex_);
     if (!HasRoom(more)) {
-      return Busy(absl::StrCat(capacity_bytes_ - used_bytes_, " bytes free"),
-                  absl::StrCat(more));
+      const int64_t free = std::max<int64_t>(capacity_bytes_ - used_bytes_, 0);
+      return Busy(absl::StrCat(free, " bytes free"), absl::StrCat(more));
     }
     if (account != nullptr && !MayHave(account->bytes - held, held + more)) {
       return Busy(absl::StrCat(account->bytes, " bytes of this client, and ",
                                more, " more"),
-                  absl::StrCat("at most ", client_bytes_,
+                  absl::StrCat("at most ", client_bytes(),
                                ", the server's --max_client_share"));
     }
     used_bytes_ += more;
@@ -266,30 +280,16 @@ absl::Status MemoryBudget::TryGrow(int64_t more, int64_t held,
   return absl::OkStatus();
 }
 
-void MemoryBudget::Disown(int64_t bytes, ClientAccount* account) {
+void MemoryBudget::GiveBack(int64_t free, int64_t owned,
+                            ClientAccount* account) {
   Waiters grantable;
   {
     MutexLock lock(&mutex_);
-    Book(account, -bytes, 0);
+    used_bytes_ -= free;
+    Book(account, -owned, 0);
     grantable = TakeGrantable();
   }
   Grant(std::move(grantable));
-}
-
-void MemoryBudget::Release(int64_t bytes, ClientAccount* account) {
-  Waiters grantable;
-  {
-    MutexLock lock(&mutex_);
-    used_bytes_ -= bytes;
-    Book(account, -bytes, 0);
-    grantable = TakeGrantable();
-  }
-  Grant(std::move(grantable));
-}
-
-int64_t MemoryBudget::used_bytes() const {
-  MutexLock lock(&mutex_);
-  return used_bytes_;
 }
 
 int MemoryBudget::waiters() const {

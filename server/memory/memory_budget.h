@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -87,8 +89,15 @@ class MemoryBudget {
   // Ends the waiters whose deadline isn't after `now`. Call it regularly.
   void ExpireWaiters(absl::Time now);
 
+  // Changes the capacity. Above it, taken bytes stay taken. Refuses the waiters
+  // that no longer fit ever, and serves those that fit now.
+  void SetCapacity(int64_t bytes);
+
   int64_t capacity_bytes() const { return capacity_bytes_; }
-  int64_t used_bytes() const;
+  int64_t used_bytes() const {
+    MutexLock lock(&mutex_);
+    return used_bytes_;
+  }
   int waiters() const;
 
  private:
@@ -115,9 +124,15 @@ class MemoryBudget {
   bool NobodyWaits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return waiters_[0].empty() && waiters_[1].empty();
   }
-  void Release(int64_t bytes, ClientAccount* account);
+  void Release(int64_t bytes, ClientAccount* account) {
+    GiveBack(bytes, bytes, account);
+  }
   // Removes `bytes` from the account. They stay taken from the budget.
-  void Disown(int64_t bytes, ClientAccount* account);
+  void Disown(int64_t bytes, ClientAccount* account) {
+    GiveBack(0, bytes, account);
+  }
+  // Gives `free` bytes back to the budget and removes `owned` from the account.
+  void GiveBack(int64_t free, int64_t owned, ClientAccount* account);
   // Takes `more` bytes for the client of `account`. The same call holds `held`
   // bytes of the account.
   absl::Status TryGrow(int64_t more, int64_t held, ClientAccount* account);
@@ -151,10 +166,19 @@ class MemoryBudget {
   // Makes the executor call the callbacks of `waiters`.
   void Grant(Waiters waiters);
   absl::Status CheckFits(int64_t bytes) const;
+  // Ends the waiters for which `check` returns an error, with this error.
+  void EndWaiters(absl::FunctionRef<absl::Status(const Waiter&)> check);
 
-  const int64_t capacity_bytes_;
+  // Returns the most bytes that `client_share_` gives one client.
+  int64_t client_bytes() const {
+    return static_cast<int64_t>(static_cast<double>(capacity_bytes_) *
+                                client_share_);
+  }
+
+  // Written with `mutex_` held.
+  std::atomic<int64_t> capacity_bytes_;
   const int max_waiters_;
-  const int64_t client_bytes_;
+  const double client_share_;
   const Executor executor_;
   const Taken taken_;
   mutable Mutex mutex_;

@@ -107,6 +107,12 @@ void PlanCache::Trim() {
   }
 }
 
+void PlanCache::SetMaxBytes(int64_t bytes) {
+  MutexLock lock(&mutex_);
+  max_bytes_ = bytes;
+  Trim();
+}
+
 int64_t PlanCache::bytes() const {
   MutexLock lock(&mutex_);
   return bytes_;

@@ -2,6 +2,7 @@
 // plan takes longer than running it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -37,6 +38,9 @@ class PlanCache {
   absl::StatusOr<Lookup> Get(const Backend& backend, const Operation& operation,
                              const PlanOptions& options);
 
+  // Changes the limit, and drops the plans beyond it.
+  void SetMaxBytes(int64_t bytes);
+
   int64_t bytes() const;
   int64_t plans() const;
 
@@ -61,7 +65,7 @@ class PlanCache {
   void Drop(Entries::iterator position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const int64_t max_bytes_;
+  std::atomic<int64_t> max_bytes_;
   MemoryBudget* const budget_;
   mutable Mutex mutex_;
   CondVar made_;

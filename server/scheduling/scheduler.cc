@@ -205,6 +205,13 @@ void Scheduler::DropDead() {
   EndUnrun(dead, absl::OkStatus());
 }
 
+void Scheduler::SetActiveWorkers(int workers) {
+  MutexLock lock(&mutex_);
+  const auto pool = pools_.find(nullptr);
+  if (pool != pools_.end()) pool->second.SetActive(workers);
+  changed_.NotifyAll();
+}
+
 void Scheduler::Shutdown() {
   std::vector<std::unique_ptr<ActiveJob>> left;
   {

@@ -88,6 +88,10 @@ class Scheduler {
   // their memory is freed before a worker takes them. Call it regularly.
   void DropDead();
 
+  // Lets at most `workers` of those on cores take jobs at once. Running slices
+  // aren't interrupted. Requires: workers >= 1.
+  void SetActiveWorkers(int workers);
+
   // Refuses new jobs, and ends queued jobs and jobs with slices left with
   // kUnavailable, reason DRAINING. Blocks until the running slices have ended.
   // May be called again.

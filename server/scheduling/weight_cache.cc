@@ -164,6 +164,12 @@ WeightLease WeightCache::LeaseFor(Key key,
   return lease;
 }
 
+void WeightCache::SetMaxBytes(int64_t bytes) {
+  MutexLock lock(&mutex_);
+  max_bytes_ = bytes;
+  MakeRoom(0);
+}
+
 bool WeightCache::MakeRoom(int64_t bytes) {
   auto position = entries_.end();
   while (bytes_ > max_bytes_ - bytes && position != entries_.begin()) {

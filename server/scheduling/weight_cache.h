@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -74,6 +75,10 @@ class WeightCache {
                     const std::shared_ptr<const Plan>& plan,
                     absl::Span<const uint64_t> weight_ids);
 
+  // Changes the limit, and drops unused entries beyond it. Those in use are
+  // dropped when the next weight is kept.
+  void SetMaxBytes(int64_t bytes);
+
   int64_t bytes() const;
   int64_t hits() const;
   int64_t misses() const;  // Entries made.
@@ -108,7 +113,7 @@ class WeightCache {
   void SetPrepared(Entry* entry);
   void Forget(const Entry& entry);
 
-  const int64_t max_bytes_;
+  std::atomic<int64_t> max_bytes_;
   const std::array<uint64_t, 4> secret_;
   BufferPool pool_{0};
   mutable Mutex mutex_;

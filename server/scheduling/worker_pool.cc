@@ -46,11 +46,12 @@ bool WorkerPool::is_lost() const {
 
 bool WorkerPool::HasWorkFor(int device) const {
   if (queue_.empty()) return false;
-  return backend_ == nullptr || !backend_->IsLost(device) || is_lost();
+  if (backend_ == nullptr) return running() < active_;
+  return !backend_->IsLost(device) || is_lost();
 }
 
 int WorkerPool::UsefulWorkers() const {
-  if (backend_ == nullptr) return workers_;
+  if (backend_ == nullptr) return std::min(workers_, active_);
   int useful = workers_;
   for (int device = 0; device < backend_->device_count(); ++device) {
     if (backend_->IsLost(device)) --useful;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ class WorkerPool {
   }
 
   void AddWorker() { ++workers_; }
+  // Lets at most `workers` take jobs at once. Requires: workers on cores.
+  void SetActive(int workers) { active_ = workers; }
 
   JobQueue& queue() { return queue_; }
   const JobQueue& queue() const { return queue_; }
@@ -71,11 +74,13 @@ class WorkerPool {
     absl::Duration rest;
   };
 
-  // Returns the number of workers whose device isn't lost; at least 1.
+  // Returns the number of workers that take jobs at once: those whose device
+  // isn't lost, at least 1.
   int UsefulWorkers() const;
 
   const Backend* const backend_;
   int workers_ = 0;
+  int active_ = std::numeric_limits<int>::max();
   JobQueue queue_;
   std::vector<RunningSlice> running_;
 };

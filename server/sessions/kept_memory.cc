@@ -27,7 +27,7 @@ absl::Status KeptMemory::TooMuch(Reason reason, int64_t bytes,
       absl::StatusCode::kResourceExhausted,
       {reason, "kept bytes",
        absl::StrCat(bytes, " beside ", others, " that sessions keep"),
-       absl::StrCat("at most ", max_bytes_,
+       absl::StrCat("at most ", max_bytes(),
                     ", the server's --max_kept_bytes")});
 }
 
@@ -36,17 +36,25 @@ absl::Status KeptMemory::CheckFits(int64_t bytes) const {
   return TooMuch(Reason::kLimitExceeded, bytes, 0);
 }
 
+absl::Status KeptMemory::CheckRoom() const {
+  const int64_t used = used_bytes_;
+  if (used <= max_bytes_) return absl::OkStatus();
+  return TooMuch(Reason::kBusy, 0, used);
+}
+
 absl::StatusOr<KeptBooking> KeptMemory::Book(int64_t bytes, int64_t unpaid,
                                              Reservation* paid) {
   RETURN_IF_ERROR(CheckFits(bytes));
+  int64_t others = used_bytes_;
+  do {
+    if (others + bytes > max_bytes_) {
+      return TooMuch(Reason::kBusy, bytes, others);
+    }
+  } while (!used_bytes_.compare_exchange_weak(others, others + bytes));
   // Its destructor undoes the count if the function fails.
   KeptBooking booking;
   booking.owner_ = shared_from_this();
   booking.bytes_ = bytes;
-  const int64_t others = used_bytes_.fetch_add(bytes);
-  if (others + bytes > max_bytes_) {
-    return TooMuch(Reason::kBusy, bytes, others);
-  }
   if (paid != nullptr && paid->bytes() >= unpaid) {
     booking.reservation_ = paid->SplitToKeep(unpaid);
   } else {

@@ -87,6 +87,14 @@ class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED.
   absl::Status CheckFits(int64_t bytes) const;
 
+  // Checks whether sessions keep less than the limit, which may have been
+  // lowered since.
+  // Errors: kResourceExhausted, reason BUSY.
+  absl::Status CheckRoom() const;
+
+  // Changes the limit. What is kept beyond it stays.
+  void SetMaxBytes(int64_t bytes) { max_bytes_ = bytes; }
+
   int64_t max_bytes() const { return max_bytes_; }
   int64_t used_bytes() const { return used_bytes_; }
   const std::shared_ptr<CallMemory>& memory() const { return memory_; }
@@ -97,7 +105,7 @@ class KeptMemory : public std::enable_shared_from_this<KeptMemory> {
   absl::Status TooMuch(Reason reason, int64_t bytes, int64_t others) const;
 
   const std::shared_ptr<CallMemory> memory_;
-  const int64_t max_bytes_;
+  std::atomic<int64_t> max_bytes_;
   std::atomic<int64_t> used_bytes_{0};
   std::atomic<uint64_t> last_id_{0};
 };

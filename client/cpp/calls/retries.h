@@ -6,9 +6,11 @@
 
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client/cpp/calls/rpc_status.h"
 
 namespace convgrad {
 
@@ -33,14 +35,29 @@ struct RetryPolicy {
   std::optional<absl::Duration> DelayAfter(const absl::Status& status,
                                            int attempts) const;
 
+  // Returns the sum of the waits after `attempts` attempts, without jitter.
+  absl::Duration LeftAfter(int attempts) const;
+
   // Calls `attempt`, which returns a StatusOr, until it succeeds, or another
-  // attempt can't help or would come after the deadline. Returns the last
-  // result. Blocks between the attempts.
+  // attempt can't help or would come after the deadline. Also ends when silent
+  // servers have taken as much time as the policy would still wait, for each of
+  // `strangers()`: the number of servers, or 0 if one has ever answered.
+  // Returns the last result. Blocks between the attempts.
   template <typename Attempt>
-  auto Persist(absl::Time deadline, const Attempt& attempt) const {
+  auto Persist(absl::Time deadline, const Attempt& attempt,
+               absl::FunctionRef<int()> strangers) const {
+    absl::Duration silence;
     for (int attempts = 1;; ++attempts) {
+      const absl::Time start = absl::Now();
       auto result = attempt();
       if (result.ok()) return result;
+      if (IsSilence(result.status())) {
+        silence += absl::Now() - start;
+        const int servers = strangers();
+        if (servers > 0 && silence >= servers * LeftAfter(attempts)) {
+          return result;
+        }
+      }
       const auto delay = DelayAfter(result.status(), attempts);
       if (!delay || absl::Now() + *delay >= deadline) return result;
       absl::SleepFor(*delay);

@@ -39,6 +39,8 @@ std::optional<ErrorDetail> DetailOf(const grpc::ClientContext& context) {
                      message.found(), message.expected()};
 }
 
+constexpr char kSilence[] = "before receiving SETTINGS frame";
+
 struct Advice {
   const char* said;  // in a message of gRPC 1.51 or OpenSSL 3
   const char* meant;
@@ -58,6 +60,7 @@ constexpr Advice kAdvice[] = {
      "a server that asks for certificates ends connections like this where "
      "cert is missing, has expired or isn't from its authority; its log says "
      "which"},
+    {kSilence, "this address accepts connections but doesn't answer"},
 };
 
 // Appends an explanation to `message` if it reports a failed connection.
@@ -91,6 +94,11 @@ absl::Status FromRpc(const grpc::Status& status,
         converted.SetPayload(url, payload);
       });
   return converted;
+}
+
+bool IsSilence(const absl::Status& status) {
+  return absl::IsUnavailable(status) && !DetailOf(status) &&
+         absl::StrContains(status.message(), kSilence);
 }
 
 std::optional<absl::Duration> PushbackOf(const absl::Status& status) {

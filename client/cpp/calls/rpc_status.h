@@ -21,4 +21,8 @@ absl::Status FromRpc(const grpc::Status& status,
 // none.
 std::optional<absl::Duration> PushbackOf(const absl::Status& status);
 
+// Returns whether a call ended because its server accepted the connection but
+// didn't answer.
+bool IsSilence(const absl::Status& status);
+
 }  // namespace convgrad

@@ -140,10 +140,14 @@ absl::Status SessionWire::Call(const std::string& method,
                                absl::Time deadline) {
   ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
   const ChangeSender::Send send = Sender(method, message, deadline);
-  ASSIGN_OR_RETURN(grpc::ByteBuffer reply, retries_.Persist(deadline, [&] {
-    grpc::ClientContext context;
-    return send(&context);
-  }));
+  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
+                   retries_.Persist(
+                       deadline,
+                       [&] {
+                         grpc::ClientContext context;
+                         return send(&context);
+                       },
+                       [this] { return pool_->Strangers(); }));
   return SplitReply(&reply, response).status();
 }
 

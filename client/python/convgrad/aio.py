@@ -12,6 +12,7 @@ import grpc.aio
 
 from convgrad import client, operations
 from convgrad.client_base import ClientBase, error_of, is_unexplained, stream_of
+from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled
 from convgrad.region import Region
 from convgrad.requests import Call
@@ -106,13 +107,12 @@ class Client(ClientBase):
         """Sends a prepared call, and repeats it if that may help. Returns its result."""
         self.check_process()
         call = self.placed(call)
-        deadline = self.deadline_of(call)
-        attempts = 0
+        attempts = Attempts(self.deadline_of(call))
         while True:
-            attempts += 1
+            attempts.begin()
             slot = self._pool.pick(call.target)
             try:
-                answer = self._send(slot, call, deadline)
+                answer = self._send(slot, call, attempts.deadline)
                 result = (await self._receive(call, answer) if call.message is None
                           else call.decoded(await answer))
                 self.answered(slot)
@@ -129,8 +129,8 @@ class Client(ClientBase):
                     call.loan.give_up()
                 raise
             if is_unexplained(error, slot):
-                await asyncio.to_thread(self._explain, error, slot, attempts, deadline)
-            call, delay = self._after(error, slot, call, attempts, deadline)
+                await asyncio.to_thread(self._explain, error, slot, attempts)
+            call, delay = self._after(error, slot, call, attempts)
             await asyncio.sleep(delay)
 
     async def _receive(self, call: Call[R], responses: Any) -> R:

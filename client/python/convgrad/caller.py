@@ -16,6 +16,7 @@ from convgrad.client_base import (
     stream_of,
 )
 from convgrad.connections.channels import Slot
+from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled, ConvgradError
 from convgrad.requests import Call
 
@@ -67,19 +68,18 @@ class Caller(ClientBase):
         """Does the same as run(); also returns which target answered."""
         self.check_process()
         call = self.placed(call)
-        deadline = self.deadline_of(call)
-        attempts = 0
+        attempts = Attempts(self.deadline_of(call))
         while True:
-            attempts += 1
+            attempts.begin()
             slot = self._pool.pick(call.target)
             try:
                 if call.on_start is not None and call.message is not None:
-                    rpc = self._start(slot, call, remaining(deadline))
+                    rpc = self._start(slot, call, remaining(attempts.deadline))
                     call.on_start(rpc)
                     result = call.decoded(rpc.result())
                     self.answered(slot)
                     return slot.target, result
-                answer = self._send(slot, call, deadline)
+                answer = self._send(slot, call, attempts.deadline)
                 if call.on_start is not None:
                     call.on_start(answer)
                 result = (self._receive(call, answer) if call.message is None
@@ -105,8 +105,8 @@ class Caller(ClientBase):
                     call.loan.give_up()
                 raise
             if is_unexplained(error, slot):
-                self._explain(error, slot, attempts, deadline)
-            call, delay = self._after(error, slot, call, attempts, deadline)
+                self._explain(error, slot, attempts)
+            call, delay = self._after(error, slot, call, attempts)
             if self._closed.wait(delay):
                 raise Cancelled("the client was closed") from None
 

@@ -15,9 +15,15 @@ import grpc
 import numpy.typing as npt
 
 from convgrad.connections.channels import ChannelPool, Connections, Slot, Token
-from convgrad.connections.retries import IS_GOING, RetryPolicy
+from convgrad.connections.retries import IS_GOING, Attempts, RetryPolicy
 from convgrad.connections.tls import Tls
-from convgrad.errors import ConvgradError, DeadlineExceeded, from_rpc, unreachable
+from convgrad.errors import (
+    ConvgradError,
+    DeadlineExceeded,
+    from_rpc,
+    is_silent,
+    unreachable,
+)
 from convgrad.outages import Outages
 from convgrad.region import Region
 from convgrad.requests import Call
@@ -191,25 +197,33 @@ class ClientBase:
         slot.has_answered = True
         self.outages.end(slot.target)
 
-    def _after(self, error: ConvgradError, slot: Slot, call: Call[R], attempts: int,
-               deadline: float | None) -> tuple[Call[R], float]:
+    def _after(self, error: ConvgradError, slot: Slot, call: Call[R], attempts: Attempts,
+               ) -> tuple[Call[R], float]:
         """Returns the call to send next and the delay in seconds, or raises `error`."""
         if needs_stream(error, call):
             return replace(call, message=None), 0.0
         if call.loan is not None and error.code in _UNDECIDED:
             call.loan.give_up()
-        error.attempts = attempts
+        attempts.end(error)
         is_ended_here = error.code == grpc.StatusCode.CANCELLED and self._closed.is_set()
         if error.code in IS_GOING:
             self._pool.mark_down(slot)
-        delay = None if is_ended_here else self._retry.delay(error, attempts)
-        late = deadline is not None and delay is not None and (
-            time.monotonic() + delay >= deadline)
-        if delay is None or late:
+        delay = None if is_ended_here else self._retry.delay(error, attempts.count)
+        late = attempts.deadline is not None and delay is not None and (
+            time.monotonic() + delay >= attempts.deadline)
+        if delay is None or late or self._is_silent_too_long(error, call, attempts):
             raise unreachable(error, slot.target, slot.has_answered)
-        self.note_repeat(call.method, slot.target, error, attempts, delay, deadline,
-                         has_answered=slot.has_answered)
+        self.note_repeat(call.method, slot.target, error, attempts.count, delay,
+                         attempts.deadline, has_answered=slot.has_answered)
         return call, delay
+
+    def _is_silent_too_long(self, error: ConvgradError, call: Call[Any],
+                            attempts: Attempts) -> bool:
+        """Returns whether the call waited for silent servers as long as it would have waited
+        between attempts. A server that has ever answered isn't given up for its silence."""
+        servers = self._pool.strangers(call.target)
+        left = servers * self._retry.seconds_left(error, attempts.count)
+        return is_silent(error) and servers > 0 and attempts.silent_seconds >= left
 
     def note_repeat(self, what: str, target: str, error: ConvgradError, attempts: int,
                     delay: float, deadline: float | None, *, has_answered: bool = True) -> None:
@@ -222,13 +236,13 @@ class ClientBase:
             left = min(left, deadline - time.monotonic())
         self.outages.note(target, error, attempts, delay, left, has_answered=has_answered)
 
-    def _explain(self, error: ConvgradError, slot: Slot, attempts: int,
-                 deadline: float | None) -> None:
+    def _explain(self, error: ConvgradError, slot: Slot, attempts: Attempts) -> None:
         """Raises Unavailable, without a repeat, if a key or certificate is the cause."""
-        seconds = float("inf") if deadline is None else deadline - time.monotonic()
+        seconds = (float("inf") if attempts.deadline is None
+                   else attempts.deadline - time.monotonic())
         cause = self._pool.explain(slot, seconds) if seconds > 0 else None
         if cause is not None:
-            cause.attempts, cause.request_id = attempts, error.request_id
+            cause.attempts, cause.request_id = attempts.count, error.request_id
             raise cause
 
 

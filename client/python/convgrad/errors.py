@@ -22,6 +22,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # Modules whose frames don't help a user.
+# What gRPC says of a peer that accepts a connection and sends nothing.
+_SILENCE = "before receiving SETTINGS frame"
 _OWN = re.compile(r"(convgrad|concurrent\.futures)(\.|$)")
 
 
@@ -179,6 +181,12 @@ def bad_reply(field: str, found: object, expected: object) -> Internal:
     return Internal(**_words("MALFORMED", f"reply.{field}", found, expected))
 
 
+def is_silent(error: ConvgradError) -> bool:
+    """Returns whether an attempt ended because its peer accepted the connection but didn't
+    answer."""
+    return isinstance(error, Unavailable) and not error.reason and _SILENCE in error.message
+
+
 def unreachable(error: ConvgradError, target: str, has_answered: bool) -> ConvgradError:
     """Returns an error that names the server that didn't answer, instead of gRPC's message.
 
@@ -188,7 +196,9 @@ def unreachable(error: ConvgradError, target: str, has_answered: bool) -> Convgr
     if not isinstance(error, Unavailable) or error.reason or error.field:
         return error
     why = error.message.rpartition(": ")[2]
-    words = _words("", "server", f"none that answers at {target} ({why})",
+    where = (f"({target} accepts connections but doesn't answer)" if is_silent(error)
+             else f"at {target} ({why})")
+    words = _words("", "server", f"none that answers {where}",
                    "the convgrad-server that was there" if has_answered else
                    "a convgrad-server; check host and port (a server's default port is 7070), "
                    "and that it runs")

@@ -2,6 +2,7 @@
 // message.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -80,7 +81,10 @@ class MessageCall : public Call {
   bool is_small() const { return method().max_bytes > 0; }
   // Returns the most bytes that the payloads, or the small message, may have.
   int64_t max_bytes() const {
-    return is_small() ? method().max_bytes : services().max_message_bytes;
+    return is_small()
+               ? method().max_bytes
+               : std::min(services().max_message_bytes,
+                          services().memory->largest_message_bytes.load());
   }
 
   // Payload bytes that the client declared; -1 if unknown.

@@ -90,6 +90,7 @@ absl::Status PutStreamCall::TakeHeader() {
   ASSIGN_OR_RETURN(header_, DecodePutHeader(head, SizesOf(payloads)));
   RETURN_IF_ERROR(session().KeepTrainerState(head.header().trainer_state(),
                                              "header.trainer_state"));
+  RETURN_IF_ERROR(session().table()->memory()->CheckRoom());
   // Refuses tensors that never fit before the call waits for memory.
   return session().table()->memory()->CheckFits(
       TensorPut::CapacityFor(*header_));

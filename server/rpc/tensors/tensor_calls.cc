@@ -16,6 +16,10 @@
 #include "server/rpc/tensors/tensor_get.h"
 
 namespace convgrad {
+absl::Status PutTensorsCall::CheckArrival() {
+  return services().sessions->memory()->CheckRoom();
+}
+
 void PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
   absl::Status status = Begin(message);

@@ -16,6 +16,7 @@ class PutTensorsCall : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
+  absl::Status CheckArrival() override;
   void OnMessage(grpc::ByteBuffer* message) override;
   void Settle(const absl::Status& status) override;
   absl::Status Begin(grpc::ByteBuffer* message);

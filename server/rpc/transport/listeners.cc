@@ -76,9 +76,7 @@ void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
   // correct clients take at most half of it (AdmissionBytes); beyond it gRPC
   // cancels calls. Without it 64 such clients took 2 GiB with a budget of 256
   // MiB.
-  grpc::ResourceQuota quota("convgrad");
-  quota.Resize(static_cast<size_t>(options.call_budget_bytes));
-  builder->SetResourceQuota(quota);
+  builder->SetResourceQuota(*options.quota);
   if (!options.reflection) {
     builder->SetOption(std::make_unique<WithoutReflection>());
   }

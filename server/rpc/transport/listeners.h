@@ -22,7 +22,7 @@ struct ListenerOptions {
   TlsFiles tls;                        // For host:port.
   std::string health_address;          // Plaintext; "": no address of its own.
   int64_t max_message_bytes = 0;       // Of payload.
-  int64_t call_budget_bytes = 0;       // The most bytes that gRPC may buffer.
+  const grpc::ResourceQuota* quota = nullptr;  // Of the bytes in gRPC.
   absl::Duration max_connection_age = absl::InfiniteDuration();
   // gRPC answers reflection itself, for clients without a token as well.
   bool reflection = true;

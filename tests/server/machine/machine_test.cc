@@ -105,6 +105,56 @@ TEST_F(MachineTest, IsOneNodeWhereTheKernelNamesNone) {
   EXPECT_EQ(Read().nodes, 1);
 }
 
+TEST_F(MachineTest, ReadsLimitsAgain) {
+  Write("/proc/self/cgroup", "0::/a\n");
+  Write("/sys/fs/cgroup/a/memory.max", "400000000\n");
+  Write("/sys/fs/cgroup/a/cpu.max", "max 100000\n");
+  const Machine first = Read();
+  Write("/sys/fs/cgroup/a/memory.max", "300000000\n");
+  Write("/sys/fs/cgroup/a/cpu.max", "50000 100000\n");
+  const std::optional<Machine> lower = ReadLimits(first, root_.string());
+  ASSERT_TRUE(lower.has_value());
+  EXPECT_EQ(lower->memory_bytes, 300000000);
+  EXPECT_EQ(lower->usable_cores, 1);
+  EXPECT_EQ(lower->cores, first.cores);
+  EXPECT_EQ(lower->nodes, first.nodes);
+  Write("/sys/fs/cgroup/a/memory.max", "max\n");
+  Write("/sys/fs/cgroup/a/cpu.max", "max 100000\n");
+  const std::optional<Machine> none = ReadLimits(*lower, root_.string());
+  ASSERT_TRUE(none.has_value());
+  EXPECT_GT(none->memory_bytes, 400000000);
+  EXPECT_EQ(none->memory_name, "this machine's memory");
+  EXPECT_EQ(none->usable_cores, first.usable_cores);
+}
+
+TEST_F(MachineTest, UnreadableLimitsAreUnknown) {
+  Write("/proc/self/cgroup", "0::/a\n");
+  Write("/sys/fs/cgroup/a/memory.max", "400000000\n");
+  Write("/sys/fs/cgroup/a/cpu.max", "100000 100000\n");
+  const Machine machine = Read();
+  const auto is_known = [&] {
+    return ReadLimits(machine, root_.string()).has_value();
+  };
+  for (const char* text : {"", "0", "-5", "4 5", "4G", "0x10", "maximum",
+                           "99999999999999999999", "\xff\xff"}) {
+    Write("/sys/fs/cgroup/a/memory.max", text);
+    EXPECT_FALSE(is_known()) << text;
+  }
+  Write("/sys/fs/cgroup/a/memory.max", "400000000\n");
+  EXPECT_TRUE(is_known());
+  for (const char* text : {"", "max", "50000", "50000 0", "0 100000", "a b"}) {
+    Write("/sys/fs/cgroup/a/cpu.max", text);
+    EXPECT_FALSE(is_known()) << text;
+  }
+  Write("/sys/fs/cgroup/a/cpu.max", "max 100000\n");
+  std::filesystem::remove(root_.string() + "/sys/fs/cgroup/a/memory.max");
+  EXPECT_FALSE(is_known());
+  // Not readable, as root may read any file.
+  std::filesystem::create_directory(root_.string() +
+                                    "/sys/fs/cgroup/a/memory.max");
+  EXPECT_FALSE(is_known());
+}
+
 Machine MachineOf(std::vector<int> cores, int usable) {
   Machine machine;
   machine.cores = std::move(cores);

@@ -30,6 +30,20 @@ TEST(PlanCache, MakesAPlanOnce) {
   EXPECT_EQ(cache.plans(), 1);
 }
 
+TEST(PlanCache, ShrinksAtOnce) {
+  PuppetStrings strings;
+  const PuppetBackend backend(&strings);
+  PlanCache cache(1000);
+  for (int batch = 1; batch <= 3; ++batch) {
+    ASSERT_TRUE(cache.Get(backend, TinyOperation(batch), {}).ok());
+  }
+  cache.SetMaxBytes(150);
+  EXPECT_EQ(cache.bytes(), 100);
+  EXPECT_TRUE(cache.Get(backend, TinyOperation(3), {})->hit);
+  EXPECT_FALSE(cache.Get(backend, TinyOperation(1), {})->hit);
+  EXPECT_EQ(cache.bytes(), 100);
+}
+
 TEST(PlanCache, TellsApartWhatPlansDependOn) {
   PuppetStrings strings;
   const PuppetBackend backend(&strings);

@@ -46,6 +46,27 @@ TEST_F(SchedulerTest, RefusesBeyondItsQueue) {
   EXPECT_FALSE(queued[1].Await().no_room);
 }
 
+TEST_F(SchedulerTest, RunsAsManyAtOnceAsMayBeActive) {
+  Start(3);
+  strings_.HoldRuns();
+  Ending endings[3];
+  Submit(&endings[0]);
+  Submit(&endings[1]);
+  strings_.AwaitRuns(2);
+  scheduler_->SetActiveWorkers(1);
+  Submit(&endings[2]);
+  EXPECT_EQ(scheduler_->queue_depth(Priority::kBatch), 1);
+  scheduler_->SetActiveWorkers(3);
+  strings_.AwaitRuns(3);
+  strings_.Release();
+  for (Ending& ending : endings) EXPECT_TRUE(ending.Await().status.ok());
+  scheduler_->SetActiveWorkers(1);
+  Ending last[2];
+  Submit(&last[0]);
+  Submit(&last[1]);
+  for (Ending& ending : last) EXPECT_TRUE(ending.Await().status.ok());
+}
+
 TEST_F(SchedulerTest, RunsAsManyAtOnceAsItHasWorkers) {
   Start(2);
   strings_.HoldRuns();

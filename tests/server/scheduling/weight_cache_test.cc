@@ -65,6 +65,19 @@ TEST_F(WeightCacheTest, KeepsWhatComesTwice) {
   EXPECT_EQ(cache.misses(), 2);
 }
 
+TEST_F(WeightCacheTest, ShrinksAtOnceButForWhatIsInUse) {
+  WeightCache cache(4 * kMiB);
+  for (int i = 1; i <= 3; ++i) Keep(&cache, "a", plan_, Weight(i), i);
+  {
+    const WeightLease used = cache.Lease("a", plan_, Weight(1));
+    cache.SetMaxBytes(0);
+    EXPECT_EQ(cache.bytes(), kMiB);
+    EXPECT_EQ(MarkOf(used), 1);
+  }
+  cache.SetMaxBytes(0);
+  EXPECT_EQ(cache.bytes(), 0);
+}
+
 TEST_F(WeightCacheTest, OneChangedBitIsAnotherWeight) {
   WeightCache cache(4 * kMiB);
   std::vector<std::byte> weight = Weight(1);

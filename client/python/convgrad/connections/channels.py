@@ -24,6 +24,9 @@ _PACKAGE = "/convgrad.v1."
 _SERVICE = "ConvGrad/"
 # Time for which calls avoid a server that was unavailable, if there are others.
 _DOWN_SECONDS = 1.0
+# Timeout of a connection until the server's first bytes. With gRPC's 20 s, a client would learn
+# only after 40 s that a server, which retries give about 30 s, doesn't answer.
+_CONNECT_SECONDS = 30
 Token = str | Callable[[], str]
 
 
@@ -90,6 +93,7 @@ class Connections:
             # Retries decide when to try again; gRPC's own backoff would grow to 2 minutes.
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.min_reconnect_backoff_ms", _CONNECT_SECONDS * 1000),
             # With gRPC's default of 30 s, clients of a rolling restart would keep addresses
             # without a server.
             ("grpc.dns_min_time_between_resolutions_ms", 1000),
@@ -168,6 +172,14 @@ class ChannelPool:
             turn.remove(slot)
             turn.append(slot)
             return slot
+
+    def strangers(self, target: str | None) -> int:
+        """Returns the number of servers that pick() takes in turn, or 0 if one has answered.
+        """
+        with self._lock:
+            turn = self._turns[target]
+            return (0 if any(slot.has_answered for slot in turn)
+                    else len({slot.target for slot in turn}))
 
     def replicas(self) -> list[str]:
         """Returns the client's targets, with the addresses of a name that has several instead

@@ -7,14 +7,37 @@ repeat is safe because every operation is a pure function of its request.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 
 import grpc
 
-from convgrad.errors import ConvgradError
+from convgrad.errors import ConvgradError, is_silent
 
 # Statuses of calls whose server stops or can't be reached.
 IS_GOING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+@dataclass
+class Attempts:
+    """Counts the attempts of one call. Owned by the thread or task that sends the call."""
+
+    deadline: float | None
+    """A time.monotonic(); None if the call has none."""
+    count: int = 0
+    silent_seconds: float = 0.0
+    """Time of the attempts that waited for a peer that didn't answer."""
+    _began: float = field(default=0.0, repr=False)
+
+    def begin(self) -> None:
+        self.count += 1
+        self._began = time.monotonic()
+
+    def end(self, error: ConvgradError) -> None:
+        """Records that the attempt ended with `error`."""
+        error.attempts = self.count
+        if is_silent(error):
+            self.silent_seconds += time.monotonic() - self._began
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,10 @@ TEST(FromRpc, AReasonOfALaterServerIsInternal) {
 TEST(FromRpc, SaysWhyThereIsNoConnection) {
   EXPECT_THAT(Explained("failed to connect; last error: wrong version number"),
               HasSubstr("needs no ca"));
+  EXPECT_THAT(
+      Explained("last error: UNKNOWN: ipv4:127.0.0.1:7: timed out "
+                "before receiving SETTINGS frame"),
+      HasSubstr("(this address accepts connections but doesn't answer"));
   EXPECT_EQ(Explained("wrong version number"), "wrong version number");
   EXPECT_EQ(Explained("last error: else"), "last error: else");
 }

@@ -1,7 +1,9 @@
 """Tests a server that is unreachable, restarted or full: one warning and a clear error."""
 
+import asyncio
 import logging
 import re
+import socket
 import threading
 import time
 import traceback
@@ -14,6 +16,7 @@ from server_process import ServerProcess
 from torch import nn
 
 import convgrad
+from convgrad.connections import channels
 from convgrad.errors import from_rpc
 from convgrad.outages import Outages
 from convgrad.torch import optim, remote
@@ -21,6 +24,8 @@ from convgrad.torch import optim, remote
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
 # Retries for about 5 s, long enough for a warning.
 SHORT = convgrad.RetryPolicy(max_attempts=8)
+# Waits 0.8 s in all, less than one attempt at a silent server takes in these tests.
+IMPATIENT = convgrad.RetryPolicy(max_attempts=5, initial_seconds=0.2, max_seconds=0.2)
 
 
 @pytest.fixture
@@ -139,6 +144,54 @@ def test_nobody_listens(call, warnings, capfd):
     assert "check host and port (a server's default port is 7070)" in error.message
     assert len(warnings()) == 1 and warnings()[0].startswith(error.message)
     assert capfd.readouterr().err == ""
+
+
+@pytest.fixture
+def silent_address():
+    """An address that accepts connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def check_silence(error, address, attempts):
+    assert error.attempts == attempts and error.field == "server"
+    assert f"none that answers ({address} accepts connections but doesn't answer)" in str(error)
+
+
+def test_a_peer_that_never_answers_is_given_up(monkeypatch, silent_address):
+    monkeypatch.setattr(channels, "_CONNECT_SECONDS", 1)
+    with convgrad.Client(silent_address, retry=IMPATIENT) as client:
+        with pytest.raises(convgrad.Unavailable) as caught:
+            client.conv_forward(X, W)
+    check_silence(caught.value, silent_address, 1)
+
+    async def call():
+        async with convgrad.aio.Client(silent_address, retry=IMPATIENT) as client:
+            await client.conv_forward(X, W)
+
+    with pytest.raises(convgrad.Unavailable) as caught:
+        asyncio.run(call())
+    check_silence(caught.value, silent_address, 1)
+
+
+def test_a_silent_peer_does_not_hide_the_next_server(monkeypatch, silent_address, server):
+    monkeypatch.setattr(channels, "_CONNECT_SECONDS", 1)
+    # The attempt at the silent peer takes more than a fourth of the waits, and less than all.
+    retry = convgrad.RetryPolicy(max_attempts=9, initial_seconds=0.2, max_seconds=0.2)
+    with convgrad.Client([silent_address, server.address], retry=retry) as client:
+        assert client.conv_forward(X, W).output.shape == (1, 1, 2, 2)
+
+
+def test_a_server_that_has_answered_gets_all_attempts(monkeypatch, own_server):
+    monkeypatch.setattr(channels, "_CONNECT_SECONDS", 1)
+    with convgrad.Client(own_server.address, retry=IMPATIENT, keepalive_seconds=1) as client:
+        client.conv_forward(X, W)
+        own_server.stand_still()
+        with pytest.raises(convgrad.Unavailable) as caught:
+            client.conv_forward(X, W)
+    check_silence(caught.value, own_server.address, IMPATIENT.max_attempts)
 
 
 def test_each_outage_is_a_warning(own_server, warnings):
