@@ -61,9 +61,8 @@ absl::Status UnaryCall::MakeJob(Request request, Reservation* reservation,
   job.deadline = deadline();
   job.cancelled = cancelled();
   job.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
-  work->job = services().scheduler->MakeActiveJob(std::move(job));
   // Checks the queue first, so that a call that is refused binds no memory.
-  RETURN_IF_ERROR(services().scheduler->CheckRoom(*work->job));
+  ASSIGN_OR_RETURN(work->job, services().scheduler->Prepare(std::move(job)));
   RETURN_IF_ERROR(
       work->tensors.Bind(operation, std::move(request.places), reservation));
   const std::vector<size_t> weights = operation.weight_positions();

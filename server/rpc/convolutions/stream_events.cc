@@ -98,8 +98,7 @@ absl::Status StreamCall::Open() {
   job_.priority = priority();
   job_.client = client();
   job_.deadline = deadline();
-  Scheduler& scheduler = *services().scheduler;
-  RETURN_IF_ERROR(scheduler.CheckRoom(*scheduler.MakeActiveJob(job_)));
+  RETURN_IF_ERROR(services().scheduler->Prepare(job_).status());
   return CheckFits();
 }
 
