@@ -67,7 +67,7 @@ void Call::ExpectMessage(int64_t bytes) {
   if (overrun_ == nullptr) {
     overrun_ = std::make_shared<std::atomic<bool>>(false);
   }
-  arrival_ = services_.arrivals->Expect(
+  expected_message_ = services_.arrivals->Expect(
       context_->peer(), bytes,
       [owner = HoldGrpcCall(*context_), overrun = overrun_](bool is_only_one) {
         *overrun = true;
@@ -83,7 +83,7 @@ void Call::ExpectMessage(int64_t bytes) {
 }
 
 void Call::SettleMessage() {
-  const uint64_t arrival = arrival_.exchange(0);
+  const uint64_t arrival = expected_message_.exchange(0);
   if (arrival != 0) services_.arrivals->Settle(arrival);
 }
 
