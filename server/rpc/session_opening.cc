@@ -74,16 +74,15 @@ absl::Status WithSessions(const absl::Status& refusal,
 
 }  // namespace
 
-void SessionCall::OnMessage(grpc::ByteBuffer* message) {
-  absl::StatusOr<SessionUse> found = FindSession(message);
-  if (!found.ok()) return End(found.status());
-  use_ = *std::move(found);
+absl::Status SessionCall::OnMessage(grpc::ByteBuffer* message) {
+  ASSIGN_OR_RETURN(use_, FindSession(message));
   HandOver();
   services().sessions->AwaitContent(use_, [this](const absl::Status& loaded) {
     HandOver();
     if (!loaded.ok()) return End(loaded);
     OnSession();
   });
+  return absl::OkStatus();
 }
 
 void SessionCall::Respond(int64_t epoch) {
@@ -166,13 +165,12 @@ void ResumeSessionCall::OnSession() {
   });
 }
 
-void CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
   v1::CloseSessionRequest request;
-  absl::Status status = Split(message, &request).status();
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(Split(message, &request).status());
   if (!request.handle().empty() && !request.session_id().empty()) {
-    return End(InvalidField(Reason::kUnsupported, "handle",
-                            "one beside session_id", "one of them"));
+    return InvalidField(Reason::kUnsupported, "handle", "one beside session_id",
+                        "one of them");
   }
   const auto closed = [this](const absl::Status& done) {
     HandOver();
@@ -185,16 +183,16 @@ void CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
   } else {
     services().sessions->CloseByHandle(caller, request.handle(), closed);
   }
+  return absl::OkStatus();
 }
 
-void SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::SaveStateRequest request;
-  absl::Status status = Split(message, &request).status();
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(Split(message, &request).status());
   if (!session().settings().durable) {
-    return End(MakeError(absl::StatusCode::kFailedPrecondition,
-                         {Reason::kUnsupported, "session",
-                          "one that isn't durable", "a durable one"}));
+    return MakeError(absl::StatusCode::kFailedPrecondition,
+                     {Reason::kUnsupported, "session", "one that isn't durable",
+                      "a durable one"});
   }
   HandOver();
   services().sessions->archive()->Save(
@@ -204,6 +202,7 @@ void SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
         response.set_number(session().durable_number().value_or(0));
         Finish(saved, response);
       });
+  return absl::OkStatus();
 }
 
 }  // namespace convgrad

@@ -103,9 +103,11 @@ void MessageCall::Proceed() {
   const ChangeOrder::Decision decision = arrival_.decision();
   if (!decision.runs()) return EndAs(decision);
   absl::Status status = arrival_.message_status();
-  if (!status.ok()) return End(std::move(status));
-  AdmitNextEarly();
-  OnMessage(&request_);
+  if (status.ok()) {
+    AdmitNextEarly();
+    status = OnMessage(&request_);
+  }
+  if (!status.ok()) End(std::move(status));
 }
 
 void MessageCall::Settle(const absl::Status& status) {
@@ -184,12 +186,16 @@ absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
   return payloads;
 }
 
+absl::Status MessageCall::AnswerWith(const google::protobuf::Message& head) {
+  ASSIGN_OR_RETURN(grpc::ByteBuffer response, JoinMessage(head, {}));
+  Answer(std::move(response));
+  return absl::OkStatus();
+}
+
 void MessageCall::Finish(absl::Status status,
                          const google::protobuf::Message& head) {
-  if (!status.ok()) return End(std::move(status));
-  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(head, {});
-  if (!response.ok()) return End(response.status());
-  Answer(*std::move(response));
+  if (status.ok()) status = AnswerWith(head);
+  if (!status.ok()) End(std::move(status));
 }
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,

@@ -14,13 +14,14 @@ absl::Status UnaryCall::CheckArrival() {
   return services().scheduler->CheckArrival(priority(), client(), deadline());
 }
 
-void UnaryCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status UnaryCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
   absl::Status status = MakeJobs(message);
   sample_.times.decode.Add(start, absl::Now());
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(status);
   submitted_ = true;
   Submit(&work_);
+  return absl::OkStatus();
 }
 
 absl::Status UnaryCall::MakeJobs(grpc::ByteBuffer* message) {

@@ -49,7 +49,7 @@ class UnaryCall : public MessageCall {
   virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) final;
+  absl::Status OnMessage(grpc::ByteBuffer* message) final;
   absl::Status CheckArrival() final;
   void OnGone() final;
   void Settle(const absl::Status& status) final;

@@ -23,8 +23,7 @@ class LoadProgramCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
-  absl::Status Load(grpc::ByteBuffer* message);
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 // `DropProgramsCall` handles DropPrograms.
@@ -33,8 +32,7 @@ class DropProgramsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
-  absl::Status Drop(grpc::ByteBuffer* message);
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 // `ProgramCall` is the base of RunProgram and BackwardProgram: an operation on

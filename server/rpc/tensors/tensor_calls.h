@@ -16,7 +16,7 @@ class PutTensorsCall : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
   void Settle(const absl::Status& status) override;
   absl::Status Begin(grpc::ByteBuffer* message);
   // Answers the call. Requires: all bytes are copied.
@@ -31,7 +31,7 @@ class GetTensorsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Get(grpc::ByteBuffer* message);
 };
 
@@ -41,8 +41,7 @@ class DropTensorsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
-  absl::Status Drop(grpc::ByteBuffer* message);
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 // `ListTensorsCall` handles ListTensors.
@@ -51,8 +50,7 @@ class ListTensorsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
-  absl::StatusOr<v1::ListTensorsResponse> List(grpc::ByteBuffer* message);
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 }  // namespace convgrad
