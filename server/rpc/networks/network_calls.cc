@@ -152,22 +152,15 @@ absl::Status ProgramCall::PlaceGradients(TensorPlaces* places) {
     PlaceReturned(NameOfKept(program.inputs[i].name, "gradient"), places);
   }
   if (!request.parameter_gradients) return absl::OkStatus();
-  KeptResults kept(&session(), reservation());
   for (const ProgramParameter& parameter : program.parameters) {
     if (!parameter.trainable) continue;
     ASSIGN_OR_RETURN(TensorPlace place,
-                     kept.Add(NameOfKept(parameter.name, "gradient"),
-                              ParameterDescriptor(parameter), "parameters"));
+                     session().Add(NameOfKept(parameter.name, "gradient"),
+                                   ParameterDescriptor(parameter), "parameters",
+                                   reservation()));
     places->results.push_back(std::move(place));
   }
   return absl::OkStatus();
-}
-
-UnaryCall::Request ProgramCall::Submit(TensorPlaces places, Request request) {
-  request.operation = operation_;
-  request.places = std::move(places);
-  request.backend = backend_;
-  return request;
 }
 
 void ProgramCall::EncodeValues(
