@@ -101,8 +101,8 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
       *tensor = EncodeTensor(result.descriptor, payload_index++);
     }
   }
-  EncodeReport(*sample(), operation, outcome, head.mutable_report());
-  EncodePredictions(request_.route.predictions, head.mutable_report());
+  EncodeReport(*sample(), operation, outcome, request_.route.predictions,
+               head.mutable_report());
   const auto& check = outcome.findings.self_check;
   if (check && !check->passed) {
     spdlog::warn("self-check failed: {} by {}", ToString(operation),
