@@ -117,12 +117,10 @@ class Call : public grpc::ServerGenericBidiReactor {
             std::function<void()> next);
 
   // Calls `start`, which starts a read or write at gRPC, and gives the client
-  // the time that `bytes` may take, until the deadline at most. Then another
+  // time until `until`, or until the deadline if that is earlier. Then another
   // thread calls OnSlowClient. Call it last: the call may be deleted when this
   // returns.
-  void AwaitClient(int64_t bytes, const std::function<void()>& start);
-  // As AwaitClient, until this time.
-  void AwaitClientUntil(absl::Time until, const std::function<void()>& start);
+  void AwaitClient(absl::Time until, const std::function<void()>& start);
   // Call it when the read or write has ended. Returns false if that is too
   // late: OnSlowClient has the call, and the caller must not use it.
   bool StopAwaitingClient();

@@ -37,13 +37,7 @@ ConnectionTraffic::Count Call::CountTraffic() const {
   return services_.traffic->CountOf(context_->peer());
 }
 
-void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
-  AwaitClientUntil(absl::Now() + services_.client_watch->AllowedFor(bytes),
-                   start);
-}
-
-void Call::AwaitClientUntil(absl::Time until,
-                            const std::function<void()>& start) {
+void Call::AwaitClient(absl::Time until, const std::function<void()>& start) {
   // Reads deadline_ first, because the call may be deleted when `start`
   // returns.
   const absl::Time limit = std::min(until, deadline_);

@@ -61,7 +61,8 @@ void MessageCall::Do(arrival::Next next) {
       // gRPC 1.51 drops the message of a client that leaves after its
       // half-close. Only a call whose client is still there can send metadata:
       // if that succeeds, the client sent no message.
-      return AwaitClient(0, [this] { StartSendInitialMetadata(); });
+      return AwaitClient(absl::Now() + services().client_watch->AllowedFor(0),
+                         [this] { StartSendInitialMetadata(); });
     case arrival::Next::kProceed:
       return Proceed();
     case arrival::Next::kCancelWait:
@@ -127,7 +128,9 @@ void MessageCall::OnMemory(const absl::Status& status) {
 void MessageCall::Read() {
   read_start_ = absl::Now();
   ExpectMessage(ExpectedBytes());
-  AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
+  AwaitClient(
+      read_start_ + services().client_watch->AllowedFor(ExpectedBytes()),
+      [this] { StartRead(&request_); });
   arrival_.On(arrival::Event::kReading);
 }
 
