@@ -78,8 +78,10 @@ absl::Status StreamCall::Open() {
   // overlaps with the work.
   ASSIGN_OR_RETURN(request_,
                    RouteRequest(services(), std::move(decoded.operation),
-                                std::move(opening.options), 0, &sample_));
+                                std::move(opening.options), 0));
   const Backend& backend = *request_.route.backend;
+  sample_.backend = std::string(backend.name());
+  sample_.flops = request_.operation->flops();
   slices_ = StreamSlices(request_.operation, opening.slice_items);
   StreamInput::Kept is_kept = {};
   for (size_t i = 0; i < is_kept.size(); ++i) {
