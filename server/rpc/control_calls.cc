@@ -64,14 +64,12 @@ absl::Status GetCapabilities(const CallServices& services,
   return absl::OkStatus();
 }
 
-void WarmupCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status WarmupCall::OnMessage(grpc::ByteBuffer* message) {
   v1::WarmupRequest request;
-  absl::Status status = Split(message, &request).status();
-  if (!status.ok()) return End(std::move(status));
-  absl::StatusOr<ProblemList> work = Decode(request);
-  if (!work.ok()) return End(work.status());
+  RETURN_IF_ERROR(Split(message, &request).status());
+  ASSIGN_OR_RETURN(const ProblemList work, Decode(request));
   services().warm_up(
-      work->Operations(),
+      work.Operations(),
       [cancelled = cancelled()] { return cancelled->load(); },
       [this](const absl::StatusOr<WarmupOutcome>& outcome) {
         HandOver();
@@ -83,6 +81,7 @@ void WarmupCall::OnMessage(grpc::ByteBuffer* message) {
         }
         Finish(outcome.status(), response);
       });
+  return absl::OkStatus();
 }
 
 }  // namespace convgrad

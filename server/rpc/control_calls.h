@@ -20,7 +20,7 @@ class WarmupCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 }  // namespace convgrad

@@ -39,7 +39,7 @@ class SessionCall : public MessageCall {
   const SessionUse& use() const { return use_; }
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) final;
+  absl::Status OnMessage(grpc::ByteBuffer* message) final;
 
   SessionUse use_;
 };
@@ -80,7 +80,7 @@ class CloseSessionCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 }  // namespace convgrad

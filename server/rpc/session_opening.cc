@@ -75,16 +75,15 @@ absl::Status WithSessions(const absl::Status& refusal,
 
 }  // namespace
 
-void SessionCall::OnMessage(grpc::ByteBuffer* message) {
-  absl::StatusOr<SessionUse> found = FindSession(message);
-  if (!found.ok()) return End(found.status());
-  use_ = *std::move(found);
+absl::Status SessionCall::OnMessage(grpc::ByteBuffer* message) {
+  ASSIGN_OR_RETURN(use_, FindSession(message));
   HandOver();
   services().sessions->AwaitContent(use_, [this](const absl::Status& loaded) {
     HandOver();
     if (!loaded.ok()) return End(loaded);
     OnSession();
   });
+  return absl::OkStatus();
 }
 
 void SessionCall::Respond(int64_t epoch) {
@@ -171,13 +170,12 @@ void ResumeSessionCall::OnSession() {
   });
 }
 
-void CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
   v1::CloseSessionRequest request;
-  absl::Status status = Split(message, &request).status();
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(Split(message, &request).status());
   if (!request.handle().empty() && !request.session_id().empty()) {
-    return End(InvalidField(Reason::kUnsupported, "handle",
-                            "one beside session_id", "one of them"));
+    return InvalidField(Reason::kUnsupported, "handle", "one beside session_id",
+                        "one of them");
   }
   const auto closed = [this](const absl::Status& done) {
     HandOver();
@@ -190,6 +188,7 @@ void CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
   } else {
     services().sessions->CloseByHandle(caller, request.handle(), closed);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace convgrad

@@ -28,10 +28,9 @@ absl::Status SnapshotCall::Check(const std::string& name, bool may_lack) {
   return CheckSnapshotName(name, "name");
 }
 
-void SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::SaveStateRequest request;
-  absl::Status status = Parse(message, /*may_lack=*/true, &request);
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(Parse(message, /*may_lack=*/true, &request));
   HandOver();
   const auto saved = [this](const absl::Status& done) {
     HandOver();
@@ -40,14 +39,17 @@ void SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
     Finish(done, response);
   };
   SessionArchive* const archive = services().sessions->archive();
-  if (request.name().empty()) return archive->Save(session().session(), saved);
-  archive->Keep(session().session(), request.name(), saved);
+  if (request.name().empty()) {
+    archive->Save(session().session(), saved);
+  } else {
+    archive->Keep(session().session(), request.name(), saved);
+  }
+  return absl::OkStatus();
 }
 
-void RestoreStateCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status RestoreStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::RestoreStateRequest request;
-  absl::Status status = Parse(message, /*may_lack=*/false, &request);
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(Parse(message, /*may_lack=*/false, &request));
   HandOver();
   services().sessions->archive()->LoadNamed(
       session().session(), request.name(),
@@ -56,6 +58,7 @@ void RestoreStateCall::OnMessage(grpc::ByteBuffer* message) {
         if (!loaded.ok()) return End(loaded.status());
         Restore(**loaded);
       });
+  return absl::OkStatus();
 }
 
 void RestoreStateCall::Restore(const KeptState& snapshot) {
@@ -74,16 +77,16 @@ void RestoreStateCall::Restore(const KeptState& snapshot) {
   Finish(session().Promise(reply), response);
 }
 
-void DropStateCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status DropStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::DropStateRequest request;
-  absl::Status status = Parse(message, /*may_lack=*/false, &request);
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(Parse(message, /*may_lack=*/false, &request));
   HandOver();
   services().sessions->archive()->Drop(
       session().session(), request.name(), [this](const absl::Status& dropped) {
         HandOver();
         Finish(dropped, v1::DropStateResponse());
       });
+  return absl::OkStatus();
 }
 
 }  // namespace convgrad

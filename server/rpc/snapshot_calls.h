@@ -27,7 +27,7 @@ class SaveStateCall final : public SnapshotCall {
   using SnapshotCall::SnapshotCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 // `RestoreStateCall` commits the content of a snapshot as one change.
@@ -36,7 +36,7 @@ class RestoreStateCall final : public SnapshotCall {
   using SnapshotCall::SnapshotCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
   void Restore(const KeptState& snapshot);
 };
 
@@ -46,7 +46,7 @@ class DropStateCall final : public SnapshotCall {
   using SnapshotCall::SnapshotCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 }  // namespace convgrad

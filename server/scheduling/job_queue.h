@@ -18,8 +18,7 @@
 
 namespace convgrad {
 
-// A job, its run, and the description of its work. Scheduler::MakeActiveJob
-// makes it before Submit.
+// A job, its run, and the description of its work. The scheduler makes it.
 struct ActiveJob {
   ActiveJob(Job job_in, const WorkMeans& means)
       : job(std::move(job_in)),

@@ -42,7 +42,10 @@ absl::Status JobRun::RunSlice(int device,
   // The self-check makes two more passes over the whole batch.
   const bool is_long = job_.inspection.self_check != SelfCheckMode::kOff;
   if (is_long) RETURN_IF_ERROR(check());
-  RETURN_IF_ERROR(Inspect(device, outcome));
+  ASSIGN_OR_RETURN(outcome->findings,
+                   Inspect(job_.inspection, *job_.backend, *job_.operation,
+                           {.threads = means_.threads, .device = device},
+                           whole_, means_.memory));
   if (job_.tensors != nullptr) {
     job_.tensors->BringOut(*job_.backend, means_.threads);
   }
@@ -59,7 +62,9 @@ absl::Status JobRun::BeginSlice(int device,
     RETURN_IF_ERROR(sliced_.BindWindows(*slices_, whole_, means_.memory));
   }
   const absl::Time start = means_.clock();
-  absl::StatusOr<PlanCache::Lookup> lookup = LookUpPlan(device);
+  absl::StatusOr<PlanCache::Lookup> lookup =
+      means_.plans->Get(*job_.backend, *next_operation_,
+                        {.threads = means_.threads, .device = device});
   outcome->plan += means_.clock() - start;
   outcome->plan_cache_hit =
       (next_ == 0 || outcome->plan_cache_hit) && lookup.ok() && lookup->hit;
@@ -73,11 +78,6 @@ absl::Status JobRun::BeginSlice(int device,
   AttachWeight(current_->plan, &current_->buffers);
   outcome->run.reorder += means_.clock() - attach_start;
   return absl::OkStatus();
-}
-
-absl::StatusOr<PlanCache::Lookup> JobRun::LookUpPlan(int device) {
-  return means_.plans->Get(*job_.backend, *next_operation_,
-                           {.threads = means_.threads, .device = device});
 }
 
 absl::Status JobRun::BringIn(const Plan* plan, JobOutcome* outcome) {
@@ -150,15 +150,6 @@ WeightLease JobRun::LeaseWeight(const std::shared_ptr<const Plan>& plan,
       static_cast<const std::byte*>(buffers.operands[positions[0]]);
   return means_.weights->Lease(
       job_.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)));
-}
-
-absl::Status JobRun::Inspect(int device, JobOutcome* outcome) {
-  ASSIGN_OR_RETURN(
-      outcome->findings,
-      convgrad::Inspect(job_.inspection, *job_.backend, *job_.operation,
-                        {.threads = means_.threads, .device = device}, whole_,
-                        means_.memory));
-  return absl::OkStatus();
 }
 
 }  // namespace convgrad

@@ -51,7 +51,6 @@ class JobRun {
 
  private:
   std::shared_ptr<const Operation> OperationOf(int64_t slice) const;
-  absl::StatusOr<PlanCache::Lookup> LookUpPlan(int device);
   // Copies the operands of the whole job into its buffers, before the first
   // slice.
   absl::Status BringIn(const Plan* plan, JobOutcome* outcome);
@@ -67,7 +66,6 @@ class JobRun {
                     RunBuffers* buffers);
   WeightLease LeaseWeight(const std::shared_ptr<const Plan>& plan,
                           const RunBuffers& buffers) const;
-  absl::Status Inspect(int device, JobOutcome* outcome);
 
   // A slice with quanta left.
   struct CurrentSlice {

@@ -34,7 +34,7 @@ Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory,
 
 Scheduler::~Scheduler() { Shutdown(); }
 
-std::unique_ptr<ActiveJob> Scheduler::MakeActiveJob(Job job) const {
+std::unique_ptr<ActiveJob> Scheduler::Activate(Job job) const {
   auto active = std::make_unique<ActiveJob>(std::move(job), means_);
   active->slice_time = rates_.Predict(active->work);
   return active;
@@ -48,14 +48,18 @@ absl::StatusOr<std::shared_ptr<const Plan>> Scheduler::PlanFor(
   return std::move(lookup.plan);
 }
 
-absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
+absl::StatusOr<std::unique_ptr<ActiveJob>> Scheduler::Prepare(Job job) const {
+  std::unique_ptr<ActiveJob> active = Activate(std::move(job));
   MutexLock lock(&mutex_);
-  return CheckRoomLocked(active);
+  RETURN_IF_ERROR(CheckRoom(*active));
+  return active;
 }
 
-absl::Status Scheduler::CheckRoomLocked(const ActiveJob& active) const {
+absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
   if (stopping_) return DrainingError();
-  return PoolFor(*active.job.backend).CheckRoom(active, options_.clock());
+  return PoolFor(*active.job.backend)
+      .CheckRoom(active.job, active.run.slices_left(), active.slice_time,
+                 options_.clock());
 }
 
 void Scheduler::Submit(std::unique_ptr<ActiveJob> active) {
@@ -63,7 +67,7 @@ void Scheduler::Submit(std::unique_ptr<ActiveJob> active) {
   absl::Status refusal = CheckAlive(active->job);
   if (refusal.ok()) {
     MutexLock lock(&mutex_);
-    refusal = CheckRoomLocked(*active);
+    refusal = CheckRoom(*active);
     if (refusal.ok()) {
       WorkerPool& pool = PoolFor(*active->job.backend);
       pool.queue().Push(std::move(active));
@@ -90,7 +94,7 @@ absl::Status Scheduler::CheckArrival(Priority priority,
   absl::Status room;
   for (const auto& [key, pool] : pools_) {
     if (pool.is_lost()) continue;
-    room = pool.CheckQueue(job, 1, absl::ZeroDuration(), options_.clock());
+    room = pool.CheckRoom(job, 1, absl::ZeroDuration(), options_.clock());
     if (room.ok()) break;
   }
   return room;

@@ -55,10 +55,15 @@ class Scheduler {
   // Calls Shutdown.
   ~Scheduler();
 
-  // Returns the job, cut into slices, with the description of its work.
-  // Requires: the job's operation and backend. The caller may set its other
-  // fields until Submit.
-  std::unique_ptr<ActiveJob> MakeActiveJob(Job job) const;
+  // Returns the job, cut into slices and ready for Submit. A caller that gets
+  // an error takes no memory for the job. Requires: the job's operation,
+  // backend, priority, client and deadline. The caller may set its other fields
+  // until Submit. No job is BUSY while a worker is free. Errors:
+  // kResourceExhausted, reason LIMIT_EXCEEDED, if the predicted time of the job
+  // is more than twice the time to its deadline; reason BUSY, if the queue of
+  // its priority is full or the work before it would make it late;
+  // kUnavailable, reason DRAINING, after Drain or Shutdown.
+  absl::StatusOr<std::unique_ptr<ActiveJob>> Prepare(Job job) const;
 
   // Returns the plan that a job of `operation` will use, and makes it if the
   // cache lacks it, which takes up to a second for a network. Requires: a
@@ -67,22 +72,15 @@ class Scheduler {
   absl::StatusOr<std::shared_ptr<const Plan>> PlanFor(
       const Backend& backend, const Operation& operation) const;
 
-  // Returns the error with which Submit would refuse the job now. No job is
-  // BUSY while a worker is free.
-  // Errors: kResourceExhausted, reason LIMIT_EXCEEDED, if the predicted time of
-  // the job is more than twice the time to its deadline; reason BUSY, if the
-  // queue of its priority is full or the work before it would make it late;
-  // kUnavailable, reason DRAINING, after Drain or Shutdown.
-  absl::Status CheckRoom(const ActiveJob& active) const;
-
-  // As CheckRoom, for a call whose message isn't read yet. Returns an error
-  // only if even the smallest job would be BUSY or DRAINING.
+  // Returns the error of Prepare for a call whose message isn't read yet, if
+  // even the smallest job would be BUSY or DRAINING.
   absl::Status CheckArrival(Priority priority, const std::string& client,
                             absl::Time deadline) const;
 
-  // Queues the job. `done` gets the outcome, or the error of CheckRoom.
+  // Queues the job. `done` gets the outcome, or the error that Prepare would
+  // return now.
   void Submit(std::unique_ptr<ActiveJob> active);
-  void Submit(Job job) { Submit(MakeActiveJob(std::move(job))); }
+  void Submit(Job job) { Submit(Activate(std::move(job))); }
 
   // Ends the queued jobs that are cancelled or past their deadline, so that
   // their memory is freed before a worker takes them. Call it regularly.
@@ -107,6 +105,8 @@ class Scheduler {
   absl::Duration EstimatedWait(Priority priority) const;
 
  private:
+  // Returns the job, cut into slices, with the predicted time of one.
+  std::unique_ptr<ActiveJob> Activate(Job job) const;
   void Work(const Worker& worker);
   // Blocks until a job is queued and counts it as running. Returns null at
   // shutdown.
@@ -117,7 +117,8 @@ class Scheduler {
              std::unique_ptr<ActiveJob> job);
   // Returns an error if `job` is cancelled or past its deadline.
   absl::Status CheckAlive(const Job& job) const;
-  absl::Status CheckRoomLocked(const ActiveJob& active) const
+  // Returns the error that refuses the job now (see Prepare).
+  absl::Status CheckRoom(const ActiveJob& active) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the pool that takes jobs of `backend`.
   WorkerPool& PoolFor(const Backend& backend)

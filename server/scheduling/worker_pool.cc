@@ -73,25 +73,19 @@ void WorkerPool::Leave(const ActiveJob* job) {
       [&](const RunningSlice& slice) { return slice.job == job; }));
 }
 
-absl::Status WorkerPool::CheckRoom(const ActiveJob& active,
+absl::Status WorkerPool::CheckRoom(const Job& job, int64_t slices,
+                                   absl::Duration slice_time,
                                    absl::Time now) const {
-  const int64_t slices = active.run.slices_left();
-  const absl::Duration own = static_cast<double>(slices) * active.slice_time;
-  const absl::Duration left = active.job.deadline - now;
+  const absl::Duration own = static_cast<double>(slices) * slice_time;
+  const absl::Duration left = job.deadline - now;
   if (own > std::max(kPredictionError * left, kLeastSaving)) {
     return TooLong(own, left);
   }
-  return CheckQueue(active.job, slices, own, now);
-}
-
-absl::Status WorkerPool::CheckQueue(const Job& job, int64_t slices,
-                                    absl::Duration own, absl::Time now) const {
   if (queue_.IsFull(job.priority)) {
     return Busy(absl::StrCat(queue_.capacity(), " jobs queued"),
                 absl::StrCat("fewer than ", queue_.capacity()));
   }
   if (queue_.empty() && running() < UsefulWorkers()) return absl::OkStatus();
-  const absl::Duration left = job.deadline - now;
   const absl::Duration wait = WaitFor(job.priority, job.client, slices, now);
   const bool is_late = kHeadroom * (wait + own) > std::max(left, kLeastSaving);
   if (!is_late || wait == absl::ZeroDuration()) return absl::OkStatus();

@@ -49,13 +49,11 @@ class WorkerPool {
   std::unique_ptr<ActiveJob> Enter(absl::Time now);
   void Leave(const ActiveJob* job);
 
-  // Returns the error that refuses a new job (see Scheduler::CheckRoom).
-  absl::Status CheckRoom(const ActiveJob& active, absl::Time now) const;
-
-  // Returns BUSY or OK for a new job of `slices` slices that take the time
-  // `own`, with the priority, client and deadline of `job`.
-  absl::Status CheckQueue(const Job& job, int64_t slices, absl::Duration own,
-                          absl::Time now) const;
+  // Returns the error that refuses a new job of `slices` slices, each of the
+  // predicted time `slice_time` (see Scheduler::Prepare). Reads only the
+  // priority, client and deadline of `job`.
+  absl::Status CheckRoom(const Job& job, int64_t slices,
+                         absl::Duration slice_time, absl::Time now) const;
 
   // Returns how long the workers need until they start the last of `slices`
   // slices of a new job with this priority and client.

@@ -13,6 +13,7 @@
 #include "grpc/grpc.h"
 #include "proto/call_metadata.h"
 #include "server/memory/admission.h"
+#include "server/rpc/calls/call_record.h"
 #include "server/rpc/calls/report.h"
 #include "server/rpc/calls/status_conversion.h"
 
@@ -54,18 +55,23 @@ Call::Call(const Method& method, const CallServices& services,
     : method_(method),
       services_(services),
       context_(context),
-      record_(services, context, method.name),
+      arrival_(absl::Now()),
       role_(RoleOfCall(method.role, *context)),
       deadline_(DeadlineOf(*context, services)),
       cancelled_(std::make_shared<std::atomic<bool>>(false)) {
   sample_.operation = std::string(method.operation);
+  services.observer->OnStarted(method.name);
 }
 
 Call::~Call() { services_.client_watch->Remove(answer_wait_); }
 
 void Call::Begin() {
-  absl::Status admission = record_.Enter(role_);
-  if (!admission.ok()) return End(std::move(admission));
+  absl::StatusOr<Lifecycle::ActiveCall> active = services_.lifecycle->Enter();
+  if (!active.ok()) return End(active.status());
+  active_ = *std::move(active);
+  absl::StatusOr<CallPermit> permit = services_.gate->Enter(*context_, role_);
+  if (!permit.ok()) return End(permit.status());
+  permit_ = *std::move(permit);
   refusal_ = ReadPriority();
   sample_.priority = std::string(NameOf(priority_));
   const bool is_change = !Metadata(kSequenceKey).empty();
@@ -104,10 +110,9 @@ absl::string_view Call::Metadata(absl::string_view key) const {
 
 void Call::AwaitTurn(bool may_be_early) {
   const CallHold hold(this);
-  active_.Begin(services_.lifecycle);
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
   const absl::Status status =
-      session_.Enter(services_.sessions, metadata, permit(),
+      session_.Enter(services_.sessions, metadata, permit_,
                      /*only_computes=*/role_ == Role::kInfer);
   if (!status.ok()) return OnTurn(Decision::Refuse(status));
   if (!session_.in_session()) return TellTurn(Decision::Run());
@@ -180,7 +185,7 @@ void Call::AwaitMemory(int64_t bytes) {
   const CallHold hold(this);
   reservation_.ShrinkTo(0);
   wait_start_ = absl::Now();
-  absl::Status held = record_.permit().Hold(bytes);
+  absl::Status held = permit_.Hold(bytes);
   if (!held.ok()) return EndWait(held);
   HandOver();
   absl::StatusOr<uint64_t> waiter = services_.memory->budget.Wait(
@@ -274,7 +279,12 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   }
   reservation_.ShrinkTo(0);
   if (sample() != nullptr) SetEnd(status, sample());
-  record_.Close(status, sample());
+  RecordEnd(
+      services_, client(), context_,
+      {method_.name, std::nullopt, arrival_, absl::Now(), status, sample()});
+  // Frees the permit before the client gets its answer, because the client may
+  // call again at once.
+  permit_ = CallPermit();
   const bool answers = status.ok() && response != nullptr;
   WatchAnswer(answers ? static_cast<int64_t>(response->Length()) : 0);
   if (answers) {

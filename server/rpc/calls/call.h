@@ -15,7 +15,7 @@
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "proto/codec/payload_message.h"
-#include "server/rpc/calls/call_record.h"
+#include "server/rpc/calls/call_services.h"
 #include "server/rpc/calls/call_session.h"
 #include "server/rpc/calls/lifecycle.h"
 #include "server/rpc/calls/method.h"
@@ -55,10 +55,10 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   ~Call() override;
 
-  // Counts the call as active. A call of a session enters the session and waits
-  // for its turn. OnTurn reports how the wait ended, possibly before this
-  // returns. If the call `may_be_early`, OnEarlyAdmission may come before its
-  // turn. Call this once, before the call asks for memory.
+  // Enters the session of a call that has one, and waits for its turn. OnTurn
+  // reports how the wait ended, possibly before this returns. If the call
+  // `may_be_early`, OnEarlyAdmission may come before its turn. Call this once,
+  // before the call asks for memory.
   void AwaitTurn(bool may_be_early);
 
   // Reports how the wait of AwaitTurn ended. The call continues if `decision`
@@ -117,12 +117,10 @@ class Call : public grpc::ServerGenericBidiReactor {
             std::function<void()> next);
 
   // Calls `start`, which starts a read or write at gRPC, and gives the client
-  // the time that `bytes` may take, until the deadline at most. Then another
+  // time until `until`, or until the deadline if that is earlier. Then another
   // thread calls OnSlowClient. Call it last: the call may be deleted when this
   // returns.
-  void AwaitClient(int64_t bytes, const std::function<void()>& start);
-  // As AwaitClient, until this time.
-  void AwaitClientUntil(absl::Time until, const std::function<void()>& start);
+  void AwaitClient(absl::Time until, const std::function<void()>& start);
   // Call it when the read or write has ended. Returns false if that is too
   // late: OnSlowClient has the call, and the caller must not use it.
   bool StopAwaitingClient();
@@ -159,13 +157,13 @@ class Call : public grpc::ServerGenericBidiReactor {
   // The priority that the client asks for in kPriorityKey.
   Priority priority() const { return priority_; }
   // The client's name in limits and queues.
-  const std::string& client() const { return permit().client(); }
-  const CallPermit& permit() const { return record_.permit(); }
+  const std::string& client() const { return permit_.client(); }
+  const CallPermit& permit() const { return permit_; }
   const Method& method() const { return method_; }
   const CallServices& services() const { return services_; }
   Reservation* reservation() { return &reservation_; }
   CallSession& session() { return session_; }
-  absl::Time arrival() const { return record_.arrival(); }
+  absl::Time arrival() const { return arrival_; }
   absl::Time deadline() const { return deadline_; }
   // True when the client has gone. Other threads may read it.
   const std::shared_ptr<std::atomic<bool>>& cancelled() const {
@@ -199,11 +197,11 @@ class Call : public grpc::ServerGenericBidiReactor {
   std::atomic<int> holders_{1};
   // Declared before the other members, so that it is destroyed last. The server
   // waits for that before it ends.
-  ActiveCallGuard active_;
+  Lifecycle::ActiveCall active_;
   const Method& method_;
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
-  CallRecord record_;
+  const absl::Time arrival_;
   const Role role_;
   const absl::Time deadline_;
   const std::shared_ptr<std::atomic<bool>> cancelled_;
@@ -213,9 +211,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   std::atomic<uint64_t> client_wait_{0};
   uint64_t answer_wait_ = 0;
   // The id in the ArrivalWatch; 0 if none.
-  std::atomic<uint64_t> arrival_{0};
+  std::atomic<uint64_t> expected_message_{0};
   // Set when the connection has sent too much; null before ExpectMessage.
   std::shared_ptr<std::atomic<bool>> overrun_;
+  CallPermit permit_;
   CallSession session_;
   // See RefuseInTurn.
   absl::Status refusal_;

@@ -37,13 +37,7 @@ ConnectionTraffic::Count Call::CountTraffic() const {
   return services_.traffic->CountOf(context_->peer());
 }
 
-void Call::AwaitClient(int64_t bytes, const std::function<void()>& start) {
-  AwaitClientUntil(absl::Now() + services_.client_watch->AllowedFor(bytes),
-                   start);
-}
-
-void Call::AwaitClientUntil(absl::Time until,
-                            const std::function<void()>& start) {
+void Call::AwaitClient(absl::Time until, const std::function<void()>& start) {
   // Reads deadline_ first, because the call may be deleted when `start`
   // returns.
   const absl::Time limit = std::min(until, deadline_);
@@ -67,7 +61,7 @@ void Call::ExpectMessage(int64_t bytes) {
   if (overrun_ == nullptr) {
     overrun_ = std::make_shared<std::atomic<bool>>(false);
   }
-  arrival_ = services_.arrivals->Expect(
+  expected_message_ = services_.arrivals->Expect(
       context_->peer(), bytes,
       [owner = HoldGrpcCall(*context_), overrun = overrun_](bool is_only_one) {
         *overrun = true;
@@ -83,7 +77,7 @@ void Call::ExpectMessage(int64_t bytes) {
 }
 
 void Call::SettleMessage() {
-  const uint64_t arrival = arrival_.exchange(0);
+  const uint64_t arrival = expected_message_.exchange(0);
   if (arrival != 0) services_.arrivals->Settle(arrival);
 }
 

@@ -1,12 +1,10 @@
 #include "server/rpc/calls/call_record.h"
 
 #include <optional>
-#include <utility>
+#include <string>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "backends/core/status.h"
 #include "server/rpc/calls/status_conversion.h"
 #include "server/telemetry/tracing.h"
 #include "spdlog/spdlog.h"
@@ -14,7 +12,7 @@
 namespace convgrad {
 namespace {
 
-void Log(const EndedCall& call, const std::string& client,
+void Log(const EndedCall& call, absl::string_view client,
          const std::string& trace_id) {
   const auto level = call.status.code() == absl::StatusCode::kInternal
                          ? spdlog::level::err
@@ -43,35 +41,19 @@ std::optional<TraceContext> CallerOf(const grpc::ServerContextBase& context) {
 
 }  // namespace
 
-CallRecord::CallRecord(const CallServices& services,
-                       grpc::ServerContextBase* context,
-                       absl::string_view method)
-    : services_(services),
-      context_(context),
-      method_(method),
-      arrival_(absl::Now()) {
-  services_.observer->OnStarted(method_);
-}
-
-absl::Status CallRecord::Enter(Role role) {
-  RETURN_IF_ERROR(services_.lifecycle->CheckServing());
-  ASSIGN_OR_RETURN(permit_, services_.gate->Enter(*context_, role));
-  return absl::OkStatus();
-}
-
-void CallRecord::Close(const absl::Status& status, const OpSample* operation) {
-  const EndedCall call = {
-      method_, CallerOf(*context_), arrival_, absl::Now(), status, operation};
-  if (operation != nullptr) services_.observer->OnOperation(*operation);
-  services_.observer->OnHandled(method_, status.code(), call.end - arrival_);
+void RecordEnd(const CallServices& services, absl::string_view client,
+               grpc::ServerContextBase* context, EndedCall call) {
+  call.caller = CallerOf(*context);
+  if (call.operation != nullptr) {
+    services.observer->OnOperation(*call.operation);
+  }
+  services.observer->OnHandled(call.method, call.status.code(),
+                               call.end - call.arrival);
   std::string trace_id = call.caller ? call.caller->trace_id : "";
-  if (services_.tracer != nullptr) trace_id = services_.tracer->Trace(call);
-  Log(call, permit_.client(), trace_id);
-  // Frees the permit before the client gets its answer, because the client may
-  // call again at once.
-  permit_ = CallPermit();
-  for (const auto& [key, value] : TrailersOf(status)) {
-    context_->AddTrailingMetadata(key, value);
+  if (services.tracer != nullptr) trace_id = services.tracer->Trace(call);
+  Log(call, client, trace_id);
+  for (const auto& [key, value] : TrailersOf(call.status)) {
+    context->AddTrailingMetadata(key, value);
   }
 }
 

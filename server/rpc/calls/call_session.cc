@@ -27,6 +27,12 @@ absl::StatusOr<int64_t> NumberOf(const CallSession::Metadata& metadata,
                       "a number, at least 0");
 }
 
+// Owns the memory of a sum: the written bytes and the bytes of the addend.
+struct SumBytes {
+  std::shared_ptr<const KeptBytes> sum;
+  std::shared_ptr<const KeptBytes> addend;
+};
+
 }  // namespace
 
 bool CallSession::IsChange(const Metadata& metadata) {
@@ -152,6 +158,37 @@ absl::StatusOr<KeptTensor> CallSession::Find(absl::string_view name,
 absl::StatusOr<std::shared_ptr<KeptBytes>> CallSession::Take(
     const TensorDescriptor& descriptor, Reservation* paid) {
   return table_->memory()->Take(*ByteSize(descriptor), paid);
+}
+
+absl::StatusOr<TensorPlace> CallSession::Write(
+    const std::string& name, const TensorDescriptor& descriptor,
+    Reservation* paid) {
+  ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes, Take(descriptor, paid));
+  TensorPlace place;
+  place.data = bytes->data();
+  place.owner = bytes;
+  place.is_kept = true;
+  writes_.tensors[name] = KeptTensor{descriptor, std::move(bytes), 0};
+  return place;
+}
+
+absl::StatusOr<TensorPlace> CallSession::Add(const std::string& name,
+                                             const TensorDescriptor& descriptor,
+                                             const std::string& path,
+                                             Reservation* paid) {
+  const auto old = state_->tensors.find(name);
+  if (old != state_->tensors.end() && old->second.descriptor != descriptor) {
+    return InvalidField(
+        Reason::kShapeMismatch, path,
+        absl::StrCat("'", name, "', ", ToString(old->second.descriptor)),
+        absl::StrCat("a sum like the result, ", ToString(descriptor)));
+  }
+  ASSIGN_OR_RETURN(TensorPlace place, Write(name, descriptor, paid));
+  if (old == state_->tensors.end()) return place;
+  place.addend = reinterpret_cast<const float*>(old->second.bytes->data());
+  place.owner = std::make_shared<SumBytes>(
+      SumBytes{writes_.tensors[name]->bytes, old->second.bytes});
+  return place;
 }
 
 v1::Tensor CallSession::Describe(const TensorDescriptor& descriptor,

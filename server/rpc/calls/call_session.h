@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "convgrad/v1/tensor.pb.h"
+#include "server/memory/tensor_place.h"
 #include "server/rpc/transport/gate.h"
 #include "server/sessions/session_table.h"
 
@@ -78,6 +79,20 @@ class CallSession {
   // KeptMemory::Take. Requires: is_change().
   absl::StatusOr<std::shared_ptr<KeptBytes>> Take(
       const TensorDescriptor& descriptor, Reservation* paid);
+  // Adds the new version of the tensor `name` to the writes, with memory of its
+  // own, and returns its place. `paid` is as in Take. Requires: is_change().
+  // Errors: kResourceExhausted.
+  absl::StatusOr<TensorPlace> Write(const std::string& name,
+                                    const TensorDescriptor& descriptor,
+                                    Reservation* paid);
+  // As Write, for a sum: the result is the old version, if there is one, plus
+  // the tensor that the operation computes. `path` names the tensor in errors.
+  // Requires: f32.
+  // Errors: those of Write; kInvalidArgument if the old version has other dims
+  // or another layout.
+  absl::StatusOr<TensorPlace> Add(const std::string& name,
+                                  const TensorDescriptor& descriptor,
+                                  const std::string& path, Reservation* paid);
   // The writes that take effect with Commit. Requires: is_change().
   KeptWrites* writes() { return &writes_; }
   // Returns the message that tells the client where the call keeps a tensor.

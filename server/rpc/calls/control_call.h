@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "backends/core/status.h"
 #include "server/rpc/calls/message_call.h"
 
 namespace convgrad {
@@ -25,12 +26,12 @@ class ControlCall final : public MessageCall {
       : MessageCall(method, services, context), work_(work) {}
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override {
+  absl::Status OnMessage(grpc::ByteBuffer* message) override {
     Request request;
+    RETURN_IF_ERROR(Split(message, &request).status());
     Response response;
-    absl::Status status = Split(message, &request).status();
-    if (status.ok()) status = work_(services(), permit(), request, &response);
-    Finish(std::move(status), response);
+    RETURN_IF_ERROR(work_(services(), permit(), request, &response));
+    return AnswerWith(response);
   }
 
   const Work work_;

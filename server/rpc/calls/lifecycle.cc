@@ -7,14 +7,11 @@
 
 namespace convgrad {
 
-absl::Status Lifecycle::CheckServing() {
+absl::StatusOr<Lifecycle::ActiveCall> Lifecycle::Enter() {
   MutexLock lock(&mutex_);
-  return draining_ ? DrainingError() : absl::OkStatus();
-}
-
-void Lifecycle::Enter() {
-  MutexLock lock(&mutex_);
+  if (draining_) return DrainingError();
   ++calls_;
+  return ActiveCall(this);
 }
 
 void Lifecycle::Leave() {

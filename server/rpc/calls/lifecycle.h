@@ -3,8 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
 
@@ -13,13 +14,15 @@ namespace convgrad {
 // `Lifecycle` is thread-safe.
 class Lifecycle {
  public:
-  // Returns OK while the server takes calls.
-  // Errors: kUnavailable, reason DRAINING, once Drain was called.
-  absl::Status CheckServing();
+  struct Leaver {
+    void operator()(Lifecycle* lifecycle) const { lifecycle->Leave(); }
+  };
+  // Counts one call as active until its destruction.
+  using ActiveCall = std::unique_ptr<Lifecycle, Leaver>;
 
-  // Counts an active call. Leave must follow exactly once.
-  void Enter();
-  void Leave();
+  // Lets a call in.
+  // Errors: kUnavailable, reason DRAINING, once Drain was called.
+  absl::StatusOr<ActiveCall> Enter();
 
   // Blocks until no call is active, or `until`. Returns whether no call is
   // active.
@@ -32,32 +35,12 @@ class Lifecycle {
   bool Drain(absl::Duration timeout, const std::function<bool()>& at_work);
 
  private:
+  void Leave();
+
   Mutex mutex_;
   CondVar changed_;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
-// `ActiveCallGuard` counts one call as active, from Begin until its
-// destruction. Thread-compatible.
-class ActiveCallGuard {
- public:
-  ActiveCallGuard() = default;
-  ActiveCallGuard(const ActiveCallGuard&) = delete;
-  ActiveCallGuard& operator=(const ActiveCallGuard&) = delete;
-  ~ActiveCallGuard() {
-    if (lifecycle_ != nullptr) lifecycle_->Leave();
-  }
-
-  // Counts the call. A second Begin changes nothing.
-  void Begin(Lifecycle* lifecycle) {
-    if (lifecycle_ != nullptr) return;
-    lifecycle->Enter();
-    lifecycle_ = lifecycle;
-  }
-
- private:
-  Lifecycle* lifecycle_ = nullptr;
 };
 
 }  // namespace convgrad

@@ -61,7 +61,8 @@ void MessageCall::Do(arrival::Next next) {
       // gRPC 1.51 drops the message of a client that leaves after its
       // half-close. Only a call whose client is still there can send metadata:
       // if that succeeds, the client sent no message.
-      return AwaitClient(0, [this] { StartSendInitialMetadata(); });
+      return AwaitClient(absl::Now() + services().client_watch->AllowedFor(0),
+                         [this] { StartSendInitialMetadata(); });
     case arrival::Next::kProceed:
       return Proceed();
     case arrival::Next::kCancelWait:
@@ -103,9 +104,11 @@ void MessageCall::Proceed() {
   const ChangeOrder::Decision decision = arrival_.decision();
   if (!decision.runs()) return EndAs(decision);
   absl::Status status = arrival_.message_status();
-  if (!status.ok()) return End(std::move(status));
-  AdmitNextEarly();
-  OnMessage(&request_);
+  if (status.ok()) {
+    AdmitNextEarly();
+    status = OnMessage(&request_);
+  }
+  if (!status.ok()) End(std::move(status));
 }
 
 void MessageCall::Settle(const absl::Status& status) {
@@ -125,7 +128,9 @@ void MessageCall::OnMemory(const absl::Status& status) {
 void MessageCall::Read() {
   read_start_ = absl::Now();
   ExpectMessage(ExpectedBytes());
-  AwaitClient(ExpectedBytes(), [this] { StartRead(&request_); });
+  AwaitClient(
+      read_start_ + services().client_watch->AllowedFor(ExpectedBytes()),
+      [this] { StartRead(&request_); });
   arrival_.On(arrival::Event::kReading);
 }
 
@@ -184,12 +189,16 @@ absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
   return payloads;
 }
 
+absl::Status MessageCall::AnswerWith(const google::protobuf::Message& head) {
+  ASSIGN_OR_RETURN(grpc::ByteBuffer response, JoinMessage(head, {}));
+  Answer(std::move(response));
+  return absl::OkStatus();
+}
+
 void MessageCall::Finish(absl::Status status,
                          const google::protobuf::Message& head) {
-  if (!status.ok()) return End(std::move(status));
-  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(head, {});
-  if (!response.ok()) return End(response.status());
-  Answer(*std::move(response));
+  if (status.ok()) status = AnswerWith(head);
+  if (!status.ok()) End(std::move(status));
 }
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,

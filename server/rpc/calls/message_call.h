@@ -23,9 +23,10 @@ class MessageCall : public Call {
   using Call::Call;
 
  protected:
-  // Handles the request message. Must lead to one Answer or End.
-  // `reservation()` pays for the message.
-  virtual void OnMessage(grpc::ByteBuffer* message) = 0;
+  // Handles the request message. An error ends the call. After OK, one Answer
+  // or End must follow or have come; the call may be deleted. `reservation()`
+  // pays for the message.
+  virtual absl::Status OnMessage(grpc::ByteBuffer* message) = 0;
 
   // Returns an error if the server can refuse the call before it reads the
   // message.
@@ -39,6 +40,9 @@ class MessageCall : public Call {
   // the head.
   absl::StatusOr<std::vector<PayloadView>> Split(
       grpc::ByteBuffer* message, google::protobuf::Message* head);
+  // Answers with `head`. Errors: those of JoinMessage; then nothing is
+  // answered.
+  absl::Status AnswerWith(const google::protobuf::Message& head);
   // Ends the call with `status`, or answers with `head` if that is OK.
   void Finish(absl::Status status, const google::protobuf::Message& head);
 

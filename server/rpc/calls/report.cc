@@ -42,7 +42,9 @@ void EncodeFindings(const ConvOperation& operation, const Findings& findings,
 }  // namespace
 
 void EncodeReport(const OpSample& sample, const ConvOperation& operation,
-                  const JobOutcome& outcome, v1::Report* report) {
+                  const JobOutcome& outcome,
+                  const std::vector<Prediction>& predictions,
+                  v1::Report* report) {
   report->set_backend(sample.backend);
   report->set_implementation(outcome.implementation);
   report->set_flops(sample.flops);
@@ -59,6 +61,13 @@ void EncodeReport(const OpSample& sample, const ConvOperation& operation,
   seconds->set_encode(absl::ToDoubleSeconds(sample.times.encode.busy));
   seconds->set_total(absl::ToDoubleSeconds(sample.times.total));
   EncodeFindings(operation, outcome.findings, report);
+  for (const Prediction& prediction : predictions) {
+    v1::Prediction* message = report->add_predictions();
+    message->set_backend(std::string(prediction.backend));
+    message->set_wire(absl::ToDoubleSeconds(prediction.wire));
+    message->set_transfer(absl::ToDoubleSeconds(prediction.transfer));
+    message->set_compute(absl::ToDoubleSeconds(prediction.compute));
+  }
 }
 
 void AddStages(const JobOutcome& outcome, absl::Time submitted,
@@ -81,17 +90,6 @@ void AddStages(const JobOutcome& outcome, absl::Time submitted,
   if (outcome.run.transferred_bytes == 0) return;
   add(outcome.run.transfer, &times.transfer);
   sample->bytes_transferred += outcome.run.transferred_bytes;
-}
-
-void EncodePredictions(const std::vector<Prediction>& predictions,
-                       v1::Report* report) {
-  for (const Prediction& prediction : predictions) {
-    v1::Prediction* message = report->add_predictions();
-    message->set_backend(std::string(prediction.backend));
-    message->set_wire(absl::ToDoubleSeconds(prediction.wire));
-    message->set_transfer(absl::ToDoubleSeconds(prediction.transfer));
-    message->set_compute(absl::ToDoubleSeconds(prediction.compute));
-  }
 }
 
 void SetEnd(const absl::Status& status, OpSample* sample) {

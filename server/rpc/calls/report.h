@@ -16,9 +16,12 @@
 
 namespace convgrad {
 
-// Fills `report` except the predictions. `outcome` is the outcome of the job.
+// Fills `report`. `outcome` is the outcome of the job; `predictions` are those
+// that chose the backend.
 void EncodeReport(const OpSample& sample, const ConvOperation& operation,
-                  const JobOutcome& outcome, v1::Report* report);
+                  const JobOutcome& outcome,
+                  const std::vector<Prediction>& predictions,
+                  v1::Report* report);
 
 // Adds the stages of a job that has ended, and the bytes that it transferred,
 // to `*sample`. The stages follow each other from `submitted` on: a backend may
@@ -26,10 +29,6 @@ void EncodeReport(const OpSample& sample, const ConvOperation& operation,
 // sums.
 void AddStages(const JobOutcome& outcome, absl::Time submitted,
                OpSample* sample);
-
-// Adds the predicted times of each backend to `report`.
-void EncodePredictions(const std::vector<Prediction>& predictions,
-                       v1::Report* report);
 
 // Sets the status of the operation in `*sample`.
 void SetEnd(const absl::Status& status, OpSample* sample);

@@ -14,13 +14,14 @@ absl::Status UnaryCall::CheckArrival() {
   return services().scheduler->CheckArrival(priority(), client(), deadline());
 }
 
-void UnaryCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status UnaryCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
   absl::Status status = MakeJobs(message);
   sample_.times.decode.Add(start, absl::Now());
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(status);
   submitted_ = true;
   Submit(&work_);
+  return absl::OkStatus();
 }
 
 absl::Status UnaryCall::MakeJobs(grpc::ByteBuffer* message) {
@@ -61,9 +62,8 @@ absl::Status UnaryCall::MakeJob(Request request, Reservation* reservation,
   job.deadline = deadline();
   job.cancelled = cancelled();
   job.done = [this](JobOutcome outcome) { OnJobDone(std::move(outcome)); };
-  work->job = services().scheduler->MakeActiveJob(std::move(job));
   // Checks the queue first, so that a call that is refused binds no memory.
-  RETURN_IF_ERROR(services().scheduler->CheckRoom(*work->job));
+  ASSIGN_OR_RETURN(work->job, services().scheduler->Prepare(std::move(job)));
   RETURN_IF_ERROR(
       work->tensors.Bind(operation, std::move(request.places), reservation));
   const std::vector<size_t> weights = operation.weight_positions();

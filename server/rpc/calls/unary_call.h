@@ -49,7 +49,7 @@ class UnaryCall : public MessageCall {
   virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) final;
+  absl::Status OnMessage(grpc::ByteBuffer* message) final;
   absl::Status CheckArrival() final;
   void OnGone() final;
   void Settle(const absl::Status& status) final;
@@ -70,7 +70,7 @@ class UnaryCall : public MessageCall {
   absl::Status PromiseResponse();
   // Makes the job of one operation and binds its tensors, which `reservation`
   // pays for.
-  // Errors: those of Scheduler::CheckRoom and BoundTensors::Bind.
+  // Errors: those of Scheduler::Prepare and BoundTensors::Bind.
   absl::Status MakeJob(Request request, Reservation* reservation, Work* work);
   void Submit(Work* work);
   void OnJobDone(JobOutcome outcome);

@@ -58,10 +58,9 @@ absl::StatusOr<UnaryCall::Request> ConvCall<kDirection>::Decode(
   for (const TensorSource& source : decoded.sources) {
     if (source.region) sample()->bytes_received += source.region->byte_length;
   }
-  ASSIGN_OR_RETURN(
-      request_,
-      RouteRequest(services(), std::move(decoded.operation), std::move(options),
-                   received + response, sample()));
+  ASSIGN_OR_RETURN(request_,
+                   RouteRequest(services(), std::move(decoded.operation),
+                                std::move(options), received + response));
   result_regions_ = std::move(decoded.result_regions);
   kept_results_ = std::move(decoded.kept_results);
   return Request{request_.operation, std::move(places), request_.route.backend,
@@ -101,8 +100,8 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
       *tensor = EncodeTensor(result.descriptor, payload_index++);
     }
   }
-  EncodeReport(*sample(), operation, outcome, head.mutable_report());
-  EncodePredictions(request_.route.predictions, head.mutable_report());
+  EncodeReport(*sample(), operation, outcome, request_.route.predictions,
+               head.mutable_report());
   const auto& check = outcome.findings.self_check;
   if (check && !check->passed) {
     spdlog::warn("self-check failed: {} by {}", ToString(operation),

@@ -1,6 +1,5 @@
 #include "server/rpc/convolutions/conv_request.h"
 
-#include <string>
 #include <utility>
 
 #include "backends/core/status.h"
@@ -10,14 +9,12 @@ namespace convgrad {
 absl::StatusOr<ConvRequest> RouteRequest(const CallServices& services,
                                          ConvOperation operation,
                                          CallOptions options,
-                                         int64_t wire_bytes, OpSample* sample) {
+                                         int64_t wire_bytes) {
   DropUnneeded(&operation);
   ConvRequest request;
   ASSIGN_OR_RETURN(
       request.route,
       services.router->Route(operation, {options.backend, wire_bytes}));
-  sample->backend = std::string(request.route.backend->name());
-  sample->flops = operation.flops();
   request.operation =
       std::make_shared<const ConvOperation>(std::move(operation));
   request.options = std::move(options);

@@ -19,12 +19,12 @@ struct ConvRequest {
   Router::Choice route;
 };
 
-// Chooses the backend of `operation` and records it in `*sample`. `wire_bytes`
-// is the size of the payloads in messages. Thread-safe.
+// Chooses the backend of `operation`. `wire_bytes` is the size of the payloads
+// in messages. Thread-safe.
 // Errors: those of Router::Route.
 absl::StatusOr<ConvRequest> RouteRequest(const CallServices& services,
                                          ConvOperation operation,
                                          CallOptions options,
-                                         int64_t wire_bytes, OpSample* sample);
+                                         int64_t wire_bytes);
 
 }  // namespace convgrad

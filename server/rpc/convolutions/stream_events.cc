@@ -78,8 +78,10 @@ absl::Status StreamCall::Open() {
   // overlaps with the work.
   ASSIGN_OR_RETURN(request_,
                    RouteRequest(services(), std::move(decoded.operation),
-                                std::move(opening.options), 0, &sample_));
+                                std::move(opening.options), 0));
   const Backend& backend = *request_.route.backend;
+  sample_.backend = std::string(backend.name());
+  sample_.flops = request_.operation->flops();
   slices_ = StreamSlices(request_.operation, opening.slice_items);
   StreamInput::Kept is_kept = {};
   for (size_t i = 0; i < is_kept.size(); ++i) {
@@ -98,8 +100,7 @@ absl::Status StreamCall::Open() {
   job_.priority = priority();
   job_.client = client();
   job_.deadline = deadline();
-  Scheduler& scheduler = *services().scheduler;
-  RETURN_IF_ERROR(scheduler.CheckRoom(*scheduler.MakeActiveJob(job_)));
+  RETURN_IF_ERROR(services().scheduler->Prepare(job_).status());
   return CheckFits();
 }
 

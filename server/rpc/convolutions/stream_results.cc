@@ -89,8 +89,8 @@ void StreamCall::EndWell() {
             : EncodeStreamTensor(results[i].descriptor);
   }
   sample_.times.total = absl::Now() - arrival();
-  EncodeReport(sample_, *request_.operation, total_, end->mutable_report());
-  EncodePredictions(request_.route.predictions, end->mutable_report());
+  EncodeReport(sample_, *request_.operation, total_, request_.route.predictions,
+               end->mutable_report());
   absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(message, {});
   if (!response.ok()) return End(response.status());
   Answer(*std::move(response));

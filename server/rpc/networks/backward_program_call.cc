@@ -95,7 +95,7 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
   RETURN_IF_ERROR(PlaceTape(tape, &gradients, &places));
   RETURN_IF_ERROR(PlaceGradients(&places));
   if (!backward.retain) session().writes()->tapes[backward.tape] = nullptr;
-  return Submit(std::move(places));
+  return Request{operation_, std::move(places), backend_, {}};
 }
 
 absl::StatusOr<grpc::ByteBuffer> BackwardProgramCall::Encode(

@@ -49,11 +49,7 @@ absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
 
 }  // namespace
 
-void LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
-  Finish(Load(message), v1::LoadProgramResponse());
-}
-
-absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
+absl::Status LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
   v1::LoadProgramRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(CheckName(head.name(), "name"));
@@ -61,7 +57,9 @@ absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
   const auto& programs = session().state().programs;
   const auto old = programs.find(head.name());
   if (old != programs.end()) {
-    if (*old->second->program == program) return absl::OkStatus();
+    if (*old->second->program == program) {
+      return AnswerWith(v1::LoadProgramResponse());
+    }
     return MakeError(absl::StatusCode::kFailedPrecondition,
                      {Reason::kDuplicate, "name",
                       absl::StrCat("'", head.name(), "', another program's"),
@@ -74,14 +72,11 @@ absl::Status LoadProgramCall::Load(grpc::ByteBuffer* message) {
                                       bytes, bytes, reservation()));
   kept->program = std::make_shared<const Program>(std::move(program));
   session().writes()->programs[head.name()] = std::move(kept);
-  return session().Promise();
+  RETURN_IF_ERROR(session().Promise());
+  return AnswerWith(v1::LoadProgramResponse());
 }
 
-void DropProgramsCall::OnMessage(grpc::ByteBuffer* message) {
-  Finish(Drop(message), v1::DropProgramsResponse());
-}
-
-absl::Status DropProgramsCall::Drop(grpc::ByteBuffer* message) {
+absl::Status DropProgramsCall::OnMessage(grpc::ByteBuffer* message) {
   v1::DropProgramsRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
   const KeptState& state = session().state();
@@ -93,7 +88,8 @@ absl::Status DropProgramsCall::Drop(grpc::ByteBuffer* message) {
   for (const std::string& name : head.tapes()) {
     session().writes()->tapes[name] = nullptr;
   }
-  return session().Promise();
+  RETURN_IF_ERROR(session().Promise());
+  return AnswerWith(v1::DropProgramsResponse());
 }
 
 absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
@@ -156,22 +152,15 @@ absl::Status ProgramCall::PlaceGradients(TensorPlaces* places) {
     PlaceReturned(NameOfKept(program.inputs[i].name, "gradient"), places);
   }
   if (!request.parameter_gradients) return absl::OkStatus();
-  KeptResults kept(&session(), reservation());
   for (const ProgramParameter& parameter : program.parameters) {
     if (!parameter.trainable) continue;
     ASSIGN_OR_RETURN(TensorPlace place,
-                     kept.Add(NameOfKept(parameter.name, "gradient"),
-                              ParameterDescriptor(parameter), "parameters"));
+                     session().Add(NameOfKept(parameter.name, "gradient"),
+                                   ParameterDescriptor(parameter), "parameters",
+                                   reservation()));
     places->results.push_back(std::move(place));
   }
   return absl::OkStatus();
-}
-
-UnaryCall::Request ProgramCall::Submit(TensorPlaces places, Request request) {
-  request.operation = operation_;
-  request.places = std::move(places);
-  request.backend = backend_;
-  return request;
 }
 
 void ProgramCall::EncodeValues(

@@ -12,7 +12,6 @@
 #include "server/rpc/calls/unary_call.h"
 #include "server/rpc/networks/network_tensors.h"
 #include "server/rpc/networks/optimizer_step.h"
-#include "server/rpc/tensors/kept_results.h"
 
 namespace convgrad {
 
@@ -23,8 +22,7 @@ class LoadProgramCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
-  absl::Status Load(grpc::ByteBuffer* message);
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 // `DropProgramsCall` handles DropPrograms.
@@ -33,8 +31,7 @@ class DropProgramsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
-  absl::Status Drop(grpc::ByteBuffer* message);
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 // `ProgramCall` is the base of RunProgram and BackwardProgram: an operation on
@@ -60,8 +57,6 @@ class ProgramCall : public UnaryCall {
   // Adds the places of the gradients of a backward. The response carries those
   // of inputs; the session adds those of parameters to its sums.
   absl::Status PlaceGradients(TensorPlaces* places);
-  // Returns `request` with operation, backend and places.
-  Request Submit(TensorPlaces places, Request request = {});
 
   // Describes the values that the response carries, in the order of the
   // operation's results, and adds slices of their payloads.
@@ -105,8 +100,6 @@ class RunProgramCall final : public ProgramCall {
   absl::Status PlaceRandomness(std::vector<TensorPlace>* operands);
   absl::Status PlaceResults(const std::string& tape, TensorPlaces* places);
   absl::Status PlaceTape(const std::string& tape, TensorPlaces* places);
-  // Adds the optimizer step that follows the backward to the request.
-  absl::Status AddStep(const DecodedUpdate& update, Request* request);
 
   std::shared_ptr<const KeptProgram> program_;
   // The optimizer step; set if the call has an update.

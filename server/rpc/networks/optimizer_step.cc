@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "server/rpc/networks/network_tensors.h"
-#include "server/rpc/tensors/kept_results.h"
 
 namespace convgrad {
 namespace {
@@ -199,8 +198,7 @@ absl::StatusOr<std::optional<KeptTensor>> OptimizerStep::FindFitting(
 absl::Status OptimizerStep::Write(const std::string& name,
                                   const TensorDescriptor& descriptor,
                                   TensorPlaces* places) {
-  KeptResults kept(&session_, &paid_);
-  ASSIGN_OR_RETURN(TensorPlace place, kept.Write(name, descriptor));
+  ASSIGN_OR_RETURN(TensorPlace place, session_.Write(name, descriptor, &paid_));
   places->results.push_back(std::move(place));
   written_.push_back(name);
   return absl::OkStatus();
@@ -217,7 +215,7 @@ void OptimizerStep::WriteOverGradient(const Item& item, TensorPlaces* places) {
 }
 
 absl::StatusOr<OptimizerStep::Work> OptimizerStep::Begin(
-    const DecodedUpdate& update) {
+    const DecodedUpdate& update, const Router& router) {
   optimizer_ = update.optimizer;
   is_averaged_ = update.is_averaged;
   ASSIGN_OR_RETURN(const std::vector<Item> items, FindItems(update));
@@ -236,6 +234,9 @@ absl::StatusOr<OptimizerStep::Work> OptimizerStep::Begin(
   work.places.results.emplace_back();
   work.operation =
       std::make_shared<UpdateOperation>(optimizer_, std::move(parameters));
+  ASSIGN_OR_RETURN(const Router::Choice route,
+                   router.Route(*work.operation, {}));
+  work.backend = route.backend;
   return work;
 }
 

@@ -13,6 +13,7 @@
 #include "server/memory/shared_bytes.h"
 #include "server/memory/tensor_place.h"
 #include "server/rpc/calls/call_session.h"
+#include "server/scheduling/routing.h"
 
 namespace convgrad {
 
@@ -20,23 +21,26 @@ namespace convgrad {
 // that the session keeps. Owned by one call.
 class OptimizerStep {
  public:
-  // The operation and the places of its tensors. The response carries only the
-  // operation's last result, the summary.
+  // The operation, the places of its tensors, and its backend. The response
+  // carries only the operation's last result, the summary.
   struct Work {
     std::shared_ptr<const Operation> operation;
     TensorPlaces places;
+    const Backend* backend = nullptr;
   };
 
-  // `session` and `paid` are as in KeptResults. `path` is the prefix of the
-  // request's fields in errors: "" or "update.".
+  // `*paid` pays first, as in KeptMemory::Take; both pointers outlive this.
+  // Requires: session->is_change() when the step begins. `path` is the prefix
+  // of the request's fields in errors: "" or "update.".
   OptimizerStep(CallSession* session, Reservation* paid, std::string path)
       : session_(*session), paid_(*paid), path_(std::move(path)) {}
 
   // Takes memory for the tensors that the step writes, and adds them to the
   // call's writes. Call it once, after the call's gradients are among its
   // writes.
-  // Errors: kInvalidArgument; kNotFound; kResourceExhausted.
-  absl::StatusOr<Work> Begin(const DecodedUpdate& update);
+  // Errors: kInvalidArgument; kNotFound; kResourceExhausted; those of
+  // Router::Route.
+  absl::StatusOr<Work> Begin(const DecodedUpdate& update, const Router& router);
   // Returns the response for the summary. A skipped step writes nothing and
   // drops the gradients.
   v1::UpdateParametersResponse End(const SharedBytes& summary);

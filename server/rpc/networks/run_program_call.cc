@@ -95,25 +95,14 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
   RETURN_IF_ERROR(PlaceParameters(&places.operands, run.averaged));
   RETURN_IF_ERROR(PlaceRandomness(&places.operands));
   RETURN_IF_ERROR(PlaceResults(run.tape, &places));
-  Request request;
-  if (run.update) {
-    RETURN_IF_ERROR(AddStep(*run.update, &request));
-  }
-  return Submit(std::move(places), std::move(request));
-}
-
-absl::Status RunProgramCall::AddStep(const DecodedUpdate& update,
-                                     Request* request) {
+  Request request{operation_, std::move(places), backend_, {}};
+  if (!run.update) return request;
   step_.emplace(&session(), reservation(), "update.");
-  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_->Begin(update));
-  auto next = std::make_unique<Request>();
-  ASSIGN_OR_RETURN(const Router::Choice route,
-                   services().router->Route(*work.operation, {}));
-  next->operation = std::move(work.operation);
-  next->places = std::move(work.places);
-  next->backend = route.backend;
-  request->next = std::move(next);
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(OptimizerStep::Work work,
+                   step_->Begin(*run.update, *services().router));
+  request.next = std::make_unique<Request>(Request{
+      std::move(work.operation), std::move(work.places), work.backend, {}});
+  return request;
 }
 
 absl::Status RunProgramCall::PlaceRandomness(
@@ -130,9 +119,9 @@ absl::Status RunProgramCall::PlaceRandomness(
                 before);
   }
   // The session keeps the count of this run.
-  KeptResults kept(&session(), reservation());
-  ASSIGN_OR_RETURN(TensorPlace place,
-                   kept.Write(std::string(kRandomness), descriptor));
+  ASSIGN_OR_RETURN(
+      TensorPlace place,
+      session().Write(std::string(kRandomness), descriptor, reservation()));
   const int64_t now[2] = {before[0], before[1] + 1};
   std::copy_n(now, 2, reinterpret_cast<int64_t*>(place.data));
   operands->push_back(std::move(place));
@@ -144,12 +133,12 @@ absl::Status RunProgramCall::PlaceResults(const std::string& tape,
   const ProgramRequest& run = operation_->request();
   const Program& program = operation_->program();
   for (const std::string& name : run.fetched) PlaceReturned(name, places);
-  KeptResults kept(&session(), reservation());
   for (const size_t index : UpdatedStatistics(program)) {
     const ProgramParameter& parameter = program.parameters[index];
     ASSIGN_OR_RETURN(
         TensorPlace place,
-        kept.Write(parameter.name, ParameterDescriptor(parameter)));
+        session().Write(parameter.name, ParameterDescriptor(parameter),
+                        reservation()));
     places->results.push_back(std::move(place));
   }
   if (run.part == ProgramPart::kForwardTape) return PlaceTape(tape, places);

@@ -15,15 +15,11 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
   ASSIGN_OR_RETURN(const DecodedUpdate update, DecodeUpdate(head, ""));
   RETURN_IF_ERROR(
       session().KeepTrainerState(head.trainer_state(), "trainer_state"));
-  ASSIGN_OR_RETURN(OptimizerStep::Work work, step_.Begin(update));
-  Request request;
-  request.operation = std::move(work.operation);
-  request.places = std::move(work.places);
-  ASSIGN_OR_RETURN(const Router::Choice route,
-                   services().router->Route(*request.operation, {}));
-  request.backend = route.backend;
+  ASSIGN_OR_RETURN(OptimizerStep::Work work,
+                   step_.Begin(update, *services().router));
   sample()->dtype = "f32";
-  return request;
+  return Request{
+      std::move(work.operation), std::move(work.places), work.backend, {}};
 }
 
 absl::StatusOr<grpc::ByteBuffer> UpdateParametersCall::Encode(

@@ -10,11 +10,12 @@
 
 namespace convgrad {
 
-void GetStreamCall::OnMessage(grpc::ByteBuffer* message) {
-  absl::StatusOr<grpc::ByteBuffer> header = Begin(message);
+absl::Status GetStreamCall::OnMessage(grpc::ByteBuffer* message) {
+  ASSIGN_OR_RETURN(grpc::ByteBuffer header, Begin(message));
   // All frames together have the time that one message of their size has.
-  if (header.ok()) WatchAnswer(get_->bytes());
+  WatchAnswer(get_->bytes());
   Send(std::move(header));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<grpc::ByteBuffer> GetStreamCall::Begin(

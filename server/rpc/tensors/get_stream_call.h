@@ -17,7 +17,7 @@ class GetStreamCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
   void OnWriteDone(bool ok) override;
   void Settle(const absl::Status& status) override;
 

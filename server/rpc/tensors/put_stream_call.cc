@@ -45,7 +45,7 @@ void PutStreamCall::AllowClient(int64_t bytes) {
 void PutStreamCall::Read() {
   read_start_ = absl::Now();
   ExpectMessage(kMaxFrameBytes);
-  AwaitClientUntil(client_until_, [this] { StartRead(&message_); });
+  AwaitClient(client_until_, [this] { StartRead(&message_); });
 }
 
 void PutStreamCall::OnSlowClient() {
@@ -149,7 +149,7 @@ void PutStreamCall::OnHalfClose() {
   AllowClient(0);
   // As in MessageCall::OnReadDone, frames may be missing because the client has
   // left.
-  AwaitClientUntil(client_until_, [this] { StartSendInitialMetadata(); });
+  AwaitClient(client_until_, [this] { StartSendInitialMetadata(); });
 }
 
 void PutStreamCall::OnSendInitialMetadataDone(bool ok) {

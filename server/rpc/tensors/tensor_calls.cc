@@ -20,14 +20,15 @@ absl::Status PutTensorsCall::CheckArrival() {
   return services().sessions->memory()->CheckRoom();
 }
 
-void PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
   absl::Status status = Begin(message);
   sample_.times.decode.Add(start, absl::Now());
-  if (!status.ok()) return End(std::move(status));
+  RETURN_IF_ERROR(status);
   Copy(
       sample_.bytes_copied, [this] { return put_->Finish(); },
       [this] { Commit(); });
+  return absl::OkStatus();
 }
 
 void PutTensorsCall::Commit() {
@@ -55,11 +56,11 @@ absl::Status PutTensorsCall::Begin(grpc::ByteBuffer* message) {
   return put_->Begin(std::move(puts), reservation());
 }
 
-void GetTensorsCall::OnMessage(grpc::ByteBuffer* message) {
-  absl::StatusOr<grpc::ByteBuffer> response = Get(message);
-  if (!response.ok()) return End(response.status());
+absl::Status GetTensorsCall::OnMessage(grpc::ByteBuffer* message) {
+  ASSIGN_OR_RETURN(grpc::ByteBuffer response, Get(message));
   sample_.times.total = absl::Now() - arrival();
-  Answer(*std::move(response));
+  Answer(std::move(response));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
@@ -87,11 +88,7 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
   return JoinMessage(response, std::move(payloads));
 }
 
-void DropTensorsCall::OnMessage(grpc::ByteBuffer* message) {
-  Finish(Drop(message), v1::DropTensorsResponse());
-}
-
-absl::Status DropTensorsCall::Drop(grpc::ByteBuffer* message) {
+absl::Status DropTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   v1::DropTensorsRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
   RETURN_IF_ERROR(CheckCount(head.names_size(), "names"));
@@ -106,16 +103,11 @@ absl::Status DropTensorsCall::Drop(grpc::ByteBuffer* message) {
       session().writes()->tensors[name] = std::nullopt;
     }
   }
-  return session().Promise();
+  RETURN_IF_ERROR(session().Promise());
+  return AnswerWith(v1::DropTensorsResponse());
 }
 
-void ListTensorsCall::OnMessage(grpc::ByteBuffer* message) {
-  const absl::StatusOr<v1::ListTensorsResponse> list = List(message);
-  Finish(list.status(), list.ok() ? *list : v1::ListTensorsResponse());
-}
-
-absl::StatusOr<v1::ListTensorsResponse> ListTensorsCall::List(
-    grpc::ByteBuffer* message) {
+absl::Status ListTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   v1::ListTensorsRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
   if (head.page_size() < 0) {
@@ -137,7 +129,7 @@ absl::StatusOr<v1::ListTensorsResponse> ListTensorsCall::List(
     *list.add_tensors() = InfoOf(next->first, next->second);
   }
   list.set_has_more(next != tensors.end());
-  return list;
+  return AnswerWith(list);
 }
 
 }  // namespace convgrad

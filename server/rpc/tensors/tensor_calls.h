@@ -17,7 +17,7 @@ class PutTensorsCall : public MessageCall {
 
  private:
   absl::Status CheckArrival() override;
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
   void Settle(const absl::Status& status) override;
   absl::Status Begin(grpc::ByteBuffer* message);
   // Answers the call. Requires: all bytes are copied.
@@ -32,7 +32,7 @@ class GetTensorsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Get(grpc::ByteBuffer* message);
 };
 
@@ -42,8 +42,7 @@ class DropTensorsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
-  absl::Status Drop(grpc::ByteBuffer* message);
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 // `ListTensorsCall` handles ListTensors.
@@ -52,8 +51,7 @@ class ListTensorsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override;
-  absl::StatusOr<v1::ListTensorsResponse> List(grpc::ByteBuffer* message);
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
 };
 
 }  // namespace convgrad

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "proto/codec/kept_tensors.h"
-#include "server/rpc/tensors/kept_results.h"
 
 namespace convgrad {
 namespace {
@@ -124,11 +123,10 @@ absl::StatusOr<TensorPlace> TensorResolver::PlaceKept(
   RETURN_IF_ERROR(session_.CheckId("", path));
   RETURN_IF_ERROR(session_.CheckChange(path));
   RETURN_IF_ERROR(CheckName(result.name, path + ".tensor_id"));
-  KeptResults kept(&session_, paid);
   // Complete has checked the layouts; blocked layouts may still differ in their
-  // groups, which KeptResults checks.
-  return result.adds ? kept.Add(result.name, descriptor, path)
-                     : kept.Write(result.name, descriptor);
+  // groups, which Add checks.
+  return result.adds ? session_.Add(result.name, descriptor, path, paid)
+                     : session_.Write(result.name, descriptor, paid);
 }
 
 }  // namespace convgrad

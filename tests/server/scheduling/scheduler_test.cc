@@ -145,7 +145,7 @@ TEST_F(SchedulerTest, RefusesWhatWouldEndTooLate) {
   Ending refused;
   job = MakeJob(&refused);
   job.deadline = clock_.Now() + absl::Seconds(290);
-  EXPECT_EQ(scheduler_->CheckRoom(*scheduler_->MakeActiveJob(job)).code(),
+  EXPECT_EQ(scheduler_->Prepare(job).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(
       scheduler_->CheckArrival(job.priority, job.client, job.deadline).ok());

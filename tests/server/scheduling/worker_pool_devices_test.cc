@@ -122,10 +122,10 @@ TEST_F(DeviceWorkersTest, EstimatesHaveTransfersAndCountDevicesThatWork) {
   Ending unrun;
   Job job = MakeDeviceJob(&unrun);
   job.deadline = clock_.Now() + absl::Seconds(310);
-  EXPECT_TRUE(scheduler_->CheckRoom(*scheduler_->MakeActiveJob(job)).ok());
+  EXPECT_TRUE(scheduler_->Prepare(job).ok());
   device_strings_.LoseDevice(1);
   EXPECT_EQ(scheduler_->EstimatedWait(Priority::kBatch), absl::Seconds(200));
-  EXPECT_FALSE(scheduler_->CheckRoom(*scheduler_->MakeActiveJob(job)).ok());
+  EXPECT_FALSE(scheduler_->Prepare(job).ok());
   device_strings_.Release();
   first.Await();
   second.Await();

@@ -53,11 +53,18 @@ class CallSessionTest : public ::testing::Test {
   }
   // Keeps a tensor of 8 numbers as `name`, as a write of a change.
   void Write(CallSession* session, const std::string& name) {
-    const TensorDescriptor tensor{DataType::kF32, Layout::kNCX, {1, 8}};
-    auto bytes = session->Take(tensor, nullptr);
-    ASSERT_TRUE(bytes.ok());
-    session->writes()->tensors[name] = KeptTensor{tensor, *std::move(bytes), 0};
+    const auto place = session->Write(name, tensor_, nullptr);
+    ASSERT_TRUE(place.ok());
+    EXPECT_TRUE(place->is_kept);
+    EXPECT_EQ(place->addend, nullptr);
     ASSERT_TRUE(session->Promise().ok());
+  }
+  // Commits the change of `session`; the next one has the number `next`.
+  void Commit(CallSession* session, int64_t next) {
+    ASSERT_TRUE(session->Commit(std::make_shared<int>(0)).ok());
+    absl::Status ok = absl::OkStatus();
+    EXPECT_EQ(session->End(&ok), next - 1);
+    metadata_[kSequenceKey] = std::to_string(next);
   }
 
   std::shared_ptr<CallMemory> memory_ = std::make_shared<CallMemory>(
@@ -66,6 +73,7 @@ class CallSessionTest : public ::testing::Test {
   SessionTable table_{std::make_shared<KeptMemory>(memory_, int64_t{1} << 20),
                       ClientQuotas::Limits(), absl::Now};
   SessionUse session_ = Open();
+  const TensorDescriptor tensor_{DataType::kF32, Layout::kNCX, {1, 8}};
   std::map<std::string, std::string> metadata_;
 };
 
@@ -126,6 +134,37 @@ TEST_F(CallSessionTest, AReadChangesNothing) {
   EXPECT_EQ(DetailOf(session.CheckChange("session"))->field, "session");
   absl::Status ok = absl::OkStatus();
   EXPECT_EQ(session.End(&ok), 0);
+}
+
+TEST_F(CallSessionTest, ASumStartsWithTheOldVersion) {
+  CallSession first;
+  Run(&first);
+  const auto start = first.Add("x", tensor_, "sum", nullptr);
+  ASSERT_TRUE(start.ok());
+  EXPECT_EQ(start->addend, nullptr);
+  ASSERT_TRUE(first.Promise().ok());
+  Commit(&first, 2);
+
+  CallSession second;
+  Run(&second);
+  const std::byte* const old = second.state().tensors.at("x").bytes->data();
+  const auto sum = second.Add("x", tensor_, "sum", nullptr);
+  ASSERT_TRUE(sum.ok());
+  EXPECT_EQ(static_cast<const void*>(sum->addend), old);
+  EXPECT_NE(static_cast<const void*>(sum->data), old);
+  ASSERT_TRUE(second.Promise().ok());
+  Commit(&second, 3);
+
+  CallSession other;
+  Run(&other);
+  TensorDescriptor shorter = tensor_;
+  shorter.dims = {1, 4};
+  const auto refused = other.Add("x", shorter, "sum", nullptr);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(DetailOf(refused.status())->field, "sum");
+  EXPECT_TRUE(other.writes()->tensors.empty());
+  absl::Status over = absl::CancelledError("");
+  other.End(&over);
 }
 
 TEST_F(CallSessionTest, ACommitMakesTheWritesOfAChangeVisible) {

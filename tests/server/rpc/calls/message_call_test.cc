@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/core/mutex.h"
+#include "backends/core/status.h"
 #include "convgrad/v1/session.pb.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/sessions/session_call.h"
@@ -33,13 +34,12 @@ class PuppetCall final : public MessageCall {
   }
 
  private:
-  void OnMessage(grpc::ByteBuffer* message) override {
+  absl::Status OnMessage(grpc::ByteBuffer* message) override {
     v1::PutTensorsRequest request;
-    const absl::Status status = Split(message, &request).status();
-    if (status.ok() && session().is_change()) {
-      ASSERT_TRUE(session().Promise().ok());
-    }
-    status.ok() ? taken_(this) : End(status);
+    RETURN_IF_ERROR(Split(message, &request).status());
+    if (session().is_change()) RETURN_IF_ERROR(session().Promise());
+    taken_(this);
+    return absl::OkStatus();
   }
 
   const Taken taken_;

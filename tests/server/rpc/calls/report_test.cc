@@ -74,7 +74,9 @@ TEST(EncodeReport, SaysWhatRanAndHowLong) {
   ConvOperation operation;
   operation.problem = *Parse("linear_n3_c5_o7");
   v1::Report report;
-  EncodeReport(sample, operation, Ran(), &report);
+  const Prediction prediction{"onednn", absl::Seconds(1), absl::Seconds(2),
+                              absl::Seconds(3)};
+  EncodeReport(sample, operation, Ran(), {prediction}, &report);
   EXPECT_EQ(report.backend(), "onednn");
   EXPECT_EQ(report.implementation(), "jit");
   EXPECT_EQ(report.flops(), 7);
@@ -88,6 +90,9 @@ TEST(EncodeReport, SaysWhatRanAndHowLong) {
   EXPECT_EQ(report.seconds().total(), 64);
   EXPECT_FALSE(report.has_self_check());
   EXPECT_EQ(report.statistics_size(), 0);
+  ASSERT_EQ(report.predictions_size(), 1);
+  EXPECT_EQ(report.predictions(0).backend(), "onednn");
+  EXPECT_EQ(report.predictions(0).transfer(), 2);
 }
 
 TEST(EncodeReport, NamesTheResultOfEachCount) {
@@ -102,7 +107,7 @@ TEST(EncodeReport, NamesTheResultOfEachCount) {
   outcome.findings.self_check->passed = true;
   outcome.findings.self_check->grad_weight = 0.25;
   v1::Report report;
-  EncodeReport({}, operation, outcome, &report);
+  EncodeReport({}, operation, outcome, {}, &report);
   ASSERT_EQ(report.statistics_size(), 2);
   EXPECT_EQ(report.statistics(0).which(), v1::RESULT_GRAD_WEIGHT);
   EXPECT_EQ(report.statistics(0).nonfinite_count(), 3);
