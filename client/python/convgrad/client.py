@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from convgrad import operations
 from convgrad.attached import Attached, attach
 from convgrad.caller import Caller
-from convgrad.errors import FailedPrecondition, invalid, message_of, short_traceback
+from convgrad.errors import FailedPrecondition, invalid, message_of
 from convgrad.moving.machine import facts_of
 from convgrad.region import Region
 from convgrad.requests import Call
@@ -30,6 +30,7 @@ from convgrad.sessions.recorder import (
 from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 from convgrad.sessions.session import Session
 from convgrad.sharing import address_of_regions, check_region
+from convgrad.tracebacks import short_traceback
 
 P = ParamSpec("P")
 R = TypeVar("R")

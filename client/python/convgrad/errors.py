@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import re
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import grpc
 
@@ -18,13 +15,8 @@ PUSHBACK_TRAILER = "grpc-retry-pushback-ms"
 
 Metadata = Iterable[tuple[str, "str | bytes"]]
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-# Modules whose frames don't help a user.
 # What gRPC says of a peer that accepts a connection and sends nothing.
 _SILENCE = "before receiving SETTINGS frame"
-_OWN = re.compile(r"(convgrad|concurrent\.futures)(\.|$)")
 
 
 class ConvgradError(Exception):
@@ -205,40 +197,6 @@ def unreachable(error: ConvgradError, target: str, has_answered: bool) -> Convgr
     found = Unavailable(**words)
     found.attempts, found.request_id = error.attempts, error.request_id
     return found
-
-
-def short_traceback(function: Callable[P, R]) -> Callable[P, R]:
-    """Wraps a function so that tracebacks of its ConvgradErrors omit this package's frames.
-
-    Frames of other code stay, such as those of a user's forward(). Internal errors keep all
-    frames, because they may be faults of the package. Cause and context don't change.
-    """
-    @functools.wraps(function)
-    def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            return function(*args, **kwargs)
-        except ConvgradError as error:
-            if error.code == grpc.StatusCode.INTERNAL:
-                raise
-            # Without `from`, which would hide the exception that the caller is handling.
-            raise error.with_traceback(  # noqa: B904
-                _without_own_frames(error.__traceback__))
-
-    return called
-
-
-def _without_own_frames(first: TracebackType | None) -> TracebackType | None:
-    """Returns a copy of the traceback without frames of convgrad and of concurrent.futures,
-    which convgrad uses to wait."""
-    kept = []
-    while first is not None:
-        if not _OWN.match(first.tb_frame.f_globals.get("__name__", "")):
-            kept.append(first)
-        first = first.tb_next
-    shortened = None
-    for entry in reversed(kept):
-        shortened = TracebackType(shortened, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return shortened
 
 
 @contextlib.contextmanager

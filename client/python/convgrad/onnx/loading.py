@@ -11,11 +11,11 @@ from convgrad.errors import (
     InvalidArgument,
     invalid,
     message_of,
-    short_traceback,
     unimplemented,
 )
 from convgrad.onnx.network import Network
 from convgrad.onnx.values import OWN_DOMAINS
+from convgrad.tracebacks import short_traceback
 
 LEAST_OPSET = 13
 NEWEST_OPSET = 28

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from convgrad.errors import short_traceback
 from convgrad.layouts import Descriptor
 from convgrad.problem import OPERANDS
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Instead
+from convgrad.tracebacks import short_traceback
 from convgrad.wire import joined
 
 R = TypeVar("R")

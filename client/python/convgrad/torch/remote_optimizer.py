@@ -13,13 +13,13 @@ from convgrad.errors import (
     FailedPrecondition,
     invalid,
     message_of,
-    short_traceback,
     unimplemented,
 )
 from convgrad.networks import ParameterGroup, Update, Updated
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.trainer_state import TrainerState
+from convgrad.tracebacks import short_traceback
 
 Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
 

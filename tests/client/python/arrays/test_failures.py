@@ -16,7 +16,7 @@ from server_process import ServerProcess
 from stand_in import grpc_server, tcp_server
 
 import convgrad
-from convgrad.errors import short_traceback
+from convgrad.tracebacks import short_traceback
 from convgrad.v1 import service_pb2, tensor_pb2
 from convgrad.wire import join_message
 

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from convgrad.errors import FailedPrecondition, InvalidArgument, Unimplemented, short_traceback
+from convgrad.errors import FailedPrecondition, InvalidArgument, Unimplemented
 from convgrad.local.programs import tool_program
 from convgrad.programs import Program
 from convgrad.torch.networks.exporting import check_version, shapes_of
 from convgrad.torch.networks.importing import import_model
 from convgrad.torch.networks.refusals import Refusal, refusals_of
 from convgrad.torch.networks.tracing import bind, check_model
+from convgrad.tracebacks import short_traceback
 
 _FLOAT_BYTES = 4
 # The same ratio as in CostOf in backends/onednn/networks/network_plan.cc.

@@ -12,7 +12,7 @@ from torch import nn
 
 from convgrad.attached import Attached
 from convgrad.client import Client
-from convgrad.errors import invalid, short_traceback, unimplemented
+from convgrad.errors import invalid, unimplemented
 from convgrad.local.server import default_client
 from convgrad.networks import Backward, Run, Update, gradient_name
 from convgrad.programs import Attribute
@@ -29,6 +29,7 @@ from convgrad.torch.networks.tracing import bind, check_model
 from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.networks.variants import Variant, Variants, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
+from convgrad.tracebacks import short_traceback
 
 _TORCH: Any = torch
 # Exists from PyTorch 2.1 on.

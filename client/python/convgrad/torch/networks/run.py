@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
-from convgrad.errors import bad_reply, invalid, short_traceback, unimplemented
+from convgrad.errors import bad_reply, invalid, unimplemented
 from convgrad.networks import Run, gradient_name
 from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.variants import Variant
 from convgrad.torch.tensors import to_array, to_tensor
+from convgrad.tracebacks import short_traceback
 
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16"}
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from convgrad.errors import AlreadyExists, message_of, short_traceback, unimplemented
+from convgrad.errors import AlreadyExists, message_of, unimplemented
 from convgrad.networks import Run, Update, Updated, average_name, gradient_name
 from convgrad.programs import RANDOMNESS
 from convgrad.sessions.events import EventThread
@@ -29,6 +29,7 @@ from convgrad.torch.networks.tracing import without_values
 from convgrad.torch.networks.trainer_state import TrainerState, TrainerStates, decode
 from convgrad.torch.networks.transfers import fetch, put
 from convgrad.torch.networks.variants import Variant
+from convgrad.tracebacks import short_traceback
 
 Tensor = torch.Tensor
 
