@@ -95,7 +95,7 @@ absl::Status Snapshotter::KeepNewest(KeptSession* session,
                                      const std::string& name) {
   NamedSnapshots before = session->snapshots();
   RETURN_IF_ERROR(session->AddSnapshot(name, session->durable_snapshot()));
-  const absl::Status kept =
+  absl::Status kept =
       store_->KeepNamed(SnapshotStore::KeyOf(session->settings().id), name);
   if (kept.ok()) return kept;
   session->SetSnapshots(std::move(before));

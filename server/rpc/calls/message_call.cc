@@ -190,8 +190,8 @@ absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
 }
 
 absl::Status MessageCall::AnswerWith(const google::protobuf::Message& head) {
-  ASSIGN_OR_RETURN(grpc::ByteBuffer response, JoinMessage(head, {}));
-  Answer(std::move(response));
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer response, JoinMessage(head, {}));
+  Answer(response);
   return absl::OkStatus();
 }
 

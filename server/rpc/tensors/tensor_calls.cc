@@ -57,9 +57,9 @@ absl::Status PutTensorsCall::Begin(grpc::ByteBuffer* message) {
 }
 
 absl::Status GetTensorsCall::OnMessage(grpc::ByteBuffer* message) {
-  ASSIGN_OR_RETURN(grpc::ByteBuffer response, Get(message));
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer response, Get(message));
   sample_.times.total = absl::Now() - arrival();
-  Answer(std::move(response));
+  Answer(response);
   return absl::OkStatus();
 }
 
