@@ -129,7 +129,7 @@ WeightLease WeightCache::Lease(const std::string& client,
       {client, plan.get(), {}, {weight_ids.begin(), weight_ids.end()}}, plan);
 }
 
-WeightLease WeightCache::LeaseFor(Key key,
+WeightLease WeightCache::LeaseFor(const Key& key,
                                   const std::shared_ptr<const Plan>& plan) {
   WeightLease lease;
   const int64_t size = plan->prepared_weight_bytes();

@@ -104,7 +104,7 @@ class WeightCache {
   // Returns whether a weight with the same samples came recently.
   bool SeemsKnown(const std::string& client, const Plan* plan,
                   std::vector<std::byte> look);
-  WeightLease LeaseFor(Key key, const std::shared_ptr<const Plan>& plan);
+  WeightLease LeaseFor(const Key& key, const std::shared_ptr<const Plan>& plan);
   Hash HashOf(absl::Span<const std::byte> bytes) const;
   // Drops unused entries until `bytes` more fit. Returns false if they don't
   // fit.
