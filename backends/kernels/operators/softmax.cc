@@ -8,7 +8,6 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "backends/kernels/operators/element_math-inl.h"
 #include "hwy/contrib/math/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -40,30 +39,16 @@ SoftmaxSums ExponentiateRow(absl::Span<double> logits) {
   return {hn::GetLane(largest), hn::GetLane(hn::SumOfLanes(d, sum))};
 }
 
-// Returns e^(x - largest). Adds what x - largest loses to rounding, which the
-// exponential would amplify.
-template <class D>
-HWY_INLINE hn::Vec<D> PowerBelow(D d, hn::Vec<D> x, hn::Vec<D> largest) {
-  const auto below = hn::Sub(x, largest);
-  const auto subtracted = hn::Sub(x, below);
-  const auto lost = hn::Sub(hn::Sub(x, hn::Add(below, subtracted)),
-                            hn::Sub(largest, subtracted));
-  const auto power = ExpOf(d, below);
-  const auto exact =
-      hn::MulAdd(power, hn::IfThenZeroElse(hn::IsNaN(lost), lost), power);
-  return hn::IfThenElse(hn::IsNaN(below), below, exact);
-}
-
+// Computes the exponentials twice, rather than rounding them between.
 void SoftmaxRow(absl::Span<float> row) {
-  const hn::ScalableTag<float> d;
-  const hn::ScalableTag<double> wide;
-  const hn::Rebind<float, decltype(wide)> narrow;
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> narrow;
   const size_t lanes = hn::Lanes(d);
   const size_t whole = row.size() / lanes * lanes;
-  const auto nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto nothing = hn::Set(d, -std::numeric_limits<double>::infinity());
   // The elements after the last whole vector, filled up with -Inf.
   float rest[hn::MaxLanes(d)];
-  hn::StoreU(nothing, d, rest);
+  hn::StoreU(hn::DemoteTo(narrow, nothing), narrow, rest);
   std::copy(row.begin() + whole, row.end(), rest);
   const auto for_vectors = [&](const auto& body) HWY_ATTR {
     for (size_t i = 0; i < whole; i += lanes) body(row.data() + i);
@@ -71,21 +56,21 @@ void SoftmaxRow(absl::Span<float> row) {
   };
   auto largest = nothing;
   for_vectors([&](const float* at) HWY_ATTR {
-    const auto x = hn::LoadU(d, at);
+    const auto x = hn::PromoteTo(d, hn::LoadU(narrow, at));
     largest = hn::IfThenElse(hn::Gt(x, largest), x, largest);
   });
   largest = hn::MaxOfLanes(d, largest);
-  auto sums = hn::Zero(wide);
+  const auto power_of = [&](const float* at) HWY_ATTR {
+    const auto x = hn::Sub(hn::PromoteTo(d, hn::LoadU(narrow, at)), largest);
+    // Highway's Exp treats NaN as -Inf.
+    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+  };
+  auto sums = hn::Zero(d);
+  for_vectors([&](const float* at)
+                  HWY_ATTR { sums = hn::Add(sums, power_of(at)); });
+  const auto total = hn::SumOfLanes(d, sums);
   for_vectors([&](float* at) HWY_ATTR {
-    hn::StoreU(PowerBelow(d, hn::LoadU(d, at), largest), d, at);
-    for (size_t i = 0; i < lanes; i += hn::Lanes(wide)) {
-      sums = hn::Add(sums, hn::PromoteTo(wide, hn::LoadU(narrow, at + i)));
-    }
-  });
-  const double sum = hn::GetLane(hn::SumOfLanes(wide, sums));
-  const auto total = hn::Set(d, static_cast<float>(sum));
-  for_vectors([&](float* at) HWY_ATTR {
-    hn::StoreU(hn::Div(hn::LoadU(d, at), total), d, at);
+    hn::StoreU(hn::DemoteTo(narrow, hn::Div(power_of(at), total)), narrow, at);
   });
   std::copy_n(rest, row.size() - whole, row.begin() + whole);
 }

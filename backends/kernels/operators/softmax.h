@@ -20,8 +20,8 @@ struct SoftmaxSums {
 // Inf, or if all are -Inf. Requires: a multiple of kSoftmaxLanes. Thread-safe.
 SoftmaxSums Exponentiate(absl::Span<double> logits);
 
-// Replaces the row's numbers x by e^x / sum(e^x), in f32, with a relative error
-// of at most 2^-22; results below 2^-126 may become 0. All become NaN if one is
+// Replaces the row's numbers x by e^x / sum(e^x), computed in f64 and rounded
+// once; results below 2^-126 may become 0. All become NaN if one is
 // NaN or +Inf, or if all are -Inf. Thread-safe.
 void Softmax(absl::Span<float> row);
 

@@ -81,7 +81,7 @@ TEST(Softmax, IsWithinItsBound) {
         Softmax(absl::MakeSpan(row));
         for (size_t i = 0; i < count; ++i) {
           const double exact = expected[i] / sum;
-          EXPECT_NEAR(row[i], exact, exact * 0x1p-22 + 0x1p-126);
+          EXPECT_NEAR(row[i], exact, exact * 0x1.01p-24 + 0x1p-126);
         }
       }
     }

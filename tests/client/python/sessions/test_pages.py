@@ -82,4 +82,4 @@ def test_names_that_sessions_tells_exist():
 
 
 WORDS = {"with", "lease", "train", "admin", "state_dict", "prepare", "timeout", "replay_bytes",
-         "train_step", "export", "import"}
+         "train_step", "export", "import", "UserWarning"}
