@@ -158,7 +158,7 @@ WeightLease WeightCache::LeaseFor(const Key& key,
   bytes_ += capacity;
   entries_.push_front(std::make_shared<Entry>(
       Entry{key, plan, *std::move(buffer), /*is_prepared=*/false}));
-  by_key_.emplace(std::move(key), entries_.begin());
+  by_key_.emplace(key, entries_.begin());
   lease.cache_ = this;
   lease.entry_ = entries_.front();
   return lease;
