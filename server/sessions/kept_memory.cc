@@ -23,12 +23,13 @@ KeptBytes::KeptBytes(uint64_t id, KeptBooking booking, Buffer buffer)
 
 absl::Status KeptMemory::TooMuch(Reason reason, int64_t bytes,
                                  int64_t others) const {
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {reason, "kept bytes",
-       absl::StrCat(bytes, " beside ", others, " that sessions keep"),
-       absl::StrCat("at most ", max_bytes(),
-                    ", the server's --max_kept_bytes")});
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   {reason, "kept bytes",
+                    bytes > 0 ? absl::StrCat(bytes, " beside ", others,
+                                             " that sessions keep")
+                              : absl::StrCat(others, " that sessions keep"),
+                    absl::StrCat("at most ", max_bytes(),
+                                 ", the server's --max_kept_bytes")});
 }
 
 absl::Status KeptMemory::CheckFits(int64_t bytes) const {

@@ -48,7 +48,7 @@ SEES = {
     "backends/reference/": (CORE,),
     "backends/kernels/copies/": (CONTRACT,),
     "backends/kernels/operators/": (CONTRACT, KERNELS + "copies/"),
-    "backends/kernels/tokens/": (CONTRACT, KERNELS + "copies/", KERNELS + "operators/"),
+    "backends/kernels/tokens/": (CONTRACT, KERNELS + "operators/"),
     "backends/kernels/operators/windows/": (CONTRACT, KERNELS + "operators/*"),
     "backends/kernels/convolutions/":
         (CONTRACT, CORE + "convolution/", KERNELS + "copies/", KERNELS + "operators/"),

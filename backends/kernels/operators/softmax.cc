@@ -1,6 +1,5 @@
 #include "backends/kernels/operators/softmax.h"
 
-#include <algorithm>
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
@@ -39,42 +38,6 @@ SoftmaxSums ExponentiateRow(absl::Span<double> logits) {
   return {hn::GetLane(largest), hn::GetLane(hn::SumOfLanes(d, sum))};
 }
 
-// Computes the exponentials twice, rather than rounding them between.
-void SoftmaxRow(absl::Span<float> row) {
-  const hn::ScalableTag<double> d;
-  const hn::Rebind<float, decltype(d)> narrow;
-  const size_t lanes = hn::Lanes(d);
-  const size_t whole = row.size() / lanes * lanes;
-  const auto nothing = hn::Set(d, -std::numeric_limits<double>::infinity());
-  // The elements after the last whole vector, filled up with -Inf.
-  float rest[hn::MaxLanes(d)];
-  hn::StoreU(hn::DemoteTo(narrow, nothing), narrow, rest);
-  std::copy(row.begin() + whole, row.end(), rest);
-  const auto for_vectors = [&](const auto& body) HWY_ATTR {
-    for (size_t i = 0; i < whole; i += lanes) body(row.data() + i);
-    if (whole < row.size()) body(rest);
-  };
-  auto largest = nothing;
-  for_vectors([&](const float* at) HWY_ATTR {
-    const auto x = hn::PromoteTo(d, hn::LoadU(narrow, at));
-    largest = hn::IfThenElse(hn::Gt(x, largest), x, largest);
-  });
-  largest = hn::MaxOfLanes(d, largest);
-  const auto power_of = [&](const float* at) HWY_ATTR {
-    const auto x = hn::Sub(hn::PromoteTo(d, hn::LoadU(narrow, at)), largest);
-    // Highway's Exp treats NaN as -Inf.
-    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
-  };
-  auto sums = hn::Zero(d);
-  for_vectors([&](const float* at)
-                  HWY_ATTR { sums = hn::Add(sums, power_of(at)); });
-  const auto total = hn::SumOfLanes(d, sums);
-  for_vectors([&](float* at) HWY_ATTR {
-    hn::StoreU(hn::DemoteTo(narrow, hn::Div(power_of(at), total)), narrow, at);
-  });
-  std::copy_n(rest, row.size() - whole, row.begin() + whole);
-}
-
 void SoftmaxRowGradient(absl::Span<const float> y, absl::Span<float> dy) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> narrow;
@@ -109,15 +72,12 @@ HWY_AFTER_NAMESPACE();
 namespace convgrad {
 namespace {
 HWY_EXPORT(ExponentiateRow);
-HWY_EXPORT(SoftmaxRow);
 HWY_EXPORT(SoftmaxRowGradient);
 }  // namespace
 
 SoftmaxSums Exponentiate(absl::Span<double> logits) {
   return HWY_DYNAMIC_DISPATCH(ExponentiateRow)(logits);
 }
-
-void Softmax(absl::Span<float> row) { HWY_DYNAMIC_DISPATCH(SoftmaxRow)(row); }
 
 void SoftmaxGradient(absl::Span<const float> y, absl::Span<float> dy) {
   HWY_DYNAMIC_DISPATCH(SoftmaxRowGradient)(y, dy);

@@ -1,4 +1,5 @@
-// `Exponentiate`, `Softmax` and `SoftmaxGradient` compute rows of a softmax.
+// `Exponentiate` and `SoftmaxGradient` compute rows of a softmax and of its
+// gradient.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +20,6 @@ struct SoftmaxSums {
 // 2^-51; subnormal results may become 0. The sum is NaN if a logit is NaN or
 // Inf, or if all are -Inf. Requires: a multiple of kSoftmaxLanes. Thread-safe.
 SoftmaxSums Exponentiate(absl::Span<double> logits);
-
-// Replaces the row's numbers x by e^x / sum(e^x), computed in f64 and rounded
-// once; results below 2^-126 may become 0. All become NaN if one is
-// NaN or +Inf, or if all are -Inf. Thread-safe.
-void Softmax(absl::Span<float> row);
 
 // Replaces the gradients dy of the softmax's results y by those of its operand,
 // y * (dy - sum(y * dy)), computed in f64 and rounded once. Requires: equal

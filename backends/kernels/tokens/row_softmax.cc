@@ -1,13 +1,11 @@
 #include "backends/kernels/tokens/row_softmax.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "backends/core/checked_math.h"
-#include "backends/kernels/copies/element_convert.h"
 #include "backends/kernels/operators/elements.h"
 #include "backends/kernels/operators/softmax.h"
 
@@ -34,41 +32,10 @@ void ForEachRow(const RowSoftmax& softmax, RunParts run, const Row& row) {
   });
 }
 
-// Calls row(numbers) for each contiguous row of a part: its elements of
-// `operands` in f32, in one span for each. Writes the last span to `result`.
-template <size_t kOperands, typename Row>
-void ForEachContiguousRow(const RowSoftmax& softmax,
-                          const std::array<const void*, kOperands>& operands,
-                          void* result, RunParts run, const Row& row) {
-  const int64_t length = softmax.length;
-  const int64_t bytes = length * ByteSizeOf(softmax.dtype);
-  const int64_t per_part = std::max<int64_t>(16384 / length, 1);
-  run(CeilDiv(softmax.outer, per_part), [&](int64_t part) {
-    std::vector<float> numbers(kOperands * length);
-    std::array<absl::Span<float>, kOperands> spans;
-    const int64_t end = std::min(softmax.outer, (part + 1) * per_part);
-    for (int64_t i = part * per_part; i < end; ++i) {
-      for (size_t k = 0; k < kOperands; ++k) {
-        spans[k] = absl::MakeSpan(numbers).subspan(k * length, length);
-        ConvertRun(softmax.dtype,
-                   static_cast<const std::byte*>(operands[k]) + i * bytes,
-                   DataType::kF32, spans[k].data(), length);
-      }
-      row(spans);
-      ConvertRun(DataType::kF32, spans.back().data(), softmax.dtype,
-                 static_cast<std::byte*>(result) + i * bytes, length);
-    }
-  });
-}
-
 }  // namespace
 
 void SoftmaxRows(const RowSoftmax& softmax, const void* x, void* y,
                  RunParts run) {
-  if (softmax.inner == 1 && !softmax.is_logarithm) {
-    return ForEachContiguousRow<1>(softmax, {x}, y, run,
-                                   [](const auto& row) { Softmax(row[0]); });
-  }
   const auto* from = static_cast<const std::byte*>(x);
   auto* to = static_cast<std::byte*>(y);
   ForEachRow(
@@ -94,11 +61,6 @@ void SoftmaxRows(const RowSoftmax& softmax, const void* x, void* y,
 
 void SoftmaxRowsBackward(const RowSoftmax& softmax, const void* dy,
                          const void* y, void* dx, RunParts run) {
-  if (softmax.inner == 1 && !softmax.is_logarithm) {
-    return ForEachContiguousRow<2>(
-        softmax, {y, dy}, dx, run,
-        [](const auto& row) { SoftmaxGradient(row[0], row[1]); });
-  }
   const auto* gradients = static_cast<const std::byte*>(dy);
   const auto* results = static_cast<const std::byte*>(y);
   ForEachRow(

@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "server/rpc/networks/network_tensors.h"
@@ -54,7 +55,8 @@ struct OptimizerStep::Item {
   KeptTensor value;
   std::optional<KeptTensor> gradient;
   ParameterSettings settings;
-  // Whether nobody needs the gradient after the step.
+  // Whether nobody needs the gradient after the step: this call has made it,
+  // drops it, and keeps no average of it.
   bool drops_gradient = false;
 };
 
@@ -76,11 +78,12 @@ absl::StatusOr<std::vector<OptimizerStep::Item>> OptimizerStep::FindItems(
     for (const std::string& name : update.groups[i].parameters) {
       Item item{name, {}, {}, update.groups[i].settings};
       ASSIGN_OR_RETURN(item.value, session_.Find(name, 0, path));
-      item.gradient = Newest(NameOfKept(name, "gradient"));
+      const std::string gradient = NameOfKept(name, "gradient");
+      item.gradient = Newest(gradient);
       if (!item.gradient && !is_averaged_) continue;
-      item.drops_gradient =
-          !update.keep_gradients &&
-          session_.writes()->tensors.contains(NameOfKept(name, "gradient"));
+      item.drops_gradient = !update.keep_gradients &&
+                            session_.writes()->tensors.contains(gradient) &&
+                            !absl::c_linear_search(update.averaged, gradient);
       RETURN_IF_ERROR(CheckItem(item));
       items.push_back(std::move(item));
     }

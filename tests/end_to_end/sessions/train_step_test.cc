@@ -117,6 +117,17 @@ TEST_P(TrainStepTest, StepsByTheGradientsThatWereThereToo) {
   }
 }
 
+TEST_P(TrainStepTest, AveragesAGradientThatItDrops) {
+  v1::RunProgramRequest request = WithUpdate(StepOf(kX, kTarget));
+  request.mutable_update()->set_ema_decay(0.5);
+  request.mutable_update()->add_averaged("w#gradient");
+  ASSERT_TRUE(client_.Run(request).status.ok());
+  NetworkClient apart(server_.channel());
+  Fill(apart);
+  ASSERT_TRUE(apart.Run(StepOf(kX, kTarget)).status.ok());
+  EXPECT_EQ(client_.Get("w#gradient#ema"), apart.Get("w#gradient"));
+}
+
 TEST_P(TrainStepTest, ASkippedStepKeepsTheStatisticsOfItsForward) {
   Floats x = kX;
   x[0] = std::numeric_limits<float>::infinity();

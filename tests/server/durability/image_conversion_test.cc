@@ -9,35 +9,11 @@
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "tests/server/durability/stored_table.h"
+#include "tests/server/sessions/no_archive.h"
 #include "tests/server/snapshots/memory_files.h"
 
 namespace convgrad {
 namespace {
-
-// Gives captures without a thread.
-class NoArchive : public SessionArchive {
- public:
-  void Load(std::shared_ptr<KeptSession> /*session*/) override {}
-  void Forget(std::shared_ptr<KeptSession> /*session*/) override {}
-  void Save(std::shared_ptr<KeptSession> /*session*/, Done done) override {
-    done(absl::OkStatus());
-  }
-  void Keep(std::shared_ptr<KeptSession> /*session*/,
-            const std::string& /*name*/, Done done) override {
-    done(absl::OkStatus());
-  }
-  void LoadNamed(std::shared_ptr<KeptSession> /*session*/,
-                 const std::string& /*name*/, Loaded done) override {
-    done(absl::NotFoundError("none"));
-  }
-  void Drop(std::shared_ptr<KeptSession> /*session*/,
-            const std::string& /*name*/, Done done) override {
-    done(absl::OkStatus());
-  }
-  void Remove(const std::string& /*hash*/, Done done) override {
-    done(absl::OkStatus());
-  }
-};
 
 class ImageConversionTest : public ::testing::Test {
  protected:

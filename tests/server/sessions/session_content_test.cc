@@ -7,6 +7,7 @@
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "server/sessions/session_table.h"
+#include "tests/server/sessions/no_archive.h"
 
 namespace convgrad {
 namespace {
@@ -14,27 +15,12 @@ namespace {
 const SessionCaller kAda{"ada", true, false};
 
 // Records what it is asked for.
-class Archive : public SessionArchive {
+class Archive : public NoArchive {
  public:
   void Load(std::shared_ptr<KeptSession> session) override {
     loads.push_back(std::move(session));
   }
   void Forget(std::shared_ptr<KeptSession> /*session*/) override { ++forgets; }
-  void Save(std::shared_ptr<KeptSession> /*session*/, Done done) override {
-    done(absl::OkStatus());
-  }
-  void Keep(std::shared_ptr<KeptSession> /*session*/,
-            const std::string& /*name*/, Done done) override {
-    done(absl::OkStatus());
-  }
-  void LoadNamed(std::shared_ptr<KeptSession> /*session*/,
-                 const std::string& /*name*/, Loaded done) override {
-    done(absl::NotFoundError("none"));
-  }
-  void Drop(std::shared_ptr<KeptSession> /*session*/,
-            const std::string& /*name*/, Done done) override {
-    done(absl::OkStatus());
-  }
   void Remove(const std::string& hash, Done done) override {
     removed.push_back(hash);
     done(absl::OkStatus());

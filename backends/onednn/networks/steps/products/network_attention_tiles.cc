@@ -53,6 +53,7 @@ struct AttentionTiles::Worker {
   float* weights;
   float* slopes;
   dnnl_status_t status = dnnl_success;
+  std::vector<double> doubles = {};
 
   void Multiply(const Product& product, const Matrix& a, const Matrix& b,
                 float* c, int64_t pitch) {
@@ -61,6 +62,18 @@ struct AttentionTiles::Worker {
         product.columns, product.depth, product.scale, a.data, a.pitch, b.data,
         b.pitch, product.adds ? 1 : 0, c, pitch);
     if (result != dnnl_success) status = result;
+  }
+
+  // Replaces the first `count` of a row's scores by their softmax.
+  void Softmax(float* scores, int64_t count) {
+    doubles.assign(
+        CeilDiv(count, int64_t{kSoftmaxLanes}) * int64_t{kSoftmaxLanes},
+        -std::numeric_limits<double>::infinity());
+    std::copy_n(scores, count, doubles.begin());
+    const double sum = Exponentiate(absl::MakeSpan(doubles)).sum;
+    for (int64_t i = 0; i < count; ++i) {
+      scores[i] = static_cast<float>(doubles[i] / sum);
+    }
   }
 };
 
@@ -167,7 +180,7 @@ void AttentionTiles::Weigh(const AttentionTensors& tensors, const Tile& tile,
   for (int64_t i = 0; i < tile.count; ++i) {
     float* row = worker->weights + i * problem_.keys;
     const int64_t seen = Seen(tile, i);
-    Softmax({row, static_cast<size_t>(seen)});
+    worker->Softmax(row, seen);
     std::fill(row + seen, row + tile.keys, 0.0F);
   }
 }

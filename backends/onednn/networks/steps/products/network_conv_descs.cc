@@ -9,14 +9,13 @@
 namespace convgrad::onednn {
 namespace {
 
-// Returns whether the implementation computes a depthwise gradient as one of
-// many small groups, some 10 times slower than the library's or our kernels for
-// depthwise convolutions.
+// Returns whether the implementation computes a strided depthwise gradient as
+// one of many small groups. The library's own depthwise kernel comes after it,
+// and is 10 times faster.
 bool IsSlowDepthwise(Pass pass, const ConvProblem& problem,
                      absl::string_view implementation) {
-  return pass != Pass::kForward && IsDepthwise(problem) &&
-         problem.axes.size() == 2 && !absl::StrContains(implementation, "dw") &&
-         !IsPlainLoop(implementation);
+  return pass == Pass::kBackwardData && IsDepthwise(problem) &&
+         absl::StartsWith(implementation, "brgconv_strided");
 }
 
 }  // namespace

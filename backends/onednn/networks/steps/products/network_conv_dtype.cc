@@ -48,7 +48,7 @@ DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
                          IsRightInBf16(problem);
   if (!is_native) return DataType::kF32;
   for (const Pass pass : passes) {
-    // Our kernel computes what the library has no fast one for.
+    // Our kernel computes what the library's doesn't.
     if (pass == Pass::kBackwardWeight && IsDepthwise(problem)) continue;
     const DataType weight =
         pass == Pass::kBackwardWeight ? DataType::kF32 : DataType::kBF16;

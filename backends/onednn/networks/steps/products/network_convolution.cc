@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/lowering.h"
 #include "backends/core/program/operators/convolution.h"
@@ -210,7 +211,11 @@ class Convolution final : public NetworkGroup {
                       WeightOf(pass.pass, computes_in_),
                       tensors.result.desc,
                       {}});
-    if (librarys && !IsPlainLoop(librarys)) return false;
+    // Others of the library's compute each channel as a small group, up to 10
+    // times slower.
+    if (librarys && absl::StrContains(librarys.impl_info_str(), "dw")) {
+      return false;
+    }
     own.x = InF32Blocks(own.x, &builder->schedule());
     own.dy = InF32Blocks(own.dy, &builder->schedule());
     AddDepthwiseGradient(own, pass.kind, &builder->schedule());
