@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "backends/onednn/library/onednn_cpu.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/network_plan.h"
@@ -29,14 +30,11 @@ std::shared_ptr<const ProgramOperation> StepOf(const std::string& weight,
   classes.dims = {2};
   request.inputs = {x, classes};
   return MakeProgramOperation(
-      "input x\ninput t index\n"
-      "parameter v [16, 16, 1, 1]\nparameter w [16, 1, " +
-          weight +
-          "]\n"
-          "a = conv(x, v)\nb = conv(a, w, groups=16, " +
-          attributes +
-          ")\nc = mean(b, dim=[2, 3])\n"
-          "loss = cross_entropy(c, t)\noutput loss\n",
+      absl::StrCat("input x\ninput t index\nparameter v [16, 16, 1, 1]\n",
+                   "parameter w [16, 1, ", weight, "]\n",
+                   "a = conv(x, v)\nb = conv(a, w, groups=16, ", attributes,
+                   ")\nc = mean(b, dim=[2, 3])\n",
+                   "loss = cross_entropy(c, t)\noutput loss\n"),
       std::move(request));
 }
 
@@ -64,7 +62,7 @@ TEST(OnednnDepthwise, HasNoPlainLoop) {
            {"5, 5", "padding=2"},
            {"5, 5", "padding=2, stride=2"},
            {"9, 9", "padding=4"}}) {
-    SCOPED_TRACE(weight + ": " + attributes);
+    SCOPED_TRACE(absl::StrCat(weight, ": ", attributes));
     ExpectNoPlainLoop(*StepOf(weight, attributes, DataType::kF32), {1, block});
     if (block < 16) continue;  // The library has no bf16 below AVX-512.
     for (const int64_t layout : {block, onednn::kChannelsLast}) {
