@@ -44,7 +44,7 @@ class LoweredLimitTest : public ::testing::Test {
     AddStreamed(name, FloatsOfBytes(static_cast<int64_t>(bytes.size())),
                 messages[0].mutable_header());
     AddFrames(0, bytes, &messages);
-    const auto reply = SendAll(server_->channel(), client_->Next(), messages);
+    auto reply = SendAll(server_->channel(), client_->Next(), messages);
     // BUSY leaves the epoch as it is.
     if (reply.status.ok()) client_->Committed();
     return reply;
