@@ -50,7 +50,8 @@ void LimitConnections(grpc::ServerBuilder* builder) {
   // gRPC 1.51 overlooks a reset that comes together with the last bytes: it
   // trusts TCP_INQ, and waits for an edge of epoll that has passed. Calls of a
   // client that crashed would keep their session's turn until they are too
-  // slow. A ping can't be written to such a connection, which ends it.
+  // slow. gRPC pings connections that have calls; it can't write a ping to a
+  // reset connection, and ends it.
   builder->AddChannelArgument(
       GRPC_ARG_KEEPALIVE_TIME_MS,
       static_cast<int>(absl::ToInt64Milliseconds(kKeepalive)));

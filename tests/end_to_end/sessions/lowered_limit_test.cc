@@ -66,7 +66,8 @@ TEST_F(LoweredLimitTest, PutsAreRefusedByNameUntilThereIsRoom) {
   EXPECT_EQ(by_stream.status.error_code(), grpc::RESOURCE_EXHAUSTED);
   EXPECT_EQ(by_stream.trailers.field, "kept bytes");
   EXPECT_EQ(by_stream.trailers.reason, "BUSY");
-  // The server refuses before it takes memory, so it doesn't name the tensor's.
+  // The server refuses the put before it takes memory for the tensor, so
+  // `found` doesn't contain the tensor's bytes.
   EXPECT_EQ(by_stream.trailers.found, "100663296 that sessions keep");
   const auto by_message = SessionClient::Call(
       &client_->stub(), &v1::ConvGradSessions::Stub::PutTensors,
