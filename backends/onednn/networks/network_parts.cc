@@ -9,6 +9,7 @@
 
 #include "backends/core/status.h"
 #include "backends/onednn/networks/network_recompute.h"
+#include "backends/onednn/networks/schedule/network_dtypes.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/schedule/network_guard.h"
 #include "backends/onednn/networks/steps/network_steps.h"
@@ -27,16 +28,23 @@ struct WholeSchedule {
   std::vector<bool>& wanted() { return parts.is_result; }
 };
 
-using Groups = std::vector<std::unique_ptr<NetworkGroup>>;
+struct NamedGroup {
+  std::string result;
+  std::unique_ptr<NetworkGroup> group;
+};
+using Groups = std::vector<NamedGroup>;
 
 absl::StatusOr<Groups> AddGroups(Fusion fusion, NetworkBuilder* builder) {
   const Program& program = builder->operation().program();
   Groups groups;
   for (const GroupSteps& steps :
        FindGroups(program, builder->shapes(), fusion)) {
-    groups.push_back(MakeGroup(program, builder->shapes(), steps));
+    NamedGroup& group = groups.emplace_back(
+        NamedGroup{program.steps[steps.last()].result,
+                   MakeGroup(program, builder->shapes(), steps)});
+    builder->BeginForwardOf(group.result, DtypeOf(steps, *builder));
+    RETURN_IF_ERROR(group.group->Forward(builder));
   }
-  for (const auto& group : groups) RETURN_IF_ERROR(group->Forward(builder));
   return groups;
 }
 
@@ -95,7 +103,8 @@ absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
   if (builder.has_backward()) {
     builder.BeginBackward();
     for (size_t i = groups.size(); i-- > 0;) {
-      RETURN_IF_ERROR(groups[i]->Backward(&builder));
+      builder.BeginBackwardOf(groups[i].result);
+      RETURN_IF_ERROR(groups[i].group->Backward(&builder));
     }
     builder.EndBackward();
   }

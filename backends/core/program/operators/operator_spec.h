@@ -188,6 +188,9 @@ struct OperatorSpec {
   bool variadic = false;
   // True if the result is an F32 scalar that no step may use.
   bool is_loss = false;
+  // True if backends round its operands and its result to the compute dtype,
+  // even where they keep other values in f32.
+  bool is_product = false;
   // True if a training step draws random numbers.
   bool is_random = false;
   FeatureAxis features = FeatureAxis::kSecond;

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -47,12 +48,20 @@ class NetworkBuilder {
   // Returns whether a backward follows, in this schedule or by a tape.
   bool has_backward() const { return part_ != ProgramPart::kForward; }
 
-  // Returns the dtype of activations.
-  DataType dtype() const { return operation_.request().compute_dtype; }
+  // Begin the forward or backward of the group that writes `result`. The
+  // group's activations have this dtype: kF32 or the compute dtype.
+  void BeginForwardOf(const std::string& result, DataType dtype);
+  void BeginBackwardOf(const std::string& result);
+  // Returns the dtype of all values and gradients that the current group gets
+  // or makes.
+  DataType dtype() const { return dtype_; }
+  // Returns the dtype in which a group wrote the value; the compute dtype for
+  // an input.
+  DataType DtypeOf(const std::string& value) const;
 
   // Returns an existing activation in `form`. Appends the conversion if the
-  // activation has another form; an input is converted to the plan's layout
-  // once.
+  // activation has another form or dtype; an input is converted to the plan's
+  // layout once.
   NetworkTensor Value(const std::string& name, Form form = Form::kImage);
   // Adds the result of a step, with new memory or in `buffer`.
   NetworkTensor AddValue(const std::string& name);
@@ -102,9 +111,9 @@ class NetworkBuilder {
                    Form form = Form::kImage);
   // Adds the gradient of a part of the value's rows, which is written.
   void AddPartOfGradient(const std::string& value, PartGradient part);
-  // Returns the value's complete gradient, in the value's form; kNoBuffer if it
-  // has none. Requires: all steps that use the value have added their
-  // gradients.
+  // Returns the value's complete gradient, in the value's form and the dtype of
+  // the group that wrote it; kNoBuffer if it has none. Requires: all steps that
+  // use the value have added their gradients.
   BufferId GradientOf(const std::string& value);
   // Does the same, but may leave the last addition to the caller: the gradient
   // is the sum of both buffers, unless the second one is kNoBuffer.
@@ -127,7 +136,9 @@ class NetworkBuilder {
   // Returns the number of inputs if `name` isn't an input.
   size_t InputIndex(const std::string& name) const;
   NetworkTensor OwnValue(const std::string& name);
-  // Returns the value's gradients, each in the value's form.
+  // Returns a tensor like the value `name`, in its own form and dtype.
+  NetworkTensor LikeOwn(const std::string& name) const;
+  // Returns the value's gradients, each in the value's form and dtype.
   std::vector<BufferId> OwnGradients(const std::string& value);
   void SeedGradient(const std::string& output, BufferId gradient);
 
@@ -137,10 +148,13 @@ class NetworkBuilder {
   const bool everything_;
   // The form of each value.
   const std::map<std::string, Form> forms_;
+  // The dtype of each group's result.
+  std::map<std::string, DataType> dtypes_;
+  DataType dtype_;
   Schedule schedule_;
   // Values in the form that their steps made.
   std::map<std::string, NetworkTensor> values_;
-  std::map<std::pair<std::string, Form>, NetworkTensor> values_in_form_;
+  std::map<std::tuple<std::string, Form, DataType>, NetworkTensor> converted_;
   std::map<std::string, BufferId> inputs_;
   std::map<std::string, BufferId> parameters_;
   std::map<std::string, std::vector<NetworkTensor>> gradients_;

@@ -60,16 +60,19 @@ void AddZeros(BufferId buffer, int64_t bytes, Schedule* schedule) {
                  }});
 }
 
-void AddPart(const PartGradient& part, BufferId to, Schedule* schedule) {
-  const DataType dtype = part.dy.blocks.dtype;
+void AddPart(const PartGradient& part, const NetworkTensor& to,
+             Schedule* schedule) {
+  const DataType dtype = to.blocks.dtype;
   PhysicalLayout layout;
   for (size_t i = 0; i < part.strides.size(); ++i) {
     layout.axes.push_back({.extent = part.dy.dims[i],
                            .stride = part.strides[i],
                            .padded = part.dy.dims[i]});
   }
-  AddReorder(Reorder::Make(PhysicalLayoutOf(part.dy), dtype, layout, dtype),
-             part.dy.buffer, {to, part.offset * ByteSizeOf(dtype)}, schedule);
+  AddReorder(Reorder::Make(PhysicalLayoutOf(part.dy), part.dy.blocks.dtype,
+                           layout, dtype),
+             part.dy.buffer, {to.buffer, part.offset * ByteSizeOf(dtype)},
+             schedule);
 }
 
 }  // namespace
@@ -100,11 +103,11 @@ std::vector<NetworkTensor> AddParts(absl::Span<const PartGradient> parts,
     NetworkTensor gradient = whole;
     gradient.buffer = schedule->AddBuffer(whole.blocks.bytes());
     int64_t written = 0;
-    for (const size_t i : group) written += parts[i].dy.blocks.bytes();
-    if (written != whole.blocks.bytes()) {
+    for (const size_t i : group) written += parts[i].dy.blocks.size();
+    if (written != whole.blocks.size()) {
       AddZeros(gradient.buffer, whole.blocks.bytes(), schedule);
     }
-    for (const size_t i : group) AddPart(parts[i], gradient.buffer, schedule);
+    for (const size_t i : group) AddPart(parts[i], gradient, schedule);
     gradients.push_back(gradient);
   }
   return gradients;

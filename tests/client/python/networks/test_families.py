@@ -23,14 +23,7 @@ LAYOUTS = (torch.contiguous_format, torch.channels_last)
 LR, STEPS, DECAY = 1e-4, 5, 0.75
 # In bf16, errors of single models differ by chance, for example by a ReLU's side.
 DRAWS = 4
-# Autocast computes a sum or product with a float32 parameter in float32: positions and layer
-# scales, which make all sums of a transformer float32, and standardized weights. The server
-# rounds each value to bf16.
-BEYOND = ("ViT", "DeiT", "PVT", "XCiT", "NFNet")
-IN_BF16 = [
-    pytest.param(family, marks=pytest.mark.xfail(reason="1.3 to 2.6 times autocast's error"))
-    if family in BEYOND else family
-    for family in (FAMILIES if os.environ.get("CONVGRAD_FULL") else FAMILIES[::8])]
+IN_BF16 = FAMILIES if os.environ.get("CONVGRAD_FULL") else FAMILIES[::8]
 
 
 def made_or_skip(family, seed=0):
@@ -100,6 +93,10 @@ class Ratios:
             # A gradient may be zero in theory, e.g. of a bias before a batch_norm.
             if float(t.norm()) < 1e-10 * largest:
                 assert float(found[name].norm()) < 2**7 * self.least_error * largest
+                continue
+            # PyTorch's library leaves some bf16 gradients of 3-D weights unwritten.
+            if not all(other[name].isfinite().all() for other in in_torch):
+                assert found[name].isfinite().all()
                 continue
             self._square(self.norms, name, float(t.norm()))
             self._square(self.ours, name, error(found[name], t))

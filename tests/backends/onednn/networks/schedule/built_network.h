@@ -1,5 +1,5 @@
-// `BuffersOf` runs a network that a test builds step by step, on the test's
-// values.
+// Programs whose networks a test builds step by step. `BuffersOf` runs a
+// network on the test's values.
 #pragma once
 
 #include <algorithm>
@@ -34,6 +34,25 @@ inline std::shared_ptr<const ProgramOperation> OperationOf(
   const auto operation = ProgramOperation::Make(std::move(request));
   EXPECT_TRUE(operation.ok()) << operation.status();
   return *operation;
+}
+
+// Its inputs are x and t, its parameters w (used twice), b and m (fixed).
+inline constexpr char kTwoLayers[] =
+    "input x\ninput t\n"
+    "parameter w [2, 2, 1]\nparameter b [2]\nparameter m [2, 2, 1] fixed\n"
+    "a = conv(x, w, b)\nc = conv(a, w)\nd = conv(c, m)\ny = mse(d, t)\n"
+    "output y\n";
+
+inline std::shared_ptr<const ProgramOperation> TwoLayers(
+    ProgramPart part, DataType dtype = DataType::kF32) {
+  return OperationOf(kTwoLayers, {{1, 2, 1}, {1, 2, 1}}, part, dtype);
+}
+
+// Returns an operand or result's position.
+inline size_t PositionOf(NetworkBuilder& builder, BufferId buffer, Area area) {
+  const Buffer& found = builder.schedule().buffers()[buffer];
+  EXPECT_EQ(found.area, area);
+  return found.index;
 }
 
 // The bytes of a schedule's buffers, each in its own memory.

@@ -1,0 +1,154 @@
+// The gradients of values and parameters.
+#include <cstring>
+#include <utility>
+
+#include "backends/onednn/networks/schedule/network_builder.h"
+
+namespace convgrad::onednn {
+
+BufferId NetworkBuilder::NewGradient(const std::string& value, Form form) {
+  const BufferId buffer = schedule_.AddBuffer(Like(value, form).blocks.bytes());
+  AddGradient(value, buffer, form);
+  return buffer;
+}
+
+void NetworkBuilder::AddGradient(const std::string& value, BufferId buffer,
+                                 Form form) {
+  NetworkTensor gradient = Like(value, form);
+  gradient.buffer = buffer;
+  gradients_[value].push_back(gradient);
+}
+
+void NetworkBuilder::AddPartOfGradient(const std::string& value,
+                                       PartGradient part) {
+  parts_[value].push_back(std::move(part));
+}
+
+std::vector<BufferId> NetworkBuilder::OwnGradients(const std::string& value) {
+  const NetworkTensor own_like = LikeOwn(value);
+  for (const NetworkTensor& gradient :
+       AddParts(parts_[value],
+                TensorLike(own_like.dims, own_like.blocks.dtype, Form::kRows,
+                           options_.block),
+                &schedule_)) {
+    gradients_[value].push_back(gradient);
+  }
+  parts_.erase(value);
+  std::vector<BufferId> own;
+  for (NetworkTensor& gradient : gradients_[value]) {
+    gradient = InForm(gradient, forms_.at(value), options_.block, &schedule_);
+    gradient = Converted(gradient, own_like.blocks.dtype, &schedule_);
+    own.push_back(gradient.buffer);
+  }
+  return own;
+}
+
+BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
+  if (FindParameter(program(), name) == nullptr) {
+    NetworkTensor gradient = Like(name, Form::kRows);
+    gradient.blocks.dtype = DataType::kF32;
+    gradient.buffer = schedule_.AddBuffer(gradient.blocks.bytes());
+    gradients_[name].push_back(gradient);
+    return gradient.buffer;
+  }
+  const auto result = results_.parameter_gradients.find(name);
+  const bool is_result =
+      result != results_.parameter_gradients.end() && uses_.at(name) == 1;
+  const BufferId buffer =
+      is_result ? result->second
+                : schedule_.AddBuffer(*ByteSize(
+                      ParameterDescriptor(*FindParameter(program(), name))));
+  parameter_gradients_[name].push_back(buffer);
+  return buffer;
+}
+
+BufferId NetworkBuilder::GradientOf(const std::string& value) {
+  const std::vector<BufferId> addends = OwnGradients(value);
+  if (addends.empty()) return kNoBuffer;
+  if (addends.size() == 1) return addends[0];
+  NetworkTensor sum = LikeOwn(value);
+  sum.buffer = schedule_.AddBuffer(sum.blocks.bytes());
+  AddSums(sum.buffer, addends, sum.blocks, &schedule_);
+  gradients_[value] = {sum};
+  return sum.buffer;
+}
+
+std::pair<BufferId, BufferId> NetworkBuilder::GradientPairOf(
+    const std::string& value) {
+  const std::vector<BufferId> addends = OwnGradients(value);
+  if (addends.size() == 2) return {addends[0], addends[1]};
+  return {GradientOf(value), kNoBuffer};
+}
+
+void NetworkBuilder::SeedGradient(const std::string& output,
+                                  BufferId gradient) {
+  NetworkTensor tensor = LikeOwn(output);
+  const TensorDescriptor descriptor = RowMajorF32(tensor.dims);
+  if (!LiesAlike(descriptor, tensor)) {
+    tensor.buffer = schedule_.AddBuffer(tensor.blocks.bytes());
+    AddImport(gradient, descriptor, tensor, &schedule_);
+    gradient = tensor.buffer;
+  }
+  tensor.buffer = gradient;
+  gradients_[output].push_back(tensor);
+}
+
+void NetworkBuilder::BeginBackward() {
+  const auto bytes_of = [&](const std::string& name) {
+    return *ByteSize(RowMajorF32(shapes().dims.at(name)));
+  };
+  if (everything_) {
+    for (const std::string& name : program().outputs) {
+      SeedGradient(name, schedule_.AddBuffer(bytes_of(name)));
+    }
+    return;
+  }
+  if (part_ == ProgramPart::kTrain) {
+    const BufferId one = schedule_.AddBuffer(sizeof(float));
+    schedule_.Add({.kind = "loss",
+                   .writes = {one},
+                   .function = [one](const RunContext& context) {
+                     *context.Write<float>(one) = 1;
+                   }});
+    AddGradient(program().outputs[0], one, Form::kRows);
+    return;
+  }
+  const auto& names = operation_.request().output_gradients;
+  for (size_t i = 0; i < names.size(); ++i) {
+    SeedGradient(names[i], schedule_.AddBuffer(
+                               {bytes_of(names[i]), Area::kOperand, 1 + i}));
+  }
+}
+
+void NetworkBuilder::EndBackward() {
+  const auto zero = [&](BufferId buffer) {
+    const int64_t bytes = schedule_.buffers()[buffer].bytes;
+    schedule_.Add({.kind = "gradient sum",
+                   .writes = {buffer},
+                   .function = [=](const RunContext& context) {
+                     std::memset(context.At(buffer), 0, bytes);
+                   }});
+  };
+  for (const auto& [name, result] : results_.input_gradients) {
+    NetworkTensor gradient = LikeOwn(name);
+    gradient.buffer = GradientOf(name);
+    if (gradient.buffer == kNoBuffer) {
+      zero(result);
+    } else {
+      AddExport(gradient, result, RowMajorF32(gradient.dims), &schedule_);
+    }
+  }
+  for (const auto& [name, result] : results_.parameter_gradients) {
+    const std::vector<BufferId>& addends = parameter_gradients_[name];
+    if (addends.empty()) {
+      zero(result);
+    } else if (addends[0] != result) {
+      const int64_t count =
+          schedule_.buffers()[result].bytes / int64_t{sizeof(float)};
+      AddSums(result, addends, {1, count, 1, count, DataType::kF32},
+              &schedule_);
+    }
+  }
+}
+
+}  // namespace convgrad::onednn
