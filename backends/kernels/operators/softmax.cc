@@ -38,6 +38,78 @@ SoftmaxSums ExponentiateRow(absl::Span<double> logits) {
   return {hn::GetLane(largest), hn::GetLane(hn::SumOfLanes(d, sum))};
 }
 
+// Return floats as numbers of d's type, and round them back.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadRow(D d, const float* from) {
+  if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
+    return hn::LoadU(d, from);
+  } else {
+    return hn::PromoteTo(d, hn::LoadU(hn::Rebind<float, D>(), from));
+  }
+}
+template <class D>
+HWY_INLINE void StoreRow(D d, hn::Vec<D> value, float* to) {
+  if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
+    hn::StoreU(value, d, to);
+  } else {
+    const hn::Rebind<float, D> narrow;
+    hn::StoreU(hn::DemoteTo(narrow, value), narrow, to);
+  }
+}
+
+// Returns e^x. Highway's Exp treats NaN as -Inf.
+template <class D>
+HWY_INLINE hn::Vec<D> PowerOf(D d, hn::Vec<D> x) {
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+}
+
+// `powers` has as many elements as the row, and may be the row.
+template <class T>
+void SoftmaxOf(absl::Span<float> row, T* powers) {
+  const hn::CappedTag<T, 16> d;
+  const hn::CappedTag<T, 1> one;
+  const size_t lanes = hn::Lanes(d), size = row.size();
+  const size_t whole = size / lanes * lanes;
+  float* const data = row.data();
+  // NaN compares as not above any number.
+  auto largests = hn::Set(d, -std::numeric_limits<T>::infinity());
+  for (size_t i = 0; i < whole; i += lanes) {
+    const auto x = LoadRow(d, data + i);
+    largests = hn::IfThenElse(hn::Gt(x, largests), x, largests);
+  }
+  T largest = hn::GetLane(hn::MaxOfLanes(d, largests));
+  for (size_t i = whole; i < size; ++i) {
+    if (data[i] > largest) largest = data[i];
+  }
+  auto sums = hn::Zero(d);
+  for (size_t i = 0; i < whole; i += lanes) {
+    const auto power =
+        PowerOf(d, hn::Sub(LoadRow(d, data + i), hn::Set(d, largest)));
+    hn::StoreU(power, d, powers + i);
+    sums = hn::Add(sums, power);
+  }
+  T sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (size_t i = whole; i < size; ++i) {
+    powers[i] = hn::GetLane(
+        PowerOf(one, hn::Set(one, static_cast<T>(data[i]) - largest)));
+    sum += powers[i];
+  }
+  const T scale = 1 / sum;
+  for (size_t i = 0; i < whole; i += lanes) {
+    StoreRow(d, hn::Mul(hn::LoadU(d, powers + i), hn::Set(d, scale)), data + i);
+  }
+  for (size_t i = whole; i < size; ++i) {
+    data[i] = static_cast<float>(powers[i] * scale);
+  }
+}
+
+void SoftmaxRow(absl::Span<float> row, absl::Span<double> scratch) {
+  SoftmaxOf<double>(row, scratch.data());
+}
+void SoftmaxRowInF32(absl::Span<float> row) {
+  SoftmaxOf<float>(row, row.data());
+}
+
 void SoftmaxRowGradient(absl::Span<const float> y, absl::Span<float> dy) {
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> narrow;
@@ -72,11 +144,21 @@ HWY_AFTER_NAMESPACE();
 namespace convgrad {
 namespace {
 HWY_EXPORT(ExponentiateRow);
+HWY_EXPORT(SoftmaxRow);
+HWY_EXPORT(SoftmaxRowInF32);
 HWY_EXPORT(SoftmaxRowGradient);
 }  // namespace
 
 SoftmaxSums Exponentiate(absl::Span<double> logits) {
   return HWY_DYNAMIC_DISPATCH(ExponentiateRow)(logits);
+}
+
+void Softmax(absl::Span<float> row, absl::Span<double> scratch) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRow)(row, scratch);
+}
+
+void SoftmaxInF32(absl::Span<float> row) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRowInF32)(row);
 }
 
 void SoftmaxGradient(absl::Span<const float> y, absl::Span<float> dy) {

@@ -1,4 +1,4 @@
-// `Exponentiate` and `SoftmaxGradient` compute rows of a softmax and of its
+// Functions that compute a row of a softmax, of its exponentials or of its
 // gradient.
 #pragma once
 
@@ -20,6 +20,14 @@ struct SoftmaxSums {
 // 2^-51; subnormal results may become 0. The sum is NaN if a logit is NaN or
 // Inf, or if all are -Inf. Requires: a multiple of kSoftmaxLanes. Thread-safe.
 SoftmaxSums Exponentiate(absl::Span<double> logits);
+
+// Replace the logits of a row by their softmax, or by NaN if a logit is NaN or
+// +Inf or all are -Inf. Thread-safe.
+// In f64, rounded once. Requires: `scratch` has as many elements.
+void Softmax(absl::Span<float> row, absl::Span<double> scratch);
+// In f32, with a relative error of at most 2^-16 where the result is a normal
+// number, for results that are rounded to bf16.
+void SoftmaxInF32(absl::Span<float> row);
 
 // Replaces the gradients dy of the softmax's results y by those of its operand,
 // y * (dy - sum(y * dy)), computed in f64 and rounded once. Requires: equal

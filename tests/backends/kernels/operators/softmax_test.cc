@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -84,6 +85,71 @@ TEST(SoftmaxGradient, IsRoundedOnce) {
         EXPECT_NEAR(dx[i], exact, std::fabs(exact) * 0x1p-24 + 1e-14);
       }
     }
+  });
+}
+
+// Returns the softmax, in f64.
+std::vector<double> Exact(const std::vector<float>& logits) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  std::vector<double> exact;
+  double sum = 0;
+  for (const float logit : logits) {
+    exact.push_back(std::exp(logit - largest));
+    sum += exact.back();
+  }
+  for (double& value : exact) value /= sum;
+  return exact;
+}
+
+TEST(Softmax, IsWithinItsBounds) {
+  std::mt19937_64 random(2);
+  std::uniform_real_distribution<float> values(-60, 20);
+  ForEachSimdTarget([&] {
+    for (size_t count : {1, 7, 8, 15, 16, 17, 49, 197, 1000}) {
+      std::vector<float> logits(count);
+      for (float& logit : logits) logit = values(random);
+      const std::vector<double> exact = Exact(logits);
+      std::vector<float> precise = logits, in_f32 = logits;
+      std::vector<double> scratch(count);
+      Softmax(absl::MakeSpan(precise), absl::MakeSpan(scratch));
+      SoftmaxInF32(absl::MakeSpan(in_f32));
+      for (size_t i = 0; i < count; ++i) {
+        // The first one is rounded once, the bound of the other is the
+        // header's.
+        EXPECT_NEAR(precise[i], exact[i], exact[i] * 0x1.01p-24);
+        EXPECT_NEAR(in_f32[i], exact[i], exact[i] * 0x1p-16);
+      }
+    }
+  });
+}
+
+TEST(Softmax, IsZeroAtMinusInfAndNanWhereItHasNoValue) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto both = [](const std::vector<float>& row) {
+    std::vector<float> precise = row, in_f32 = row;
+    std::vector<double> scratch(row.size());
+    Softmax(absl::MakeSpan(precise), absl::MakeSpan(scratch));
+    SoftmaxInF32(absl::MakeSpan(in_f32));
+    return std::pair(precise, in_f32);
+  };
+  ForEachSimdTarget([&] {
+    for (const size_t at : {size_t{0}, size_t{20}}) {
+      std::vector<float> row(21, 1);
+      row[at] = -kInfinity;
+      const auto [precise, in_f32] = both(row);
+      EXPECT_EQ(precise[at], 0);
+      EXPECT_EQ(in_f32[at], 0);
+      EXPECT_EQ(precise[10], 0.05F);
+      EXPECT_NEAR(in_f32[10], 0.05F, 0.05F * 0x1p-16);
+      for (const float odd : {NAN, kInfinity}) {
+        row[at] = odd;
+        const auto [first, second] = both(row);
+        EXPECT_TRUE(std::isnan(first[10]) && std::isnan(second[10])) << odd;
+        EXPECT_TRUE(std::isnan(first[at]) && std::isnan(second[at])) << odd;
+      }
+    }
+    const auto [first, second] = both(std::vector<float>(21, -kInfinity));
+    EXPECT_TRUE(std::isnan(first[0]) && std::isnan(second[20]));
   });
 }
 

@@ -89,7 +89,9 @@ class Attention final : public NetworkGroup {
       mask.strides = BroadcastStrides(
           builder.shapes().dims.at(step_.operands[kMask]), scores_);
     }
-    return AttentionTiles(problem_, std::move(mask), builder.options().threads);
+    return AttentionTiles(problem_, std::move(mask),
+                          builder.dtype() == DataType::kBF16,
+                          builder.options().threads);
   }
 
   std::function<AttentionTensors(const RunContext&)> Reader() const {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -53,7 +52,7 @@ struct AttentionTiles::Worker {
   float* weights;
   float* slopes;
   dnnl_status_t status = dnnl_success;
-  std::vector<double> doubles = {};
+  std::vector<double> doubles = {};  // of problem_.keys, if it needs them
 
   void Multiply(const Product& product, const Matrix& a, const Matrix& b,
                 float* c, int64_t pitch) {
@@ -63,23 +62,14 @@ struct AttentionTiles::Worker {
         b.pitch, product.adds ? 1 : 0, c, pitch);
     if (result != dnnl_success) status = result;
   }
-
-  // Replaces the first `count` of a row's scores by their softmax.
-  void Softmax(float* scores, int64_t count) {
-    doubles.assign(
-        CeilDiv(count, int64_t{kSoftmaxLanes}) * int64_t{kSoftmaxLanes},
-        -std::numeric_limits<double>::infinity());
-    std::copy_n(scores, count, doubles.begin());
-    const double sum = Exponentiate(absl::MakeSpan(doubles)).sum;
-    for (int64_t i = 0; i < count; ++i) {
-      scores[i] = static_cast<float>(doubles[i] / sum);
-    }
-  }
 };
 
 AttentionTiles::AttentionTiles(const AttentionProblem& problem, MaskLayout mask,
-                               int threads)
-    : problem_(problem), mask_(std::move(mask)), threads_(threads) {}
+                               bool is_rounded, int threads)
+    : problem_(problem),
+      mask_(std::move(mask)),
+      is_rounded_(is_rounded),
+      threads_(threads) {}
 
 int64_t AttentionTiles::TileScores() const {
   return std::min(kQueries, problem_.queries) * problem_.keys;
@@ -95,6 +85,7 @@ void AttentionTiles::ForEach(
     const OneThread one(threads_);
     float* own = scratch + thread * 2 * TileScores();
     Worker worker{own, own + TileScores()};
+    if (!is_rounded_) worker.doubles.resize(problem_.keys);
     for (int64_t i = begin; i < end; ++i) body(i, &worker);
     if (worker.status != dnnl_success) status = worker.status;
   });
@@ -180,7 +171,12 @@ void AttentionTiles::Weigh(const AttentionTensors& tensors, const Tile& tile,
   for (int64_t i = 0; i < tile.count; ++i) {
     float* row = worker->weights + i * problem_.keys;
     const int64_t seen = Seen(tile, i);
-    worker->Softmax(row, seen);
+    const auto scores = absl::MakeSpan(row, seen);
+    if (is_rounded_) {
+      SoftmaxInF32(scores);
+    } else {
+      Softmax(scores, absl::MakeSpan(worker->doubles));
+    }
     std::fill(row + seen, row + tile.keys, 0.0F);
   }
 }

@@ -35,7 +35,9 @@ struct AttentionGradients {
 // calling thread's team and throw dnnl::error.
 class AttentionTiles {
  public:
-  AttentionTiles(const AttentionProblem& problem, MaskLayout mask, int threads);
+  // `is_rounded` tells that the results are rounded to bf16.
+  AttentionTiles(const AttentionProblem& problem, MaskLayout mask,
+                 bool is_rounded, int threads);
 
   // Returns the floats of scratch that each function needs.
   int64_t scratch() const { return threads_ * 2 * TileScores(); }
@@ -92,6 +94,7 @@ class AttentionTiles {
 
   const AttentionProblem problem_;
   const MaskLayout mask_;
+  const bool is_rounded_;
   const int threads_;
 };
 
