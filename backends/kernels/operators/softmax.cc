@@ -63,6 +63,9 @@ HWY_INLINE hn::Vec<D> PowerOf(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
 }
 
+// Elements whose powers are added up in their own type.
+constexpr size_t kBlock = 1024;
+
 // `powers` has as many elements as the row, and may be the row.
 template <class T>
 void SoftmaxOf(absl::Span<float> row, T* powers) {
@@ -81,20 +84,25 @@ void SoftmaxOf(absl::Span<float> row, T* powers) {
   for (size_t i = whole; i < size; ++i) {
     if (data[i] > largest) largest = data[i];
   }
+  double sum = 0;
   auto sums = hn::Zero(d);
   for (size_t i = 0; i < whole; i += lanes) {
     const auto power =
         PowerOf(d, hn::Sub(LoadRow(d, data + i), hn::Set(d, largest)));
     hn::StoreU(power, d, powers + i);
     sums = hn::Add(sums, power);
+    // So that a long sum of floats has small errors.
+    if (i / kBlock != (i + lanes) / kBlock || i + lanes == whole) {
+      sum += hn::GetLane(hn::SumOfLanes(d, sums));
+      sums = hn::Zero(d);
+    }
   }
-  T sum = hn::GetLane(hn::SumOfLanes(d, sums));
   for (size_t i = whole; i < size; ++i) {
     powers[i] = hn::GetLane(
         PowerOf(one, hn::Set(one, static_cast<T>(data[i]) - largest)));
     sum += powers[i];
   }
-  const T scale = 1 / sum;
+  const T scale = static_cast<T>(1 / sum);
   for (size_t i = 0; i < whole; i += lanes) {
     StoreRow(d, hn::Mul(hn::LoadU(d, powers + i), hn::Set(d, scale)), data + i);
   }

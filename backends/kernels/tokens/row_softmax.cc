@@ -22,8 +22,8 @@ struct RowMemory {
 };
 
 // Calls row(first, memory) for each row of a part. The row's elements are at
-// first + i * inner; `memory` is for as many elements, filled up to
-// kSoftmaxLanes.
+// first + i * inner; `memory` is for as many elements, rounded up to
+// a multiple of kSoftmaxLanes.
 template <typename Row>
 void ForEachRow(const RowSoftmax& softmax, RunParts run, const Row& row) {
   const int64_t padded =

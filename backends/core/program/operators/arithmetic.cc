@@ -1,4 +1,6 @@
 // Defines arithmetic of two operands, or of one operand and a constant.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
@@ -52,13 +54,14 @@ OperatorSpec WithKink(Operator op, absl::string_view name) {
 }  // namespace
 
 std::vector<OperatorSpec> ArithmeticOperators() {
+  OperatorSpec prelu = WithKink(Operator::kPrelu, "prelu");
+  prelu.operands[1].keeps_dtype = true;
   return OfAnyRank(
       {WithConstant(Operator::kAdd, "add"), WithConstant(Operator::kSub, "sub"),
        WithConstant(Operator::kMul, "mul"),
        WithConstant(Operator::kDiv, "div", OperandRange::kPositive),
        WithKink(Operator::kMaximum, "maximum"),
-       WithKink(Operator::kMinimum, "minimum"),
-       WithKink(Operator::kPrelu, "prelu")});
+       WithKink(Operator::kMinimum, "minimum"), std::move(prelu)});
 }
 
 }  // namespace convgrad

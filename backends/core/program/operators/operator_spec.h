@@ -157,6 +157,8 @@ struct OperandSpec {
   // Only for a kWeight and a kIndex: whether a value of such a rank may replace
   // it.
   bool may_be_value = false;
+  // Only for a kValue: whether its dtype has no effect on the result's.
+  bool keeps_dtype = false;
 
   bool is_parameter() const {
     return kind != OperandKind::kValue && kind != OperandKind::kIndex;

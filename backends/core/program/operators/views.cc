@@ -196,7 +196,8 @@ std::vector<OperatorSpec> ViewOperators() {
       .name = "axis", .kind = AttributeKind::kInt, .required = true};
   OperatorSpec expand = View(Operator::kExpand, "expand",
                              {Ints("shape", false, -1)}, &Expand, &ExpandView);
-  expand.operands.push_back({.name = "like", .optional = true});
+  expand.operands.push_back(
+      {.name = "like", .optional = true, .keeps_dtype = true});
   OperatorSpec read = View(Operator::kRead, "read", {Ints("shape", false, -1)},
                            &Read, &WholeView);
   read.operands = {{.name = "x",

@@ -74,12 +74,16 @@ NetworkTensor NetworkBuilder::AddValue(const std::string& name,
 }
 
 NetworkTensor NetworkBuilder::Value(const std::string& name, Form form) {
+  return ConvertedValue(name, form, Like(name).blocks.dtype);
+}
+
+NetworkTensor NetworkBuilder::ConvertedValue(const std::string& name, Form form,
+                                             DataType dtype) {
   const NetworkTensor own = OwnValue(name);
-  const auto [place, is_new] =
-      converted_.try_emplace({name, form, Like(name).blocks.dtype});
+  const auto [place, is_new] = converted_.try_emplace({name, form, dtype});
   if (is_new) {
     place->second = Converted(InForm(own, form, options_.block, &schedule_),
-                              Like(name).blocks.dtype, &schedule_);
+                              dtype, &schedule_);
   }
   return place->second;
 }
@@ -128,9 +132,7 @@ BufferId NetworkBuilder::Parameter(const std::string& name) {
   if (name.empty()) return kNoBuffer;
   const auto found = parameters_.find(name);
   if (found != parameters_.end()) return found->second;
-  const NetworkTensor rows =
-      InForm(OwnValue(name), Form::kRows, options_.block, &schedule_);
-  return Converted(rows, DataType::kF32, &schedule_).buffer;
+  return ConvertedValue(name, Form::kRows, DataType::kF32).buffer;
 }
 
 BufferId NetworkBuilder::Randomness() {

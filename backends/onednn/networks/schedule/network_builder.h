@@ -53,7 +53,7 @@ class NetworkBuilder {
   void BeginForwardOf(const std::string& result, DataType dtype);
   void BeginBackwardOf(const std::string& result);
   // Returns the dtype of all values and gradients that the current group gets
-  // or makes.
+  // or makes, but scalars, which are f32.
   DataType dtype() const { return dtype_; }
   // Returns the dtype in which a group wrote the value; the compute dtype for
   // an input.
@@ -98,6 +98,10 @@ class NetworkBuilder {
   // Returns the destinations of the fetched values, f32 and row-major.
   const std::vector<BufferId>& fetched() const { return results_.fetched; }
 
+  // Returns whether the run writes a new value of the parameter.
+  bool IsUpdated(const std::string& parameter) const {
+    return results_.statistics.contains(parameter);
+  }
   // Returns the destination of the statistic's new value.
   BufferId NewStatistic(const std::string& name);
 
@@ -136,6 +140,9 @@ class NetworkBuilder {
   // Returns the number of inputs if `name` isn't an input.
   size_t InputIndex(const std::string& name) const;
   NetworkTensor OwnValue(const std::string& name);
+  // Returns the value in `form` and `dtype`; appends each conversion once.
+  NetworkTensor ConvertedValue(const std::string& name, Form form,
+                               DataType dtype);
   // Returns a tensor like the value `name`, in its own form and dtype.
   NetworkTensor LikeOwn(const std::string& name) const;
   // Returns the value's gradients, each in the value's form and dtype.

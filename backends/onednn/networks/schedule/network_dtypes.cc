@@ -1,6 +1,5 @@
 #include "backends/onednn/networks/schedule/network_dtypes.h"
 
-#include <algorithm>
 #include <string>
 
 namespace convgrad::onednn {
@@ -13,13 +12,14 @@ DataType DtypeOf(const GroupSteps& steps, const NetworkBuilder& builder) {
   if (SpecOf(first.op).is_product || steps.convolution != GroupSteps::kNone) {
     return compute;
   }
-  const bool reads_f32 = std::any_of(
-      first.operands.begin(), first.operands.end(),
-      [&](const std::string& name) {
-        return !name.empty() && FindParameter(program, name) == nullptr &&
-               builder.DtypeOf(name) == DataType::kF32;
-      });
-  return reads_f32 ? DataType::kF32 : compute;
+  for (size_t i = 0; i < first.operands.size(); ++i) {
+    const std::string& name = first.operands[i];
+    const bool is_value =
+        !name.empty() && FindParameter(program, name) == nullptr;
+    if (!is_value || OperandSpecAt(SpecOf(first.op), i).keeps_dtype) continue;
+    if (builder.DtypeOf(name) == DataType::kF32) return DataType::kF32;
+  }
+  return compute;
 }
 
 }  // namespace convgrad::onednn

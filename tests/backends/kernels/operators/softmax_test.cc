@@ -123,6 +123,17 @@ TEST(Softmax, IsWithinItsBounds) {
   });
 }
 
+TEST(Softmax, LongRowsAreWithinTheBound) {
+  ForEachSimdTarget([&] {
+    std::vector<float> row(300'000, -1);
+    row[0] = 0;
+    const std::vector<double> exact = Exact(row);
+    SoftmaxInF32(absl::MakeSpan(row));
+    EXPECT_NEAR(row[0], exact[0], exact[0] * 0x1p-16);
+    EXPECT_NEAR(row[1], exact[1], exact[1] * 0x1p-16);
+  });
+}
+
 TEST(Softmax, IsZeroAtMinusInfAndNanWhereItHasNoValue) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto both = [](const std::vector<float>& row) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "gtest/gtest.h"
 
@@ -150,6 +151,38 @@ ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
     run.results.emplace_back(result.data(), result.data() + result.size());
   }
   run.operands = std::move(operands);
+  return run;
+}
+
+TapedRun RunWithTape(const Backend& backend, const std::string& text,
+                     ProgramRequest request,
+                     std::vector<std::string> output_gradients,
+                     std::vector<std::byte> gradient) {
+  request.part = ProgramPart::kForwardTape;
+  const std::vector<bool> input_gradients =
+      std::exchange(request.input_gradients, {});
+  const auto first = MakeProgramOperation(text, request);
+  const auto plan = backend.MakePlan(*first, {.threads = 2});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  request.tape_bytes = (*plan)->tape_bytes();
+  const auto forward = MakeProgramOperation(text, request);
+  auto operands = RandomOperands(*forward, 5);
+  TapedRun run;
+  run.forward = RunProgram(backend, *forward, operands);
+  request.part = ProgramPart::kBackward;
+  request.fetched.clear();
+  request.output_gradients = std::move(output_gradients);
+  request.input_gradients = input_gradients;
+  const auto backward = MakeProgramOperation(text, request);
+  // A session has new statistics by then.
+  for (const size_t index : UpdatedStatistics(forward->program())) {
+    std::fill(operands[2 + index].begin(), operands[2 + index].end(),
+              std::byte{0xff});
+  }
+  operands.erase(operands.begin(), operands.begin() + 2);
+  operands.insert(operands.begin(), std::move(gradient));
+  operands.insert(operands.begin(), run.forward.results.back());
+  run.backward = RunProgram(backend, *backward, operands);
   return run;
 }
 

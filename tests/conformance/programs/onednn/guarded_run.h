@@ -62,6 +62,18 @@ absl::Status StatusOfRun(const Plan& plan, const ProgramOperation& operation,
 ProgramRun RunProgram(const Backend& backend, const ProgramOperation& operation,
                       std::vector<std::vector<std::byte>> operands);
 
+// A forward with a tape, and its backward.
+struct TapedRun {
+  ProgramRun forward, backward;
+};
+
+// Runs both, from `gradient` of the outputs named. The backward finds other
+// values in statistics that the forward has updated. Requires: two inputs.
+TapedRun RunWithTape(const Backend& backend, const std::string& text,
+                     ProgramRequest request,
+                     std::vector<std::string> output_gradients,
+                     std::vector<std::byte> gradient);
+
 // Returns the largest difference. Requires: as many numbers in both.
 double ErrorOf(const std::vector<float>& got,
                const std::vector<float>& expected);

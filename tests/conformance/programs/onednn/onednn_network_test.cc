@@ -186,36 +186,6 @@ class NetworkPlans : public testing::Test {
                RunProgram(*reference_, *operation, operands));
   }
 
-  // Holds a forward with a tape, and its backward.
-  struct TapedRun {
-    ProgramRun forward, backward;
-  };
-  TapedRun RunWithTape(const std::string& text, ProgramRequest request,
-                       std::vector<std::string> output_gradients,
-                       std::vector<std::byte> gradient) {
-    request.part = ProgramPart::kForwardTape;
-    const std::vector<bool> input_gradients =
-        std::exchange(request.input_gradients, {});
-    const auto first = MakeProgramOperation(text, request);
-    const auto plan = onednn_->MakePlan(*first, {.threads = 2});
-    EXPECT_TRUE(plan.ok()) << plan.status();
-    request.tape_bytes = (*plan)->tape_bytes();
-    const auto forward = MakeProgramOperation(text, request);
-    auto operands = RandomOperands(*forward, 5);
-    TapedRun run;
-    run.forward = RunProgram(*onednn_, *forward, operands);
-    request.part = ProgramPart::kBackward;
-    request.fetched.clear();
-    request.output_gradients = std::move(output_gradients);
-    request.input_gradients = input_gradients;
-    const auto backward = MakeProgramOperation(text, request);
-    operands.erase(operands.begin(), operands.begin() + 2);
-    operands.insert(operands.begin(), std::move(gradient));
-    operands.insert(operands.begin(), run.forward.results.back());
-    run.backward = RunProgram(*onednn_, *backward, operands);
-    return run;
-  }
-
   const std::unique_ptr<Backend> onednn_ = *MakeOnednnBackend();
   const std::unique_ptr<Backend> reference_ = *MakeReferenceBackend();
 };
@@ -275,7 +245,7 @@ TEST_F(NetworkPlans, AForwardWithATapeAndItsBackwardGiveTheBitsOfATrain) {
         RunProgram(*onednn_, *train, RandomOperands(*train, 5));
     std::vector<std::byte> one(sizeof(float));
     StoreRounded(DataType::kF32, 1, one.data());
-    const TapedRun taped = RunWithTape(text, request, {"loss"}, one);
+    const TapedRun taped = RunWithTape(*onednn_, text, request, {"loss"}, one);
     std::vector<std::vector<std::byte>> results = taped.forward.results;
     results.pop_back();
     results.insert(results.end(), taped.backward.results.begin(),
@@ -291,7 +261,8 @@ TEST_F(NetworkPlans, BackwardFromAnOutputThatIsNoLoss) {
     StoreRounded(DataType::kF32, 0.1 * static_cast<double>(i) - 1,
                  &gradient[i * sizeof(float)]);
   }
-  const TapedRun taped = RunWithTape(kResidual, request, {"logits"}, gradient);
+  const TapedRun taped =
+      RunWithTape(*onednn_, kResidual, request, {"logits"}, gradient);
   // The first result is the input's gradient, the last one that of the last
   // linear's bias: the sum of the rows.
   const std::vector<float> bias =

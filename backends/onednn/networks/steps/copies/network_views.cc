@@ -60,18 +60,20 @@ class Detached final : public NetworkGroup {
   const ProgramStep& step_;
 };
 
-// read: a parameter in the activations' dtype.
+// read: a parameter, in f32.
 class Read final : public NetworkGroup {
  public:
   explicit Read(const ProgramStep& step) : step_(step) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    const BufferId parameter = builder->Parameter(step_.operands[0]);
-    if (builder->dtype() == DataType::kF32) {
-      builder->AddValue(step_.result, parameter);
+    const std::string& name = step_.operands[0];
+    const BufferId parameter = builder->Parameter(name);
+    // A backward with a tape finds another value in an updated statistic.
+    if (builder->IsUpdated(name)) {
+      const NetworkTensor y = builder->AddValue(step_.result);
+      AddCopy(parameter, y.buffer, y.blocks.bytes(), &builder->schedule());
     } else {
-      AddConversion(Wide(parameter, *builder), builder->AddValue(step_.result),
-                    &builder->schedule());
+      builder->AddValue(step_.result, parameter);
     }
     return absl::OkStatus();
   }
@@ -80,20 +82,12 @@ class Read final : public NetworkGroup {
     NetworkTensor dy = builder->Like(step_.result);
     dy.buffer = builder->GradientOf(step_.result);
     if (dy.buffer == kNoBuffer) return absl::OkStatus();
-    AddConversion(
-        dy, Wide(builder->NewParameterGradient(step_.operands[0]), *builder),
-        &builder->schedule());
+    AddCopy(dy.buffer, builder->NewParameterGradient(step_.operands[0]),
+            dy.blocks.bytes(), &builder->schedule());
     return absl::OkStatus();
   }
 
  private:
-  NetworkTensor Wide(BufferId buffer, const NetworkBuilder& builder) const {
-    NetworkTensor tensor = builder.Like(step_.result);
-    tensor.blocks.dtype = DataType::kF32;
-    tensor.buffer = buffer;
-    return tensor;
-  }
-
   const ProgramStep& step_;
 };
 

@@ -63,6 +63,18 @@ TEST(DtypeOf, AConvolutionAndItsGroupRound) {
   EXPECT_EQ(dtypes.at("e"), DataType::kBF16);
 }
 
+TEST(DtypeOf, SlopesAndExamplesOfAShapeDontCount) {
+  auto dtypes = DtypesOf(
+      "b = read(p)\nc = prelu(x, b)\nd = conv(c, w)\n"
+      "e = batch_norm(d, none, none, m, v)\nf = mul(e, b)\n"
+      "g = mean(e, dim=0, keepdim=true)\nh = expand(g, f, shape=[-1, 4, 3, "
+      "3])\n"
+      "output f\noutput h\n");
+  EXPECT_EQ(dtypes.at("c"), DataType::kBF16);
+  EXPECT_EQ(dtypes.at("f"), DataType::kF32);
+  EXPECT_EQ(dtypes.at("h"), DataType::kBF16);
+}
+
 TEST(DtypeOf, IsAlwaysF32InF32) {
   for (const auto& [result, dtype] : DtypesOf(kScaled, DataType::kF32)) {
     EXPECT_EQ(dtype, DataType::kF32) << result;
