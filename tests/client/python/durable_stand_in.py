@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import threading
+import time
 
 import grpc
 
@@ -60,6 +61,8 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.can_save = True
         self.may_save = threading.Event()
         self.may_save.set()
+        self.answers_voids = True
+        self.seconds_of_change = 0.0
 
     # What a test does to it.
 
@@ -145,8 +148,11 @@ class DurableStandIn(grpc.GenericRpcHandler):
         epoch = int(metadata["convgrad-session-epoch"])
         sequence = int(metadata["convgrad-session-sequence"])
         call_id = metadata["convgrad-call-id-bin"]
+        time.sleep(self.seconds_of_change)
         with self.lock:
             self.calls.append((method, sequence))
+            if method == "DropTensors" and not self.answers_voids:
+                self.lock.wait_for(lambda: epoch != self.epoch, 10)
             if not self.lock.wait_for(lambda: sequence <= self.number + 1
                                       or epoch != self.epoch, 1):
                 raise Refusal(CODES.ABORTED, "OUT_OF_ORDER")

@@ -124,7 +124,8 @@ class Change:
         that the server had committed it."""
         self.is_over, self.error, self.attempts = False, None, 0
         if self.is_void and is_committed:
-            self.is_void, self.is_repeat = False, True
+            # Nobody waits for it any more, so its caller's deadline doesn't count.
+            self.is_void, self.is_repeat, self.deadline = False, True, None
         if self.kept is not None and (self.is_repeat or self.call.loan is not None):
             self.call = self.kept  # the server no longer has the client's regions
 

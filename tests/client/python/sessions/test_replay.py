@@ -223,6 +223,17 @@ def test_a_change_that_was_given_up_and_committed_is_repeated(server, session):
     assert values(server) == before
 
 
+def test_a_change_that_was_given_up_is_repeated_though_its_deadline_is_over(server, session):
+    server.answers_voids = False  # only the change behind it says that it was committed
+    with server.lock, pytest.raises(convgrad.DeadlineExceeded):
+        session.put("x", np.array([0], np.int64), timeout=0.5)
+    put(session, 1).result()
+    server.seconds_of_change = 0.05
+    server.restart()
+    session.tensors()
+    assert values(server) == [0, 1]
+
+
 def test_another_client_keeps_the_session_it_has_resumed(server, session, client):
     put(session, 0).result()
     server.save()
