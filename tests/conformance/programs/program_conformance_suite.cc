@@ -169,6 +169,18 @@ int KindOf(double value) {
   return std::isinf(value) ? (value > 0 ? 2 : 3) : 0;
 }
 
+// Returns data for each input that isn't an index, with `value` in its middle.
+std::vector<ProgramData> DataWith(const ProgramCase& given, double value) {
+  std::vector<ProgramData> all;
+  for (const ProgramInput& input : given.program->inputs) {
+    if (input.is_index) continue;
+    all.push_back(IntegerProgramData(given, 5));
+    Values& values = all.back().values.at(input.name);
+    values[values.size() / 2] = value;
+  }
+  return all;
+}
+
 void ExpectSameKinds(const NamedValues& got, const NamedValues& expected) {
   for (const auto& [name, values] : got) {
     for (size_t i = 0; i < values.size(); ++i) {
@@ -301,21 +313,21 @@ TEST_P(ProgramConformanceTest, WhatIsAskedForChangesNoOtherBit) {
 TEST_P(ProgramConformanceTest, NanGoesThroughForwardAndBackward) {
   const auto reference = *MakeReferenceBackend();
   for (const DataType dtype : kComputeDtypes) {
-    ProgramData data = IntegerProgramData(given_, 5);
-    Values& x = data.values.at(given_.program->inputs[0].name);
-    x[x.size() / 2] = std::numeric_limits<double>::quiet_NaN();
-    const auto got =
-        RunBoth(*backend_, given_, ProgramPart::kForwardTape, dtype, data);
-    if (absl::IsUnimplemented(got.status())) continue;
-    ASSERT_TRUE(got.ok()) << got.status();
-    const auto expected =
-        *RunBoth(*reference, given_, ProgramPart::kForwardTape, dtype, data);
-    ExpectSameKinds(got->values, expected.values);
-    ExpectSameKinds(got->gradients, expected.gradients);
-    const auto inferred = RunProgram(
-        *backend_, RequestOf(given_, ProgramPart::kForward, dtype), data);
-    ASSERT_TRUE(inferred.ok()) << inferred.status();
-    ExpectSameKinds(inferred->values, expected.values);
+    for (const ProgramData& data :
+         DataWith(given_, std::numeric_limits<double>::quiet_NaN())) {
+      const auto got =
+          RunBoth(*backend_, given_, ProgramPart::kForwardTape, dtype, data);
+      if (absl::IsUnimplemented(got.status())) continue;
+      ASSERT_TRUE(got.ok()) << got.status();
+      const auto expected =
+          *RunBoth(*reference, given_, ProgramPart::kForwardTape, dtype, data);
+      ExpectSameKinds(got->values, expected.values);
+      ExpectSameKinds(got->gradients, expected.gradients);
+      const auto inferred = RunProgram(
+          *backend_, RequestOf(given_, ProgramPart::kForward, dtype), data);
+      ASSERT_TRUE(inferred.ok()) << inferred.status();
+      ExpectSameKinds(inferred->values, expected.values);
+    }
   }
 }
 
@@ -323,14 +335,14 @@ TEST_P(ProgramConformanceTest, InfinitiesGoThroughForward) {
   const auto reference = *MakeReferenceBackend();
   for (const double infinity : {std::numeric_limits<double>::infinity(),
                                 -std::numeric_limits<double>::infinity()}) {
-    ProgramData data = IntegerProgramData(given_, 6);
-    Values& x = data.values.at(given_.program->inputs[0].name);
-    x[x.size() / 2] = infinity;
-    const ProgramRequest request = RequestOf(given_, ProgramPart::kForward);
-    const auto got = RunProgram(*backend_, request, data);
-    if (absl::IsUnimplemented(got.status())) continue;
-    ASSERT_TRUE(got.ok()) << got.status();
-    ExpectSameKinds(got->values, RunProgram(*reference, request, data)->values);
+    for (const ProgramData& data : DataWith(given_, infinity)) {
+      const ProgramRequest request = RequestOf(given_, ProgramPart::kForward);
+      const auto got = RunProgram(*backend_, request, data);
+      if (absl::IsUnimplemented(got.status())) continue;
+      ASSERT_TRUE(got.ok()) << got.status();
+      ExpectSameKinds(got->values,
+                      RunProgram(*reference, request, data)->values);
+    }
   }
 }
 

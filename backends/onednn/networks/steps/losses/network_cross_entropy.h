@@ -45,7 +45,7 @@ struct CrossEntropyShape {
   // Returns the number of doubles that a chunk has in
   // CrossEntropyBuffers::rows.
   int64_t rows_size() const {
-    return has_indices ? row_size() : 2 * row_size();
+    return has_indices ? row_size() : 3 * row_size();
   }
   // Returns the length of a row of channels for Exponentiate.
   int64_t row_size() const {
@@ -57,7 +57,7 @@ struct CrossEntropyShape {
 struct CrossEntropyBuffers {
   BufferId logits, target, weight;
   BufferId chunks;  // a double each
-  // By chunk, row_size() doubles; of probabilities, twice as many.
+  // By chunk, row_size() doubles; of probabilities, three times as many.
   BufferId rows;
   // A double for each channel. Of probabilities: for each position the
   // logarithm of the sum of the exponentials.

@@ -1,5 +1,6 @@
 #include "backends/onednn/networks/steps/losses/network_soft_targets.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "backends/kernels/operators/elements.h"
@@ -38,19 +39,23 @@ void RunSoftCrossEntropy(const CrossEntropyShape& shape,
   const double smooth = shape.label_smoothing / static_cast<double>(channels);
   const double divisor = DivisorOf(shape);
   const auto loss_of = [&](int64_t position, absl::Span<double> rows) {
-    const absl::Span<double> row = rows.subspan(0, shape.row_size());
-    const absl::Span<double> shares = rows.subspan(shape.row_size());
-    LoadChannels(shape, context.At(buffers.logits), position, row);
+    const int64_t size = shape.row_size();
+    const absl::Span<double> logits = rows.subspan(0, size);
+    const absl::Span<double> row = rows.subspan(size, size);
+    const absl::Span<double> shares = rows.subspan(2 * size);
+    LoadChannels(shape, context.At(buffers.logits), position, logits);
     LoadChannels(shape, context.At(buffers.target), position, shares);
-    double of_logits = 0, total = 0;
+    std::copy(logits.begin(), logits.end(), row.begin());
+    const SoftmaxSums sums = Exponentiate(row);
+    const double log_sum = sums.largest + std::log(sums.sum);
+    log_sums[position] = log_sum;
+    double loss = 0, total = 0;
     for (int64_t c = 0; c < channels; ++c) {
       shares[c] = ((1 - shape.label_smoothing) * shares[c] + smooth) *
                   (weight != nullptr ? weight[c] : 1);
-      of_logits += shares[c] * row[c];
+      loss += shares[c] * (log_sum - logits[c]);
       total += shares[c];
     }
-    const SoftmaxSums sums = Exponentiate(row);
-    log_sums[position] = sums.largest + std::log(sums.sum);
     if (gradient != nullptr) {
       ForChannels(shape, position, [&](int64_t c, int64_t at) {
         const double slope =
@@ -58,7 +63,7 @@ void RunSoftCrossEntropy(const CrossEntropyShape& shape,
         gradient[at] = static_cast<float>(slope / divisor);
       });
     }
-    return total * log_sums[position] - of_logits;
+    return loss;
   };
   const double sum = SumOfPositions(shape, buffers, context, loss_of);
   *context.Write<float>(buffers.loss) = static_cast<float>(sum / divisor);
