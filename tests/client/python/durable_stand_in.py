@@ -61,7 +61,7 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.can_save = True
         self.may_save = threading.Event()
         self.may_save.set()
-        self.answers_voids = True
+        self.unanswered = 0  # a change whose answers wait for a restart, which loses them
         self.seconds_of_change = 0.0
 
     # What a test does to it.
@@ -77,6 +77,7 @@ class DurableStandIn(grpc.GenericRpcHandler):
             self.number, self.replies = self.disk[0], dict(self.disk[1])
             self.history = self.history[:self.number]
             self.tapes.clear()
+            self.unanswered = 0
             self.epoch += 1000
             self.first_epoch, self.is_restored = self.epoch, True
             self.lock.notify_all()
@@ -151,11 +152,11 @@ class DurableStandIn(grpc.GenericRpcHandler):
         time.sleep(self.seconds_of_change)
         with self.lock:
             self.calls.append((method, sequence))
-            if method == "DropTensors" and not self.answers_voids:
-                self.lock.wait_for(lambda: epoch != self.epoch, 10)
             if not self.lock.wait_for(lambda: sequence <= self.number + 1
                                       or epoch != self.epoch, 1):
                 raise Refusal(CODES.ABORTED, "OUT_OF_ORDER")
+            if sequence <= self.number:
+                self.hold(sequence, epoch)
             if sequence <= self.number and self.replies.get(sequence) == call_id:
                 return self.reply(method, sequence)
             if epoch < self.first_epoch:
@@ -166,6 +167,7 @@ class DurableStandIn(grpc.GenericRpcHandler):
             if sequence <= self.number:
                 raise Refusal(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER")
             self.commit(method, request, sequence, call_id)
+            self.hold(sequence, epoch)
             return self.reply(method, sequence)
 
     def commit(self, method, request, sequence, call_id):
@@ -182,6 +184,10 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.history.append(request)
         self.replies[sequence] = call_id
         self.lock.notify_all()
+
+    def hold(self, sequence, epoch):
+        if sequence == self.unanswered and self.lock.wait_for(lambda: epoch != self.epoch, 10):
+            raise Refusal(CODES.FAILED_PRECONDITION, "RESTORED")
 
     def reply(self, method, sequence):
         if method == "PutTensors":

@@ -69,8 +69,10 @@ class Change:
     void_since: float = 0.0
     is_fresh: bool = False
     """The callers of all changes before it knew their outcomes when it was submitted."""
+    was_committed: bool = False
+    """The client knows that it was committed before the server's restart."""
     is_repeat: bool = False
-    """It was committed before the server's restart, and its caller has the answer."""
+    """It was committed before the server's restart, and its caller has an answer."""
 
     @classmethod
     def repeated(cls, sequence: int, call: Call[Any], call_id: bytes) -> Change:
@@ -107,8 +109,11 @@ class Change:
             self.future.set_exception(error)
 
     def give_up(self, error: ConvgradError) -> None:
-        """Fails the caller's future. Later attempts of the change have no effect."""
+        """Fails the caller's future. Later attempts of the change have no effect, unless it was
+        committed before the server's restart."""
         self.fail(error)
+        if self.was_committed:
+            return self._become_repeat()
         # Drops the message, because its memory belongs to the caller again.
         self.call = replace(self.call, message=None, frames=None, place=None)
         self.instead = None
@@ -123,11 +128,17 @@ class Change:
         """Prepares it for a server that was started again. `is_committed`: the client knows
         that the server had committed it."""
         self.is_over, self.error, self.attempts = False, None, 0
-        if self.is_void and is_committed:
-            # Nobody waits for it any more, so its caller's deadline doesn't count.
-            self.is_void, self.is_repeat, self.deadline = False, True, None
-        if self.kept is not None and (self.is_repeat or self.call.loan is not None):
+        self.was_committed = is_committed
+        if self.is_repeat or self.is_void and is_committed:
+            self._become_repeat()
+        elif self.kept is not None and self.call.loan is not None:
             self.call = self.kept  # the server no longer has the client's regions
+
+    def _become_repeat(self) -> None:
+        """Repeats the change as it was, however long that takes. Nobody waits for it."""
+        self.is_void, self.is_repeat, self.deadline = False, True, None
+        if self.kept is not None:
+            self.call = self.kept
 
     def is_late_in(self, seconds: float) -> bool:
         return self.deadline is not None and time.monotonic() + seconds >= self.deadline
