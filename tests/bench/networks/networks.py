@@ -38,6 +38,7 @@ import networks_runners  # noqa: F401  isort: skip
 from networks_accuracy import accuracy
 from networks_curves import curves
 from networks_idle import idle
+from networks_models import NETWORKS
 from networks_speed import RUNNERS, speed
 
 COMMANDS = {"speed": speed, "idle": idle, "curves": curves, "accuracy": accuracy}
@@ -63,7 +64,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="in each round")
     parser.add_argument("--out", default="build/bench", help="folder of the plots")
-    COMMANDS[(options := parser.parse_args()).command](options)
+    options = parser.parse_args()
+    for name in options.networks or ():
+        if options.command != "curves" and name not in NETWORKS:
+            parser.error(f"--networks: found {name}, expected {', '.join(NETWORKS)}")
+    COMMANDS[options.command](options)
 
 
 if __name__ == "__main__":
