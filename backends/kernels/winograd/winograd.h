@@ -1,7 +1,9 @@
-// Winograd's F(2x2,3x3) computes 2-D convolutions with 3x3 kernels, stride 1
-// and no dilation. It takes 16 products where the definition takes 36: it
+// Winograd's F(2x2,3x3) computes 2-D convolutions with 3x3 kernels and stride
+// 1. It takes 16 products where the definition takes 36: it
 // transforms tiles of 4x4 input elements, multiplies them by transformed
-// weights, and transforms the products to tiles of 2x2 output elements.
+// weights, and transforms the products to tiles of 2x2 output elements. With a
+// dilation, the elements of a tile have that distance: the image is taken as
+// dilation^2 interleaved ones.
 //
 // The constants are powers of two, so sums of small integers stay exact.
 // Elements of one tile share rounding errors, and Inf or NaN would spread over
@@ -34,6 +36,7 @@ struct Shape {
   // In front of the input; may be negative.
   int64_t pad_top = 0, pad_left = 0;
   int64_t block = 16;  // channels per block: 8 or 16
+  int64_t dilation = 1;
   // A pass may compute a part of an image's output channels: those from this
   // block on, of so many blocks. 0: all blocks.
   int64_t first_out_block = 0;
@@ -41,9 +44,17 @@ struct Shape {
 
   int64_t in_blocks() const { return (in_channels + block - 1) / block; }
   int64_t out_blocks() const { return (out_channels + block - 1) / block; }
-  int64_t tile_rows() const { return (out_height + 1) / 2; }
-  int64_t tile_columns() const { return (out_width + 1) / 2; }
+  int64_t tile_rows() const { return TilesAlong(out_height); }
+  int64_t tile_columns() const { return TilesAlong(out_width); }
   int64_t tiles() const { return batch * tile_rows() * tile_columns(); }
+
+ private:
+  // Returns the tiles along an axis of this output size. Some of the
+  // interleaved images have an element more than the others.
+  int64_t TilesAlong(int64_t size) const {
+    const int64_t longer = size % dilation, least = size / dilation;
+    return longer * ((least + 2) / 2) + (dilation - longer) * ((least + 1) / 2);
+  }
 };
 
 // Returns the pass that computes `count` blocks of output channels, or the

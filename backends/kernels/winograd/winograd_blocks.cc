@@ -21,6 +21,19 @@ constexpr int64_t kLeastGroup = 8;
 constexpr int64_t kMostPieces = 8;
 constexpr int64_t kMostSums = int64_t{2} << 20;
 
+// Returns the first output element of the tile with this number along an axis
+// of so many. The tiles of an interleaved image follow each other.
+int64_t FirstOutput(int64_t size, int64_t dilation, int64_t tile) {
+  const int64_t longer = size % dilation, least = size / dilation;
+  int64_t image = 0, of_one = (least + 2) / 2;
+  if (tile >= longer * of_one) {
+    tile -= longer * of_one;
+    image = longer;
+    of_one = (least + 1) / 2;
+  }
+  return image + tile / of_one + 2 * dilation * (tile % of_one);
+}
+
 }  // namespace
 
 Shape SomeOutputs(const Shape& shape, int64_t first_block, int64_t count) {
@@ -37,8 +50,8 @@ Shape BackwardDataShape(const Shape& forward) {
   std::swap(shape.in_channels, shape.out_channels);
   std::swap(shape.in_height, shape.out_height);
   std::swap(shape.in_width, shape.out_width);
-  shape.pad_top = 2 - forward.pad_top;
-  shape.pad_left = 2 - forward.pad_left;
+  shape.pad_top = 2 * forward.dilation - forward.pad_top;
+  shape.pad_left = 2 * forward.dilation - forward.pad_left;
   return shape;
 }
 
@@ -117,19 +130,22 @@ int64_t GradientSums(const Shape& shape) {
 }
 
 void ListTiles(const Shape& shape, int64_t first, absl::Span<Tile> tiles) {
+  const int64_t step = 2 * shape.dilation, reach = 3 * shape.dilation;
   const int64_t columns = shape.tile_columns(), rows = shape.tile_rows();
   int64_t column = first % columns;
   int64_t row = first / columns % rows;
   int64_t image = first / columns / rows;
   for (Tile& tile : tiles) {
-    const int64_t top = 2 * row - shape.pad_top;
-    const int64_t left = 2 * column - shape.pad_left;
+    const int64_t y = FirstOutput(shape.out_height, shape.dilation, row);
+    const int64_t x = FirstOutput(shape.out_width, shape.dilation, column);
+    const int64_t top = y - shape.pad_top, left = x - shape.pad_left;
     const bool is_inside = top >= 0 && left >= 0 &&
-                           top + 4 <= shape.in_height &&
-                           left + 4 <= shape.in_width;
-    const bool is_inner = is_inside && row > 0 && column > 0 &&
-                          row + 1 < rows && column + 1 < columns;
-    tile = {image, row, column, is_inside, is_inner};
+                           top + reach < shape.in_height &&
+                           left + reach < shape.in_width;
+    const bool is_inner = is_inside && y >= step && x >= step &&
+                          y + step < shape.out_height &&
+                          x + step < shape.out_width;
+    tile = {image, y, x, is_inside, is_inner};
     if (++column < columns) continue;
     column = 0;
     if (++row < rows) continue;

@@ -61,7 +61,7 @@ struct GradientBlocks {
 // The position of a tile.
 struct Tile {
   int64_t image;
-  int64_t row, column;  // in the grid of the image's tiles
+  int64_t row, column;  // of its first output element
   // Whether all of its input is in the image.
   bool is_inside;
   // Whether its outer input elements are inner ones of other tiles.

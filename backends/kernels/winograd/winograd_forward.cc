@@ -178,21 +178,23 @@ class Part {
   // Writes those outputs of a tile that exist.
   HWY_INLINE void Write(const Outputs& outputs, V bias, int64_t tile,
                         int64_t block, size_t lane) const {
-    const int64_t row = 2 * tiles_[tile].row, column = 2 * tiles_[tile].column;
+    const int64_t row = tiles_[tile].row, column = tiles_[tile].column;
+    const int64_t step = shape_.dilation;
     const int64_t plane =
         OutPlane(shape_, tiles_[tile].image, first_block_ + block);
     const int64_t at =
         ((plane * shape_.out_height + row) * shape_.out_width + column) *
             kBlock +
         static_cast<int64_t>(lane);
-    const bool has_right = column + 1 < shape_.out_width;
-    const bool has_lower = row + 1 < shape_.out_height;
-    const int64_t below = at + shape_.out_width * kBlock;
+    const bool has_right = column + step < shape_.out_width;
+    const bool has_lower = row + step < shape_.out_height;
+    const int64_t right = step * kBlock;
+    const int64_t below = at + step * shape_.out_width * kBlock;
     WriteOne(outputs.upper_left, bias, at);
-    if (has_right) WriteOne(outputs.upper_right, bias, at + kBlock);
+    if (has_right) WriteOne(outputs.upper_right, bias, at + right);
     if (!has_lower) return;
     WriteOne(outputs.lower_left, bias, below);
-    if (has_right) WriteOne(outputs.lower_right, bias, below + kBlock);
+    if (has_right) WriteOne(outputs.lower_right, bias, below + right);
   }
   HWY_INLINE void WriteOne(V value, V bias, int64_t at) const {
     // Transformed weights are multiplied by 4.

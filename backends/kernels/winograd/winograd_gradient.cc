@@ -82,11 +82,13 @@ class Part {
   HWY_INLINE void TransformGradient(const float* plane, const Tile& tile,
                                     float* to,
                                     Magnitudes<kBlock>* magnitudes) const {
-    const int64_t row = 2 * tile.row, column = 2 * tile.column;
-    const float* from = plane + (row * shape_.out_width + column) * kBlock;
-    const bool has_right = column + 1 < shape_.out_width;
-    const bool has_lower = row + 1 < shape_.out_height;
-    const int64_t below = shape_.out_width * kBlock;
+    const float* from =
+        plane + (tile.row * shape_.out_width + tile.column) * kBlock;
+    const int64_t step = shape_.dilation;
+    const bool has_right = tile.column + step < shape_.out_width;
+    const bool has_lower = tile.row + step < shape_.out_height;
+    const int64_t to_right = step * kBlock;
+    const int64_t below = step * shape_.out_width * kBlock;
     const int64_t stride = blocks_.gradient_stride;
     for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(kTag)) {
       const auto load = [&](bool has, int64_t at) HWY_ATTR {
@@ -97,11 +99,11 @@ class Part {
       V left = hn::Zero(kTag), right = hn::Zero(kTag);
       if constexpr (kRow != 3) {
         left = load(true, 0);
-        right = load(has_right, kBlock);
+        right = load(has_right, to_right);
       }
       if constexpr (kRow != 0) {
         const V a = load(has_lower, below);
-        const V b = load(has_lower && has_right, below + kBlock);
+        const V b = load(has_lower && has_right, below + to_right);
         left = kRow == 1 ? hn::Add(left, a) : hn::Sub(left, a);
         right = kRow == 1 ? hn::Add(right, b) : hn::Sub(right, b);
       }

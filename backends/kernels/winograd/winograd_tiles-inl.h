@@ -52,17 +52,19 @@ template <int kBlock>
 HWY_INLINE void LoadRow(const Shape& shape, const float* plane,
                         const Tile& tile, int row, Vector<kBlock> (&v)[4]) {
   const Tag<kBlock> d;
-  const int64_t y = 2 * tile.row - shape.pad_top + row;
-  const int64_t x = 2 * tile.column - shape.pad_left;
+  const int64_t step = shape.dilation;
+  const int64_t y = tile.row - shape.pad_top + row * step;
+  const int64_t x = tile.column - shape.pad_left;
   if (HWY_LIKELY(tile.is_inside)) {
     const float* from = plane + (y * shape.in_width + x) * kBlock;
-    for (int j = 0; j < 4; ++j) v[j] = hn::LoadU(d, from + j * kBlock);
+    for (int j = 0; j < 4; ++j) v[j] = hn::LoadU(d, from + j * step * kBlock);
     return;
   }
   const bool has_row = y >= 0 && y < shape.in_height;
   for (int j = 0; j < 4; ++j) {
-    const bool has = has_row && x + j >= 0 && x + j < shape.in_width;
-    v[j] = has ? hn::LoadU(d, plane + (y * shape.in_width + x + j) * kBlock)
+    const int64_t at = x + j * step;
+    const bool has = has_row && at >= 0 && at < shape.in_width;
+    v[j] = has ? hn::LoadU(d, plane + (y * shape.in_width + at) * kBlock)
                : hn::Zero(d);
   }
 }

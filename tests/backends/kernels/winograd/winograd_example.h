@@ -119,8 +119,8 @@ struct Example {
   void ForProducts(const Visit& visit) {
     ForEach(y, [&](auto n, auto o, auto oy, auto ox) {
       for (int64_t i = 0; i < shape.in_channels * 9; ++i) {
-        const int64_t iy = oy - shape.pad_top + i % 9 / 3;
-        const int64_t ix = ox - shape.pad_left + i % 3;
+        const int64_t iy = oy - shape.pad_top + i % 9 / 3 * shape.dilation;
+        const int64_t ix = ox - shape.pad_left + i % 3 * shape.dilation;
         if (x.Has(iy, ix)) {
           visit(n, o, oy, ox, i / 9, iy, ix, o * shape.in_channels * 9 + i);
         }
@@ -141,7 +141,7 @@ inline double RelativeError(const std::vector<float>& values,
 }
 
 // Shapes with both sizes of blocks, channels that don't fill them, odd sizes,
-// paddings that differ, and more tiles than a part has.
+// paddings that differ, more tiles than a part has, and dilations.
 inline std::vector<Shape> Shapes() {
   return {
       {1, 16, 16, 4, 4, 4, 4, 1, 1, 16},
@@ -152,6 +152,10 @@ inline std::vector<Shape> Shapes() {
       {3, 40, 48, 13, 14, 13, 15, 1, 2, 16},
       {1, 16, 32, 31, 29, 28, 26, -1, 0, 16},
       {2, 160, 32, 3, 3, 3, 3, 1, 1, 16},
+      {2, 16, 33, 28, 28, 28, 28, 2, 2, 16, 2},
+      {1, 20, 24, 13, 15, 13, 15, 4, 4, 8, 4},
+      {2, 17, 16, 9, 12, 5, 10, 1, 2, 16, 3},
+      {1, 8, 9, 5, 3, 5, 3, 7, 7, 8, 7},
   };
 }
 

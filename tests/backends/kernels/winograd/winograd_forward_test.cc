@@ -164,13 +164,17 @@ TEST(WinogradForward, WithTurnedWeightsIsBackwardData) {
 double RootOverTile(Example* example, int64_t n, int64_t o, int64_t oy,
                     int64_t ox) {
   const int64_t channels = example->shape.in_channels;
-  const int64_t top = oy / 2 * 2 - example->shape.pad_top;
-  const int64_t left = ox / 2 * 2 - example->shape.pad_left;
+  const int64_t step = example->shape.dilation;
+  const auto first_of = [=](int64_t at) {
+    return at % step + at / step / 2 * 2 * step;
+  };
+  const int64_t top = first_of(oy) - example->shape.pad_top;
+  const int64_t left = first_of(ox) - example->shape.pad_left;
   double squares = 0;
   for (int64_t c = 0; c < channels; ++c) {
     double inputs = 0, weights = 0;
     for (int64_t i = 0; i < 16; ++i) {
-      const int64_t y = top + i / 4, x = left + i % 4;
+      const int64_t y = top + i / 4 * step, x = left + i % 4 * step;
       if (!example->x.Has(y, x)) continue;
       inputs += std::pow(*example->x.At(n, c, y, x), 2);
     }

@@ -19,6 +19,8 @@
 #include "backends/onednn/networks/steps/products/network_conv_bias.h"
 #include "backends/onednn/networks/steps/products/network_conv_descs.h"
 #include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/products/network_conv_pass.h"
+#include "backends/onednn/networks/steps/products/network_conv_taps.h"
 #include "backends/onednn/networks/steps/products/network_depthwise_gradient.h"
 #include "backends/onednn/networks/steps/products/network_winograd.h"
 
@@ -127,49 +129,32 @@ class Convolution final : public NetworkGroup {
     return {tensor.buffer, DescOf(tensor)};
   }
 
-  // Returns the descriptor of a pass's weight: its gradient is always f32.
-  memory::desc WeightOf(Pass pass, DataType dtype) const {
-    if (pass == Pass::kBackwardWeight) dtype = DataType::kF32;
-    return {weight_desc_.get_dims(), TypeOf(dtype), memory::format_tag::any};
-  }
-
-  // Returns the library's primitive for a pass on activations with these
-  // layouts or, if it isn't fast, with the library's own layouts. Errors:
-  // kUnimplemented if the library has none.
-  absl::StatusOr<dnnl::primitive_desc_base> ChoosePass(Pass pass,
-                                                       ConvDescs descs) const {
-    const dnnl::primitive_desc_base as_they_lie =
-        MakePassDesc(pass, problem_, descs);
-    if (as_they_lie && !IsPlainLoop(as_they_lie)) return as_they_lie;
-    descs.data = WithAnyLayout(descs.data);
-    descs.out = WithAnyLayout(descs.out);
-    dnnl::primitive_desc_base any = MakePassDesc(pass, problem_, descs);
-    if (any) return any;
-    return MakeError(absl::StatusCode::kUnimplemented,
-                     {Reason::kUnsupported, step_.result, ToString(problem_),
-                      "a convolution that oneDNN has"});
-  }
-
-  // Appends a pass of `problem_`: by Winograd's algorithm where that is allowed
-  // and faster, and by the library for what it leaves.
+  // Appends a pass of `problem_`: by taps or by Winograd's algorithm where that
+  // is allowed and faster, and by the library for what it leaves.
   absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
                        NetworkBuilder* builder) const {
     if (pass.pass == Pass::kBackwardWeight &&
         AddOwnGradient(pass, tensors, builder)) {
       return absl::OkStatus();
     }
-    WinogradPass fast = {pass.pass,
-                         problem_,
-                         builder->Like(x_, Form::kImage),
-                         builder->Like(step_.result),
-                         tensors.weight.location.buffer,
-                         pass.bias};
-    fast.x.buffer = tensors.input.location.buffer;
-    fast.y.buffer = tensors.result.location.buffer;
-    if (!builder->operation().request().fast || is_mirrored_ ||
-        !IsFastByWinograd(fast)) {
-      return AddDirectPass(pass, tensors, builder);
+    TapsPass by_taps = {pass.pass,
+                        problem_,
+                        builder->Like(x_, Form::kImage),
+                        builder->Like(step_.result),
+                        tensors.weight.location.buffer,
+                        pass.bias,
+                        step_.result};
+    by_taps.x.buffer = tensors.input.location.buffer;
+    by_taps.y.buffer = tensors.result.location.buffer;
+    WinogradPass fast = {pass.pass, problem_,       by_taps.x,
+                         by_taps.y, by_taps.weight, pass.bias};
+    const bool is_fast =
+        builder->operation().request().fast && IsFastByWinograd(fast);
+    if (is_mirrored_) return AddDirectPass(pass, tensors, builder);
+    if (IsFastByTaps(by_taps, is_fast)) {
+      return AddByTaps(by_taps, pass.kind, &builder->schedule());
     }
+    if (!is_fast) return AddDirectPass(pass, tensors, builder);
     builder->MarkFast(step_.result);
     const BufferId flag = AddWinograd(fast, pass.kind, builder);
     const size_t begin = builder->schedule().steps().size();
@@ -208,7 +193,7 @@ class Convolution final : public NetworkGroup {
     const dnnl::primitive_desc_base librarys =
         MakePassDesc(pass.pass, problem_,
                      {tensors.input.desc,
-                      WeightOf(pass.pass, computes_in_),
+                      ConvWeightDesc(pass.pass, problem_, computes_in_),
                       tensors.result.desc,
                       {}});
     // Others of the library's compute each channel as a small group, up to 10
@@ -226,38 +211,22 @@ class Convolution final : public NetworkGroup {
   // result.
   absl::Status AddDirectPass(const PassToAdd& pass, const StepTensors& tensors,
                              NetworkBuilder* builder) const {
-    Schedule& schedule = builder->schedule();
     const LibraryTensor& data = is_mirrored_ ? tensors.result : tensors.input;
     const LibraryTensor& out = is_mirrored_ ? tensors.input : tensors.result;
-    const bool has_bias = pass.bias != kNoBuffer && !is_mirrored_;
-    ConvDescs descs = {
-        data.desc, WeightOf(pass.pass, computes_in_), out.desc, {}};
-    if (has_bias) {
-      descs.bias = {{problem_.out_channels},
-                    memory::data_type::f32,
-                    memory::format_tag::a};
-    }
-    ASSIGN_OR_RETURN(const dnnl::primitive_desc_base chosen,
-                     ChoosePass(pass.pass, descs));
-    const PassArguments args = ArgumentsOf(pass.pass);
-    // The quanta count a pass once.
-    const double macs =
-        pass.is_fallback ? 0 : static_cast<double>(MultiplyAdds(problem_));
-    LibraryStep step(
-        {.kind = pass.kind, .macs = macs, .primitive_desc = chosen}, &schedule);
-    const auto add = [&](Role role, const LibraryTensor& tensor, int arg) {
-      if (role == ResultOf(pass.pass)) {
-        step.Write(arg, tensor);
-      } else {
-        step.Read(arg, tensor);
-      }
-    };
-    add(Role::kData, data, args.data);
-    add(Role::kWeight, tensors.weight, args.weight);
-    add(Role::kOut, out, args.out);
-    if (has_bias) step.Read(args.bias, {pass.bias, descs.bias});
-    step.Finish();
-    return absl::OkStatus();
+    return AddConvPass(
+        {.pass = pass.pass,
+         .problem = problem_,
+         .data = data,
+         .weight = tensors.weight,
+         .out = out,
+         .dtype = computes_in_,
+         .bias = is_mirrored_ ? kNoBuffer : pass.bias,
+         .kind = pass.kind,
+         // The quanta count a pass once.
+         .macs =
+             pass.is_fallback ? 0 : static_cast<double>(MultiplyAdds(problem_)),
+         .name = step_.result},
+        &builder->schedule());
   }
 
   const ProgramStep& step_;

@@ -21,6 +21,7 @@
 #include "backends/onednn/networks/steps/products/network_conv_descs.h"
 #include "backends/onednn/networks/steps/products/network_conv_dtype.h"
 #include "backends/onednn/networks/steps/products/network_conv_epilogue.h"
+#include "backends/onednn/networks/steps/products/network_conv_taps.h"
 #include "backends/onednn/networks/steps/products/network_folded_norm.h"
 #include "backends/onednn/networks/steps/products/network_winograd.h"
 
@@ -51,12 +52,7 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    if (AddFast(builder)) return absl::OkStatus();
-    const DataType native = ConvolutionDtype(
-        problem_, false, {Pass::kForward}, builder->Like(x(), Form::kImage),
-        builder->Like(convolution_.result), *builder);
-    if (AddFused(native, builder)) return absl::OkStatus();
-    if (native != DataType::kF32 && AddFused(DataType::kF32, builder)) {
+    if (!IsByTaps(*builder) && (AddFast(builder) || AddFused(builder))) {
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(MakeConvolution(convolution_)->Forward(builder));
@@ -102,19 +98,27 @@ class FusedConvolution final : public NetworkGroup {
     return program_.steps[steps_.last()].result;
   }
 
+  bool IsByTaps(const NetworkBuilder& builder) const {
+    const WinogradPass pass = FastPass(builder);
+    return IsFastByTaps({pass.pass, problem_, pass.x, pass.y}, IsFast(builder));
+  }
+  // Returns the pass without its buffers.
+  WinogradPass FastPass(const NetworkBuilder& builder) const {
+    return {Pass::kForward, problem_, builder.Like(x(), Form::kImage),
+            builder.Like(result())};
+  }
+  bool IsFast(const NetworkBuilder& builder) const {
+    return builder.operation().request().fast &&
+           IsFastByWinograd(FastPass(builder));
+  }
+
   // Appends the fused step by Winograd's algorithm, if that is allowed and
   // faster. Returns whether it is. The plan repeats the run without fusion if
   // the algorithm can't compute the step.
   bool AddFast(NetworkBuilder* builder) const {
-    WinogradPass pass = {Pass::kForward, problem_,
-                         builder->Like(x(), Form::kImage),
-                         builder->Like(result())};
-    if (!builder->operation().request().fast || !IsFastByWinograd(pass)) {
-      return false;
-    }
-    if (is_capped() && !AddRangeCheckOn(activated_, builder)) {
-      return false;
-    }
+    if (!IsFast(*builder)) return false;
+    WinogradPass pass = FastPass(*builder);
+    if (is_capped() && !AddRangeCheckOn(activated_, builder)) return false;
     pass.x = builder->Value(x());
     pass.weight = builder->Parameter(convolution_.operands[1]);
     pass.bias = builder->Parameter(bias());
@@ -132,14 +136,22 @@ class FusedConvolution final : public NetworkGroup {
     return true;
   }
 
+  // Appends the fused step in the first dtype that AddFused has. Returns
+  // whether there is one.
+  bool AddFused(NetworkBuilder* builder) const {
+    const DataType native = ConvolutionDtype(
+        problem_, false, {Pass::kForward}, builder->Like(x(), Form::kImage),
+        builder->Like(convolution_.result), *builder);
+    return AddFused(native, builder) ||
+           (native != DataType::kF32 && AddFused(DataType::kF32, builder));
+  }
+
   // Appends the fused step, computed in `dtype`, if the library has a fast
   // implementation. Returns whether it has one.
   bool AddFused(DataType dtype, NetworkBuilder* builder) const {
     const std::optional<Way> way = WayIn(dtype, builder);
     if (!way) return false;
-    if (is_capped() && !AddRangeCheckOn(activated_, builder)) {
-      return false;
-    }
+    if (is_capped() && !AddRangeCheckOn(activated_, builder)) return false;
     Append(*way, builder);
     builder->SetMayRepeat();
     return true;

@@ -16,6 +16,7 @@ constexpr int64_t kFloat = sizeof(float);
 // tiles as much as the products of some channels.
 constexpr int64_t kLeastTiles = 64;
 constexpr int64_t kLeastChannels = 32;
+constexpr double kLeastFilled = 0.7;
 
 // A training run computes a pass in rounds of output channels, because
 // transformed weights, and sums for their gradient, take 16/9 of the memory of
@@ -59,11 +60,20 @@ winograd::Shape ShapeOf(const WinogradPass& pass) {
           .out_width = x.out,
           .pad_top = y.pad_begin,
           .pad_left = x.pad_begin,
-          .block = pass.x.blocks.block};
+          .block = pass.x.blocks.block,
+          .dilation = y.dilation};
 }
 
-bool IsThreeWideAndDense(const SpatialAxis& axis) {
-  return axis.kernel == 3 && axis.stride == 1 && axis.dilation == 1;
+bool IsThreeWide(const SpatialAxis& axis) {
+  return axis.kernel == 3 && axis.stride == 1;
+}
+
+// Returns whether most outputs of the tiles exist: with a dilation, many tiles
+// may reach beyond the image.
+bool FillsTiles(const winograd::Shape& shape) {
+  return static_cast<double>(shape.batch * shape.out_height *
+                             shape.out_width) >=
+         kLeastFilled * 4 * static_cast<double>(shape.tiles());
 }
 
 // Appends a step that runs `function`. Returns a buffer in which it leaves 0 if
@@ -226,14 +236,15 @@ bool IsFastByWinograd(const WinogradPass& pass) {
   const ConvProblem& problem = pass.problem;
   return problem.axes.size() == 2 && problem.groups == 1 &&
          !problem.transposed &&
-         std::all_of(problem.axes.begin(), problem.axes.end(),
-                     IsThreeWideAndDense) &&
+         std::all_of(problem.axes.begin(), problem.axes.end(), IsThreeWide) &&
+         problem.axes[0].dilation == problem.axes[1].dilation &&
          IsInBlocks(pass.x, DataType::kF32) &&
          IsInBlocks(pass.y, DataType::kF32) &&
          pass.x.blocks.block == pass.y.blocks.block &&
          std::min(problem.in_channels, problem.out_channels) >=
              kLeastChannels &&
-         ShapeOf(pass).tiles() >= kLeastTiles;
+         ShapeOf(pass).tiles() >= kLeastTiles &&
+         (problem.axes[0].dilation == 1 || FillsTiles(ShapeOf(pass)));
 }
 
 BufferId AddWinograd(const WinogradPass& pass, absl::string_view kind,

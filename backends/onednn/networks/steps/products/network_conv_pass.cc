@@ -1,0 +1,70 @@
+#include "backends/onednn/networks/steps/products/network_conv_pass.h"
+
+#include "backends/core/status.h"
+#include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_types.h"
+#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using dnnl::memory;
+
+// Returns the library's primitive for a pass on activations with these layouts
+// or, if it isn't fast, with the library's own layouts.
+absl::StatusOr<dnnl::primitive_desc_base> ChoosePass(const ConvPass& pass,
+                                                     ConvDescs descs) {
+  const dnnl::primitive_desc_base as_they_lie =
+      MakePassDesc(pass.pass, pass.problem, descs);
+  if (as_they_lie && !IsPlainLoop(as_they_lie)) return as_they_lie;
+  descs.data = WithAnyLayout(descs.data);
+  descs.out = WithAnyLayout(descs.out);
+  dnnl::primitive_desc_base any = MakePassDesc(pass.pass, pass.problem, descs);
+  if (any) return any;
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   {Reason::kUnsupported, pass.name, ToString(pass.problem),
+                    "a convolution that oneDNN has"});
+}
+
+}  // namespace
+
+absl::Status AddConvPass(const ConvPass& pass, Schedule* schedule) {
+  const bool has_bias = pass.bias != kNoBuffer;
+  ConvDescs descs = {pass.data.desc,
+                     ConvWeightDesc(pass.pass, pass.problem, pass.dtype),
+                     pass.out.desc,
+                     {}};
+  if (has_bias) {
+    descs.bias = {{pass.problem.out_channels},
+                  memory::data_type::f32,
+                  memory::format_tag::a};
+  }
+  ASSIGN_OR_RETURN(const dnnl::primitive_desc_base chosen,
+                   ChoosePass(pass, descs));
+  const PassArguments args = ArgumentsOf(pass.pass);
+  LibraryStep step(
+      {.kind = pass.kind, .macs = pass.macs, .primitive_desc = chosen},
+      schedule);
+  const auto add = [&](Role role, const LibraryTensor& tensor, int arg) {
+    if (role == ResultOf(pass.pass)) {
+      step.Write(arg, tensor);
+    } else {
+      step.Read(arg, tensor);
+    }
+  };
+  add(Role::kData, pass.data, args.data);
+  add(Role::kWeight, pass.weight, args.weight);
+  add(Role::kOut, pass.out, args.out);
+  if (has_bias) step.Read(args.bias, {pass.bias, descs.bias});
+  step.Finish();
+  return absl::OkStatus();
+}
+
+memory::desc ConvWeightDesc(Pass pass, const ConvProblem& problem,
+                            DataType dtype) {
+  if (pass == Pass::kBackwardWeight) dtype = DataType::kF32;
+  return {PlainWeightDesc(problem).get_dims(), TypeOf(dtype),
+          memory::format_tag::any};
+}
+
+}  // namespace convgrad::onednn
