@@ -38,6 +38,10 @@ dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc) {
   return {desc.get_dims(), desc.get_data_type(), dnnl::memory::format_tag::any};
 }
 
+LibraryTensor TensorOf(const NetworkTensor& tensor) {
+  return {tensor.buffer, DescOf(tensor)};
+}
+
 dnnl::memory::desc PlainWeightDesc(const ConvProblem& problem) {
   const dnnl::memory::dims dims = WeightDimsOf(problem);
   dnnl::memory::dims strides(dims.size(), 1);

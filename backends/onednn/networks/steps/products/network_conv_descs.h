@@ -20,6 +20,9 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
 // Returns the desc of a tensor whose layout the library chooses.
 dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc);
 
+// Returns the tensor as the library sees it.
+LibraryTensor TensorOf(const NetworkTensor& tensor);
+
 // Returns the desc of a weight of the caller: f32, row-major.
 dnnl::memory::desc PlainWeightDesc(const ConvProblem& problem);
 

@@ -125,10 +125,6 @@ class Convolution final : public NetworkGroup {
     return TensorOf(Converted(input_, computes_in_, &builder->schedule()));
   }
 
-  static LibraryTensor TensorOf(const NetworkTensor& tensor) {
-    return {tensor.buffer, DescOf(tensor)};
-  }
-
   // Appends a pass of `problem_`: by taps or by Winograd's algorithm where that
   // is allowed and faster, and by the library for what it leaves.
   absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
@@ -150,6 +146,7 @@ class Convolution final : public NetworkGroup {
                          by_taps.y, by_taps.weight, pass.bias};
     const bool is_fast =
         builder->operation().request().fast && IsFastByWinograd(fast);
+    by_taps.x.blocks.dtype = by_taps.y.blocks.dtype = computes_in_;
     if (is_mirrored_) return AddDirectPass(pass, tensors, builder);
     if (IsFastByTaps(by_taps, is_fast)) {
       return AddByTaps(by_taps, pass.kind, &builder->schedule());

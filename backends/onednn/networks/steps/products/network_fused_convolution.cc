@@ -99,8 +99,14 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   bool IsByTaps(const NetworkBuilder& builder) const {
-    const WinogradPass pass = FastPass(builder);
+    WinogradPass pass = FastPass(builder);
+    pass.x.blocks.dtype = pass.y.blocks.dtype = Native(builder);
     return IsFastByTaps({pass.pass, problem_, pass.x, pass.y}, IsFast(builder));
+  }
+  DataType Native(const NetworkBuilder& builder) const {
+    return ConvolutionDtype(problem_, false, {Pass::kForward},
+                            builder.Like(x(), Form::kImage),
+                            builder.Like(convolution_.result), builder);
   }
   // Returns the pass without its buffers.
   WinogradPass FastPass(const NetworkBuilder& builder) const {
@@ -136,12 +142,8 @@ class FusedConvolution final : public NetworkGroup {
     return true;
   }
 
-  // Appends the fused step in the first dtype that AddFused has. Returns
-  // whether there is one.
   bool AddFused(NetworkBuilder* builder) const {
-    const DataType native = ConvolutionDtype(
-        problem_, false, {Pass::kForward}, builder->Like(x(), Form::kImage),
-        builder->Like(convolution_.result), *builder);
+    const DataType native = Native(*builder);
     return AddFused(native, builder) ||
            (native != DataType::kF32 && AddFused(DataType::kF32, builder));
   }
@@ -225,9 +227,6 @@ class FusedConvolution final : public NetworkGroup {
     AddConversion(computed, y, &schedule);
   }
 
-  static LibraryTensor TensorOf(const NetworkTensor& tensor) {
-    return {tensor.buffer, DescOf(tensor)};
-  }
   // Returns a tensor like a value, but in `dtype`.
   static NetworkTensor LikeIn(DataType dtype, const std::string& name,
                               const NetworkBuilder& builder) {

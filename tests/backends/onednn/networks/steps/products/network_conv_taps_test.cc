@@ -53,6 +53,13 @@ TEST(NetworkConvTapsTest, LeavesWhatItCannotCompute) {
   pass = Pass3x3(28, 36);
   pass.y = TensorLike(pass.y.dims, DataType::kF32, Form::kImage, kChannelsLast);
   EXPECT_FALSE(IsFastByTaps(pass, false));
+  pass = Pass3x3(28, 36);  // thousands of steps
+  for (SpatialAxis& axis : pass.problem.axes) {
+    axis.kernel = 15;
+    axis.dilation = 3;
+    axis.pad_begin = axis.pad_end = 21;
+  }
+  EXPECT_FALSE(IsFastByTaps(pass, false));
   pass = Pass3x3(28, 36);
   pass.problem.in_channels = 16;
   EXPECT_FALSE(IsFastByTaps(pass, false));
