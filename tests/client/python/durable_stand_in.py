@@ -62,6 +62,7 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.may_save = threading.Event()
         self.may_save.set()
         self.unanswered = 0  # a change whose answers wait for a restart, which loses them
+        self.unreached = 0  # a change whose attempts end without an outcome, but for voids
         self.seconds_of_change = 0.0
 
     # What a test does to it.
@@ -152,6 +153,8 @@ class DurableStandIn(grpc.GenericRpcHandler):
         time.sleep(self.seconds_of_change)
         with self.lock:
             self.calls.append((method, sequence))
+            if sequence == self.unreached and method != "DropTensors":
+                raise Refusal(CODES.DEADLINE_EXCEEDED, "")
             if not self.lock.wait_for(lambda: sequence <= self.number + 1
                                       or epoch != self.epoch, 1):
                 raise Refusal(CODES.ABORTED, "OUT_OF_ORDER")

@@ -59,6 +59,8 @@ class Change:
     """The call with its own bytes, as a durable session repeats it after a restart."""
     future: Future[Any] = field(default_factory=Future)
     call_id: bytes = field(default_factory=lambda: os.urandom(16))
+    given_up_id: bytes = b""
+    """The call id before its caller was told that it has failed."""
     attempts: int = 0
     error: ConvgradError | None = None
     """The server's refusal."""
@@ -118,7 +120,7 @@ class Change:
         self.call = replace(self.call, message=None, frames=None, place=None)
         self.instead = None
         self.is_void, self.void_since = True, time.monotonic()
-        self.call_id = os.urandom(16)
+        self.given_up_id, self.call_id = self.call_id, os.urandom(16)
 
     def begin_again(self) -> None:
         """Moves it to the next epoch."""
@@ -128,15 +130,17 @@ class Change:
         """Prepares it for a server that was started again. `is_committed`: the client knows
         that the server had committed it."""
         self.is_over, self.error, self.attempts = False, None, 0
-        self.was_committed = is_committed
-        if self.is_repeat or self.is_void and is_committed:
+        self.was_committed |= is_committed
+        if self.is_repeat or self.is_void and self.was_committed:
             self._become_repeat()
         elif self.kept is not None and self.call.loan is not None:
             self.call = self.kept  # the server no longer has the client's regions
 
     def _become_repeat(self) -> None:
         """Repeats the change as it was, however long that takes. Nobody waits for it."""
-        self.is_void, self.is_repeat, self.deadline = False, True, None
+        if self.is_void:
+            self.call_id = self.given_up_id
+        self.is_void, self.is_repeat, self.deadline, self.attempts = False, True, None, 0
         if self.kept is not None:
             self.call = self.kept
 

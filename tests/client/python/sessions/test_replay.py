@@ -225,27 +225,38 @@ def test_a_change_that_was_given_up_and_committed_is_repeated(server, session):
     assert values(server) == before
 
 
-def test_a_committed_change_that_was_given_up_is_repeated_behind_its_deadline(server, session):
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_committed_change_that_was_given_up_is_repeated(server, session, is_saved):
     server.unanswered = 1  # only the answer to the change behind it says that it was committed
     with server.lock, pytest.raises(convgrad.DeadlineExceeded):
         session.put("x", np.array([0], np.int64), timeout=0.5)
     put(session, 1).result()
-    server.seconds_of_change = 0.05
+    server.seconds_of_change = 0.05  # behind its deadline
+    if is_saved:
+        server.save()
     server.restart()
     session.tensors()
-    assert values(server) == [0, 1]
+    put(session, 2).result()
+    assert values(server) == [0, 1, 2]
 
 
-def test_a_committed_change_that_is_late_behind_a_restart_is_repeated(server, session):
+@pytest.mark.parametrize("restarts", [1, 2])
+def test_a_committed_change_that_is_late_after_restarts_is_repeated(server, session, restarts):
     server.unanswered = 1
-    late = session.submit(session.put, "x", np.array([0], np.int64), timeout=0.5)
+    late = session.submit(session.put, "x", np.array([0], np.int64), timeout=1)
     put(session, 1).result()
-    server.seconds_of_change = 0.6
-    server.restart()
-    session.tensors()
-    assert values(server) == [0, 1]
+    server.unreached = 1
+    for i in range(restarts):
+        server.restart()
+        reader = threading.Thread(target=session.tensors)
+        reader.start()
+        wait_until(lambda i=i: len(server.calls) >= 4 + 2 * i)  # both are repeated
     with pytest.raises(convgrad.DeadlineExceeded):
         late.result()
+    server.unreached = 0
+    reader.join()
+    put(session, 2).result()
+    assert values(server) == [0, 1, 2]
 
 
 def test_another_client_keeps_the_session_it_has_resumed(server, session, client):

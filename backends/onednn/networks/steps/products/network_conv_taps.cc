@@ -19,8 +19,9 @@ constexpr int64_t kFloat = sizeof(float);
 // and all of this is in vain where they see most of the image.
 constexpr int64_t kLeastChannels = 32;
 constexpr double kMostSeen = 0.8, kMostSeenBesideWinograd = 0.7;
-// Each tap takes some steps of the plan.
-constexpr int64_t kMostTaps = 49;
+// Bound the steps of a plan, whose number planning takes quadratic time in.
+constexpr int64_t kMostTaps = 9;
+constexpr size_t kMostSteps = 2000;
 
 // The positions of an image at which a tap sees no padding, along an axis.
 struct Range {
@@ -264,7 +265,7 @@ bool IsFastByTaps(const TapsPass& pass, bool has_winograd) {
       !IsInBlocks(pass.x, DataType::kF32) ||
       !IsInBlocks(pass.y, DataType::kF32) ||
       pass.x.blocks.block != pass.y.blocks.block || problem.batch == 0 ||
-      TapCount(problem) > kMostTaps ||
+      TapCount(problem) > kMostTaps || pass.steps_before > kMostSteps ||
       std::min(problem.in_channels, problem.out_channels) < kLeastChannels) {
     return false;
   }

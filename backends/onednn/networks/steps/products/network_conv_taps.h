@@ -25,6 +25,7 @@ struct TapsPass {
   BufferId weight = kNoBuffer;
   BufferId bias = kNoBuffer;  // only for a forward
   std::string name = {};      // of the step's result, for errors
+  size_t steps_before = 0;    // of the plan
 };
 
 // Returns whether the pass can be computed by taps, and that is faster by

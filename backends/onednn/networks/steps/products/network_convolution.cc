@@ -139,7 +139,8 @@ class Convolution final : public NetworkGroup {
                         builder->Like(step_.result),
                         tensors.weight.location.buffer,
                         pass.bias,
-                        step_.result};
+                        step_.result,
+                        builder->schedule().steps().size()};
     by_taps.x.buffer = tensors.input.location.buffer;
     by_taps.y.buffer = tensors.result.location.buffer;
     WinogradPass fast = {pass.pass, problem_,       by_taps.x,

@@ -52,7 +52,7 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    if (!IsByTaps(*builder) && (AddFast(builder) || AddFused(builder))) {
+    if (!IsByTaps(builder) && (AddFast(builder) || AddFused(builder))) {
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(MakeConvolution(convolution_)->Forward(builder));
@@ -97,11 +97,12 @@ class FusedConvolution final : public NetworkGroup {
   const std::string& result() const {
     return program_.steps[steps_.last()].result;
   }
-
-  bool IsByTaps(const NetworkBuilder& builder) const {
-    WinogradPass pass = FastPass(builder);
-    pass.x.blocks.dtype = pass.y.blocks.dtype = Native(builder);
-    return IsFastByTaps({pass.pass, problem_, pass.x, pass.y}, IsFast(builder));
+  bool IsByTaps(NetworkBuilder* builder) const {
+    WinogradPass pass = FastPass(*builder);
+    pass.x.blocks.dtype = pass.y.blocks.dtype = Native(*builder);
+    TapsPass taps = {pass.pass, problem_, pass.x, pass.y};
+    taps.steps_before = builder->schedule().steps().size();
+    return IsFastByTaps(taps, IsFast(*builder));
   }
   DataType Native(const NetworkBuilder& builder) const {
     return ConvolutionDtype(problem_, false, {Pass::kForward},
