@@ -1,9 +1,9 @@
 // Winograd's F(2x2,3x3) computes 2-D convolutions with 3x3 kernels and stride
-// 1. It takes 16 products where the definition takes 36: it
-// transforms tiles of 4x4 input elements, multiplies them by transformed
-// weights, and transforms the products to tiles of 2x2 output elements. With a
-// dilation, the elements of a tile have that distance: the image is taken as
-// dilation^2 interleaved ones.
+// 1. It takes 16 products where the definition takes 36: it transforms tiles of
+// 4x4 input elements, multiplies them by transformed weights, and transforms
+// the products to tiles of 2x2 output elements. With a dilation, the elements
+// of a tile have that distance: the image is taken as dilation^2 interleaved
+// ones.
 //
 // The constants are powers of two, so sums of small integers stay exact.
 // Elements of one tile share rounding errors, and Inf or NaN would spread over
