@@ -217,8 +217,8 @@ def resident_bytes():
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-# gRPC's pools start threads when work waits, and keep up to two per core
-# (grpc_core::Executor). The time depends on the machine's load.
+# gRPC's pools start a thread when their threads are busy, which depends on the machine's load,
+# and end idle ones only after a while.
 GRPC_POOLS = {"default-executo", "resolver-execut", "event_engine", "grpc_global_tim",
               "timer_manager"}
 
@@ -234,7 +234,7 @@ def threads():
 
 
 def test_a_thousand_failures_leave_nothing(server):
-    """Each call has 1 MiB, so that a leak would show."""
+    """Each call has 1 MiB and there are 200 of each kind, so that a leak would show."""
     x, w = np.ones((1, 1, 512, 512), np.float32), np.ones((1, 1, 3, 3), np.float32)
     once = convgrad.RetryPolicy(max_attempts=1)
     with (convgrad.Client("127.0.0.1:1", retry=once) as nobody,
@@ -259,7 +259,7 @@ def test_a_thousand_failures_leave_nothing(server):
         fail(1000)
         assert resident_bytes() - before < 64 << 20
         for name, count in (threads() - threads_before).items():
-            assert name in GRPC_POOLS and threads()[name] <= 2 * os.cpu_count(), (name, count)
+            assert name in GRPC_POOLS and count < 100, (name, count)
 
 
 def test_clients_that_fail_leave_no_threads():
