@@ -22,6 +22,7 @@ constexpr absl::Duration kDownTime = absl::Seconds(1);
 // client would learn only after 40 s that a server, which retries give about 30
 // s, doesn't answer.
 constexpr absl::Duration kConnectTime = absl::Seconds(30);
+constexpr absl::Duration kReconnectTime = absl::Milliseconds(50);
 constexpr absl::Duration kLeastKeepalive = absl::Seconds(1);
 // A server answers pings on a thread that doesn't compute, so 20 s suffice.
 constexpr absl::Duration kMostPingTime = absl::Seconds(20);
@@ -61,6 +62,13 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
 }
 
 }  // namespace
+
+void Client::Connection::AwaitReconnect() const {
+  constexpr auto kFailed = GRPC_CHANNEL_TRANSIENT_FAILURE;
+  if (channel->GetState(/*try_to_connect=*/false) != kFailed) return;
+  channel->WaitForStateChange(kFailed,
+                              absl::ToChronoTime(absl::Now() + kReconnectTime));
+}
 
 void Client::Connection::FillContext(absl::Time deadline,
                                      grpc::ClientContext* context) const {

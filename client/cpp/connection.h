@@ -23,11 +23,17 @@ namespace convgrad {
 
 // Thread-safe.
 struct Client::Connection {
-  Connection(const std::shared_ptr<grpc::Channel>& channel, std::string bearer)
-      : raw_stub(channel),
+  Connection(const std::shared_ptr<grpc::Channel>& server, std::string bearer)
+      : channel(server),
+        raw_stub(channel),
         stub(v1::ConvGrad::NewStub(channel)),
         sessions(v1::ConvGradSessions::NewStub(channel)),
         token(std::move(bearer)) {}
+
+  // If the last attempt to connect failed, waits up to 50 ms for the next one.
+  // gRPC connects only while a thread waits for something of the channel, or
+  // every 5 s; a call on a failed channel ends at once.
+  void AwaitReconnect() const;
 
   // Sets deadline and authorization in `*context`. Every call needs them.
   void FillContext(absl::Time deadline, grpc::ClientContext* context) const;
@@ -55,6 +61,7 @@ struct Client::Connection {
   absl::Status Exchange(const std::string& method, const Messages& messages,
                         const Take& take, grpc::ClientContext* context);
 
+  const std::shared_ptr<grpc::Channel> channel;
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> raw_stub;
   std::unique_ptr<v1::ConvGrad::Stub> stub;
   std::unique_ptr<v1::ConvGradSessions::Stub> sessions;
@@ -78,6 +85,7 @@ class Client::ConnectionPool {
   template <typename Call>
   auto Run(const Call& call) {
     const size_t slot = Pick();
+    slots_[slot].connection->AwaitReconnect();
     auto result = call(*slots_[slot].connection);
     const absl::Status& status = StatusOf(result);
     if (status.ok() || DetailOf(status)) has_answered_ = true;

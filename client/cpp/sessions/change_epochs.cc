@@ -1,4 +1,4 @@
-// Implements how a session's epochs end, and the consequences for reads.
+// Implements how a session's epochs end.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -8,12 +8,11 @@
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/sessions/change_sender.h"
-#include "proto/call_metadata.h"
 
 namespace convgrad {
-namespace {
 
-absl::Status EpochEnded(int64_t sequence, const absl::Status& why) {
+absl::Status ChangeSender::EpochEnded(int64_t sequence,
+                                      const absl::Status& why) {
   return MakeError(
       absl::StatusCode::kAborted,
       {Reason::kEpochEnded, "change",
@@ -22,23 +21,24 @@ absl::Status EpochEnded(int64_t sequence, const absl::Status& why) {
        "changes before it that succeed"});
 }
 
-// Returns whether an earlier change was given up or is being repeated.
-bool IsEarly(const absl::Status& status) {
-  const std::optional<ErrorDetail> detail = DetailOf(status);
-  return absl::IsAborted(status) && detail &&
-         detail->reason == Reason::kOutOfOrder;
-}
-
-}  // namespace
-
 void ChangeSender::GiveUp(const std::shared_ptr<Pending>& change) {
   if (change->void_since) {
     return StopLocked(absl::UnavailableError(
         "the server couldn't be reached for as long as the session's lease"));
   }
+  if (change->is_repeat) {
+    return StopLocked(absl::UnavailableError(absl::StrCat(
+        "change ", change->sequence,
+        ", which the server had committed before its restart, couldn't be "
+        "repeated")));
+  }
+  if (change->was_committed) {
+    Revive(change.get());
+    return BeginRepeating();
+  }
   change->void_since = absl::Now();
   change->boundary = next_;
-  change->call_id = RandomRequestId();
+  change->given_up_id = std::exchange(change->call_id, RandomRequestId());
   changed_.NotifyAll();
   void_threads_.Post([this, change](bool cancelled) {
     if (!cancelled) Finish(change, send_void_).IgnoreError();
@@ -46,13 +46,18 @@ void ChangeSender::GiveUp(const std::shared_ptr<Pending>& change) {
 }
 
 void ChangeSender::SettleVoidsBefore(int64_t sequence) {
-  std::erase_if(pending_, [sequence](const auto& entry) {
-    Pending& change = *entry.second;
-    if (entry.first >= sequence || !change.void_since) return false;
+  const auto end = pending_.lower_bound(sequence);
+  for (auto entry = pending_.begin(); entry != end;) {
+    Pending& change = *entry->second;
+    if (!change.void_since) {
+      ++entry;
+      continue;
+    }
+    KeepCommitted(change);
     change.outcome = absl::CancelledError("it was committed");
     if (change.context != nullptr) change.context->TryCancel();
-    return true;
-  });
+    entry = pending_.erase(entry);
+  }
 }
 
 void ChangeSender::Stop(const absl::Status& why) {
@@ -70,18 +75,26 @@ void ChangeSender::StopLocked(const absl::Status& why) {
   changed_.NotifyAll();
 }
 
-void ChangeSender::RecoverIfSettled() {
-  const auto is_over = [](const auto& change) {
-    return change.second->is_over;
-  };
-  if (!has_ended_ || !std::all_of(pending_.begin(), pending_.end(), is_over)) {
-    return;
+bool ChangeSender::AreSettled() const {
+  bool has_failed = false;
+  for (const auto& [sequence, change] : pending_) {
+    has_failed |= change->is_over;
+    // Behind a failure, the server can't have committed what wasn't sent.
+    if (!change->is_over && (change->is_sent || !has_failed)) return false;
   }
+  return true;
+}
+
+void ChangeSender::RecoverIfSettled() {
+  if (!has_ended_ || !AreSettled()) return;
   has_ended_ = false;
   ++epoch_;
   changed_.NotifyAll();
   if (pending_.empty()) return;
-  if (!GoesOn(pending_.begin()->second.get())) FailFirst();
+  if (!GoesOn(pending_.begin()->second.get())) {
+    if (StopsRepeats()) return;
+    FailFirst();
+  }
   for (auto& [sequence, change] : pending_) {
     change->is_over = false;
     change->call_id = RandomRequestId();
@@ -89,7 +102,9 @@ void ChangeSender::RecoverIfSettled() {
 }
 
 bool ChangeSender::GoesOn(Pending* change) const {
-  if (change->void_since || change->deadline <= absl::Now()) return false;
+  if (change->void_since) return false;
+  // A committed change is repeated even after its caller was told otherwise.
+  if (change->deadline <= absl::Now() && !change->was_committed) return false;
   // If the server's reason was lost, another attempt finds it out.
   const absl::Status why =
       change->error.ok() ? absl::UnavailableError("") : change->error;
@@ -126,52 +141,6 @@ void ChangeSender::FailFirst() {
   pending_ = std::move(others);
   LoseReads(first->sequence, first->boundary);
   next_ = first->sequence + std::ssize(pending_);
-}
-
-void ChangeSender::LoseReads(int64_t first, int64_t boundary) {
-  for (PendingRead* read : reads_) {
-    if (read->after < first) continue;
-    if (read->after < boundary) read->is_lost = true;
-    read->after -= std::min(boundary, read->after + 1) - first;
-    if (read->context != nullptr) read->context->TryCancel();
-  }
-}
-
-absl::StatusOr<grpc::ByteBuffer> ChangeSender::Read(absl::Time deadline,
-                                                    const Send& send) {
-  PendingRead read;
-  MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(stopped_);
-  read.after = next_ - 1;
-  reads_.insert(&read);
-  absl::StatusOr<grpc::ByteBuffer> result = absl::UnknownError("");
-  for (int attempts = 1;; ++attempts) {
-    grpc::ClientContext context;
-    const int64_t after = read.after;
-    context.AddMetadata(kAfterKey, absl::StrCat(after));
-    read.context = &context;
-    mutex_.Unlock();
-    Answer answer = SendOnce(send, &context);
-    absl::Status status = answer.message.status();
-    if (IsEarly(status)) status = absl::UnavailableError(status.message());
-    const auto delay = retries_.DelayAfter(status, attempts);
-    mutex_.Lock();
-    read.context = nullptr;
-    result = std::move(answer.message);
-    if (result.ok() || read.is_lost) break;
-    // LoseReads cancelled this attempt because it must wait for another change.
-    if (read.after != after) continue;
-    if (!delay || absl::Now() + *delay >= deadline) break;
-    const absl::Time until = absl::Now() + *delay;
-    while (!read.is_lost && !changed_.WaitUntil(&mutex_, until)) {
-    }
-    if (read.is_lost) break;
-  }
-  reads_.erase(&read);
-  if (read.is_lost && !result.ok()) {
-    return EpochEnded(read.after + 1, result.status());
-  }
-  return result;
 }
 
 }  // namespace convgrad

@@ -15,9 +15,22 @@ namespace convgrad {
 
 namespace {
 
+// One repeats committed changes, and one asks for snapshots.
+constexpr int kRepeatThreads = 2;
+
 // Returns a status for RetryPolicy that stands for `why` if a repeat may help.
 absl::Status Passing(const absl::Status& why) {
   return PushbackOf(why) ? why : absl::UnavailableError(why.message());
+}
+
+// Returns the number in a trailer; -1 if the server hasn't sent it.
+int64_t NumberIn(const grpc::ClientContext& context, const char* trailer) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find(trailer);
+  if (found == trailers.end()) return -1;
+  int64_t number = -1;
+  const absl::string_view text(found->second.data(), found->second.size());
+  return absl::SimpleAtoi(text, &number) ? number : -1;
 }
 
 bool LeavesUnknown(const absl::Status& status) {
@@ -29,15 +42,20 @@ bool LeavesUnknown(const absl::Status& status) {
 }  // namespace
 
 ChangeSender::ChangeSender(const v1::SessionResponse& opened,
-                           const RetryPolicy& retries, Send send_void)
+                           const RetryPolicy& retries, Send send_void,
+                           std::optional<Durability> durability)
     : id_(opened.session_id()),
       window_(std::max<int64_t>(1, opened.window())),
       lease_(absl::Seconds(opened.lease_seconds())),
       retries_(retries),
       send_void_(std::move(send_void)),
+      durability_(std::move(durability)),
       epoch_(opened.epoch()),
       next_(opened.number() + 1),
-      void_threads_(static_cast<int>(window_)) {}
+      replay_(opened.durable_number(),
+              durability_ ? durability_->replay_bytes : 0),
+      void_threads_(static_cast<int>(window_)),
+      repeat_threads_(kRepeatThreads) {}
 
 ChangeSender::~ChangeSender() {
   MutexLock lock(&mutex_);
@@ -56,13 +74,22 @@ int64_t ChangeSender::Acknowledged() const {
 
 int64_t ChangeSender::number() const {
   MutexLock lock(&mutex_);
-  return Acknowledged();
+  for (const auto& [sequence, change] : pending_) {
+    if (!change->is_repeat) return sequence - 1;
+  }
+  return next_ - 1;
+}
+
+int64_t ChangeSender::durable_number() const {
+  MutexLock lock(&mutex_);
+  return replay_.durable_number();
 }
 
 absl::StatusOr<std::shared_ptr<ChangeSender::Pending>> ChangeSender::Begin(
-    absl::Time deadline, Instead instead) {
+    absl::Time deadline, Instead instead, OwnedChange owned) {
   MutexLock lock(&mutex_);
-  while (stopped_.ok() && (has_ended_ || next_ - Acknowledged() > window_)) {
+  while (stopped_.ok() && (has_ended_ || is_restoring_ || replay_.is_full() ||
+                           next_ - Acknowledged() > window_)) {
     if (!changed_.WaitUntil(&mutex_, deadline)) continue;
     return MakeError(
         absl::StatusCode::kDeadlineExceeded,
@@ -74,42 +101,54 @@ absl::StatusOr<std::shared_ptr<ChangeSender::Pending>> ChangeSender::Begin(
   change->sequence = next_++;
   change->deadline = deadline;
   change->instead = std::move(instead);
+  change->owned = std::move(owned);
   change->call_id = RandomRequestId();
   pending_[change->sequence] = change;
   return change;
 }
 
 absl::StatusOr<grpc::ByteBuffer> ChangeSender::Change(absl::Time deadline,
-                                                      const Send& send) {
-  ASSIGN_OR_RETURN(const auto change, Begin(deadline));
+                                                      const Send& send,
+                                                      OwnedChange owned) {
+  ASSIGN_OR_RETURN(const auto change,
+                   Begin(deadline, nullptr, std::move(owned)));
   return Finish(change, send);
 }
 
-ChangeSender::Answer ChangeSender::SendOnce(
-    const Send& send, grpc::ClientContext* context) const {
+ChangeSender::Answer ChangeSender::SendOnce(const Send& send,
+                                            grpc::ClientContext* context,
+                                            int64_t restores) const {
   context->AddMetadata(kSessionKey, id_);
-  Answer answer{send(context)};
-  const auto& trailers = context->GetServerTrailingMetadata();
-  const auto found = trailers.find(kNumberTrailer);
-  if (found == trailers.end() ||
-      !absl::SimpleAtoi(
-          absl::string_view(found->second.data(), found->second.size()),
-          &answer.number)) {
-    answer.number = -1;
-  }
+  Answer answer{.message = send(context), .restores = restores};
+  answer.number = NumberIn(*context, kNumberTrailer);
+  answer.durable_number = NumberIn(*context, kDurableNumberTrailer);
   return answer;
 }
 
-bool ChangeSender::BeginAttempt(Pending* change, grpc::ClientContext* context) {
+absl::StatusOr<int64_t> ChangeSender::BeginAttempt(
+    const std::shared_ptr<Pending>& change, grpc::ClientContext* context) {
   MutexLock lock(&mutex_);
-  if (change->outcome) return false;
+  while (!change->outcome && !change->is_repeat && MustWait(change->sequence)) {
+    const absl::Time limit =
+        change->void_since ? absl::InfiniteFuture() : change->deadline;
+    if (!changed_.WaitUntil(&mutex_, limit)) continue;
+    GiveUp(change);
+    return DeadlineInRestore();
+  }
+  if (change->outcome) return *change->outcome;
+  if (change->is_repeat) return absl::CancelledError("another thread's task");
+  FillAttempt(change.get(), context);
+  return restores_;
+}
+
+void ChangeSender::FillAttempt(Pending* change, grpc::ClientContext* context) {
   ++change->attempts;
+  change->is_sent = true;
   change->context = context;
   context->AddMetadata(kEpochKey, absl::StrCat(epoch_));
   context->AddMetadata(kSequenceKey, absl::StrCat(change->sequence));
   context->AddMetadata(kCallIdKey, change->call_id);
   context->AddMetadata(kAcknowledgedKey, absl::StrCat(Acknowledged()));
-  return true;
 }
 
 absl::StatusOr<grpc::ByteBuffer> ChangeSender::Finish(
@@ -117,9 +156,9 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::Finish(
   auto then = Then::kAgain;
   while (then == Then::kAgain) {
     grpc::ClientContext context;
-    if (!BeginAttempt(change.get(), &context)) break;
-    Answer answer = SendOnce(send, &context);
-    then = Learn(change, answer);
+    ASSIGN_OR_RETURN(const int64_t restores, BeginAttempt(change, &context));
+    Answer answer = SendOnce(send, &context, restores);
+    then = Learn(change, context, answer);
     if (then == Then::kAnswer) return std::move(answer.message);
   }
   MutexLock lock(&mutex_);
@@ -129,10 +168,16 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::Finish(
 ChangeSender::Next ChangeSender::Judge(const Pending& change,
                                        const Answer& answer) {
   const absl::Status& status = answer.message.status();
-  // kDataLoss: the change is committed, but the server no longer has its reply.
-  if (status.ok() || absl::IsDataLoss(status)) return Next::kCommitted;
+  if (status.ok()) return Next::kCommitted;
   const std::optional<ErrorDetail> detail = DetailOf(status);
   const Reason reason = detail ? detail->reason : Reason::kInternal;
+  if (absl::IsDataLoss(status)) {
+    // Committed, but the server no longer has its reply.
+    if (reason != Reason::kMalformed) return Next::kCommitted;
+    // The server's files are damaged: those of a snapshot, or of the session.
+    return detail->field == "name" ? Next::kEpochEnded : Next::kStopped;
+  }
+  if (reason == Reason::kRestored) return Next::kRestored;
   if (reason == Reason::kTakenOver ||
       (absl::IsNotFound(status) && detail && detail->field == "session")) {
     return Next::kStopped;
@@ -152,19 +197,31 @@ ChangeSender::Next ChangeSender::Judge(const Pending& change,
 }
 
 ChangeSender::Then ChangeSender::Learn(const std::shared_ptr<Pending>& change,
+                                       const grpc::ClientContext& context,
                                        const Answer& answer) {
   const absl::Status& status = answer.message.status();
   MutexLock lock(&mutex_);
-  change->context = nullptr;
+  if (change->context == &context) change->context = nullptr;
+  replay_.NoteDurable(answer.durable_number);
   if (change->outcome) return status.ok() ? Then::kAnswer : Then::kOutcome;
+  if (answer.restores != restores_) return Then::kAgain;
   switch (Judge(*change, answer)) {
     case Next::kCommitted:
       change->outcome = absl::OkStatus();
       pending_.erase(change->sequence);
       SettleVoidsBefore(change->sequence);
+      KeepCommitted(*change);
       changed_.NotifyAll();
       RecoverIfSettled();
+      SaveIfNeeded();
       return Then::kAnswer;
+    case Next::kRestored:
+      if (durability_) {
+        Restore();
+      } else {
+        StopLocked(status);
+      }
+      return change->outcome ? Then::kOutcome : Then::kAgain;
     case Next::kStopped:
       StopLocked(status);
       return Then::kAnswer;
@@ -185,6 +242,7 @@ ChangeSender::Then ChangeSender::Learn(const std::shared_ptr<Pending>& change,
       break;
   }
   if (change->outcome) return Then::kOutcome;
+  if (answer.restores != restores_) return Then::kAgain;
   if (std::exchange(change->goes_at_once, false)) return Then::kAgain;
   if (AwaitAttempt(*change, Passing(status))) return Then::kAgain;
   GiveUp(change);

@@ -18,6 +18,7 @@
 #include "backends/core/mutex.h"
 #include "client/cpp/calls/call_threads.h"
 #include "client/cpp/calls/retries.h"
+#include "client/cpp/sessions/replay.h"
 #include "convgrad/v1/session.pb.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -30,24 +31,39 @@ namespace convgrad {
 // changes in flight: those behind the failed one fail as well. Later changes go
 // into the next epoch.
 //
+// If the session is durable and its server was started again, the sender
+// resumes the session and repeats the changes that the server has lost, in
+// their order and with their call ids.
+//
 // Thread-safe.
 class ChangeSender {
  public:
-  // Sends a call in a context that has its session's metadata, and returns the
-  // reply's message.
-  using Send =
-      std::function<absl::StatusOr<grpc::ByteBuffer>(grpc::ClientContext*)>;
+  using Send = SendCall;
   // Receives the error with which the server refused a change, while `send`
   // isn't running. Returns true if it has replaced what `send` sends; the
   // sender then sends that under the change's number. Must not call the sender.
   using Instead = std::function<bool(const absl::Status&)>;
+  // What a durable session needs to survive a restart of its server.
+  struct Durability {
+    // Resumes the session, and returns the server's answer.
+    std::function<absl::StatusOr<v1::SessionResponse>()> resume;
+    // Has the server write a snapshot, and returns the durable number.
+    std::function<absl::StatusOr<int64_t>()> save;
+    // Limit on the bytes of kept changes; see Replay.
+    int64_t replay_bytes = 0;
+  };
   // A change in flight. The sender's lock guards its members.
   struct Pending {
     int64_t sequence = 0;
     absl::Time deadline;
-    Instead instead;  // may be null
+    Instead instead;    // may be null
+    OwnedChange owned;  // only in a durable session
     std::string call_id;
+    // Before it was given up.
+    std::string given_up_id;
     int attempts = 0;
+    // False before its first attempt, and again when the session was restored.
+    bool is_sent = false;
     // Context of the running attempt; null if there is none.
     grpc::ClientContext* context = nullptr;
     // True if its epoch has ended and the change isn't committed.
@@ -62,21 +78,28 @@ class ChangeSender {
     // that began next.
     std::optional<absl::Time> void_since;
     int64_t boundary = std::numeric_limits<int64_t>::max();
+    // It was committed before a restart of the server.
+    bool was_committed = false;
+    // Likewise, and nobody waits for its answer.
+    bool is_repeat = false;
   };
 
   // `opened` is the server's response. `send_void` sends a change that always
   // fails; the sender uses it in place of a change that its caller has given
-  // up.
+  // up. `durability` is null unless the session is durable.
   ChangeSender(const v1::SessionResponse& opened, const RetryPolicy& retries,
-               Send send_void);
+               Send send_void,
+               std::optional<Durability> durability = std::nullopt);
   // Blocks until the changes in flight have ended.
   ~ChangeSender();
 
   // Gives the next change its number; Finish must follow. Blocks while the
-  // number of changes in flight is at the server's limit.
+  // number of changes in flight is at the server's limit, or the session is
+  // being restored. `owned` is the same change for a durable session.
   // Errors: the status that ended the session; kDeadlineExceeded.
   absl::StatusOr<std::shared_ptr<Pending>> Begin(absl::Time deadline,
-                                                 Instead instead = nullptr);
+                                                 Instead instead = nullptr,
+                                                 OwnedChange owned = {});
   // Sends the change until the server has reported its outcome.
   // Errors: the server's; kAborted, reason EPOCH_ENDED, if an earlier change
   // has failed; the last attempt's status if the outcome is unknown. In the
@@ -84,8 +107,8 @@ class ChangeSender {
   absl::StatusOr<grpc::ByteBuffer> Finish(
       const std::shared_ptr<Pending>& change, const Send& send);
   // Calls Begin and Finish.
-  absl::StatusOr<grpc::ByteBuffer> Change(absl::Time deadline,
-                                          const Send& send);
+  absl::StatusOr<grpc::ByteBuffer> Change(absl::Time deadline, const Send& send,
+                                          OwnedChange owned = {});
   // Sends a read, which sees all changes that began before it.
   // Errors: as Finish; kAborted, reason EPOCH_ENDED, if one of those changes
   // fails.
@@ -96,33 +119,53 @@ class ChangeSender {
   void Stop(const absl::Status& why);
 
   const std::string& id() const { return id_; }
-  // Returns the highest number up to which all changes are known to be
-  // committed.
+  // Returns the highest number up to which the callers of all changes know that
+  // these are committed.
   int64_t number() const;
+  // Returns the number of the newest change that is known to be on the server's
+  // disk.
+  int64_t durable_number() const;
 
  private:
   struct Answer {
     absl::StatusOr<grpc::ByteBuffer> message;
-    // The session's last committed change; -1 if the server didn't say.
+    // The session's last committed change, and the last one on disk; -1 if the
+    // server didn't say.
     int64_t number = -1;
+    int64_t durable_number = -1;
+    // How often the session had been restored when the attempt began.
+    int64_t restores = 0;
   };
   // The consequence of an answer.
-  enum class Next { kCommitted, kEpochEnded, kRepeat, kGivenUp, kStopped };
+  enum class Next {
+    kCommitted,
+    kEpochEnded,
+    kRepeat,
+    kGivenUp,
+    kStopped,
+    kRestored
+  };
   struct PendingRead {
     int64_t after;
     bool is_lost = false;
     grpc::ClientContext* context = nullptr;
   };
 
-  Answer SendOnce(const Send& send, grpc::ClientContext* context) const;
-  // Sets the metadata of an attempt. Returns false if the change has an
-  // outcome.
-  bool BeginAttempt(Pending* change, grpc::ClientContext* context);
+  Answer SendOnce(const Send& send, grpc::ClientContext* context,
+                  int64_t restores) const;
+  // Begins an attempt as soon as the session isn't being restored, and returns
+  // `restores_`. Errors: the change's outcome; kDeadlineExceeded.
+  absl::StatusOr<int64_t> BeginAttempt(const std::shared_ptr<Pending>& change,
+                                       grpc::ClientContext* context);
+  // Sets the metadata of an attempt.
+  void FillAttempt(Pending* change, grpc::ClientContext* context)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static Next Judge(const Pending& change, const Answer& answer);
   // The next action of a change's thread: send it again, return the answer, or
   // return the outcome.
   enum class Then { kAgain, kAnswer, kOutcome };
-  Then Learn(const std::shared_ptr<Pending>& change, const Answer& answer);
+  Then Learn(const std::shared_ptr<Pending>& change,
+             const grpc::ClientContext& context, const Answer& answer);
   // Blocks until the next attempt. Returns false if it would be too late.
   bool AwaitAttempt(const Pending& change, const absl::Status& passing)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -137,18 +180,56 @@ class ChangeSender {
   // Begins the next epoch once the outcome of every change of the last one is
   // known.
   void RecoverIfSettled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AreSettled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns whether a change that ended its epoch is repeated in the next one.
   bool GoesOn(Pending* change) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FailFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoseReads(int64_t first, int64_t boundary)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes the attempts of a read. Releases the lock meanwhile.
+  absl::StatusOr<grpc::ByteBuffer> ReadUntil(absl::Time deadline,
+                                             const Send& send,
+                                             PendingRead* read)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The error of a call behind change `sequence`, which failed with `why`.
+  static absl::Status EpochEnded(int64_t sequence, const absl::Status& why);
   int64_t Acknowledged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // Resumes the session on a server that was started again, and repeats its
+  // changes. Releases the lock meanwhile.
+  void Restore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RepeatChanges(const v1::SessionResponse& answer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns an error unless all changes after `number` can be sent again.
+  absl::Status CheckKept(int64_t number) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes it the change that was committed, for which nobody waits.
+  void Revive(Pending* change) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Repeats committed changes on a thread, one after the other, however long
+  // that takes.
+  void BeginRepeating() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RepeatInTurn();
+  std::shared_ptr<Pending> FirstRepeat() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends the session if the first change in flight has failed but it, or one
+  // behind it, was committed before the restart. Returns whether it did.
+  bool StopsRepeats() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static absl::Status DeadlineInRestore();
+  // Returns whether the session is being restored, or change `sequence` is
+  // farther ahead of those being repeated than the server takes.
+  bool MustWait(int64_t sequence) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Keeps a change that was committed, in case the server loses it.
+  void KeepCommitted(const Pending& change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks for a snapshot if much is kept.
+  void SaveIfNeeded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string id_;
   const int64_t window_;
   const absl::Duration lease_;
   const RetryPolicy retries_;
   const Send send_void_;
+  const std::optional<Durability> durability_;
   mutable Mutex mutex_;
   CondVar changed_;
   int64_t epoch_ ABSL_GUARDED_BY(mutex_);
@@ -160,9 +241,18 @@ class ChangeSender {
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
   // Error of every call; OK until Stop.
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
-  // Threads that settle changes that were given up. The last member, because
-  // its tasks use the others.
+  Replay replay_ ABSL_GUARDED_BY(mutex_);
+  bool is_restoring_ ABSL_GUARDED_BY(mutex_) = false;
+  // Whether a thread repeats committed changes.
+  bool is_repeating_ ABSL_GUARDED_BY(mutex_) = false;
+  // How often the session was restored. Answers to earlier attempts don't
+  // count.
+  int64_t restores_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Threads that settle changes that were given up. These are the last members,
+  // because their tasks use the others.
   CallThreads void_threads_;
+  // Threads that repeat committed changes and ask for snapshots.
+  CallThreads repeat_threads_;
 };
 
 }  // namespace convgrad

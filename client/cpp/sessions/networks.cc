@@ -96,6 +96,7 @@ v1::RunProgramRequest EncodeRun(const ProgramRun& run) {
   request.set_recompute(run.recompute);
   request.set_report_groups(run.report_groups);
   request.set_averaged(run.averaged);
+  request.set_trainer_state(run.trainer_state);
   if (run.backward) *request.mutable_backward() = *run.backward;
   if (run.update) *request.mutable_update() = *run.update;
   return request;
@@ -108,6 +109,7 @@ v1::BackwardProgramRequest EncodeBackward(const ProgramBackward& backward) {
                                             backward.input_gradients.end());
   request.set_leave_parameters(backward.leave_parameters);
   request.set_retain(backward.retain);
+  request.set_trainer_state(backward.trainer_state);
   return request;
 }
 

@@ -60,6 +60,8 @@ struct ProgramRun {
   // Must be true for a run without tape and backward that changes the session
   // because a batch_norm or dropout of its program is training.
   bool is_change = false;
+  // Only for a run that is a change; see PutOptions.
+  std::string trainer_state = {};
   absl::Time deadline = absl::InfiniteFuture();
 };
 
@@ -74,6 +76,8 @@ struct ProgramBackward {
   bool leave_parameters = false;
   // If true, the session keeps the tape for another backward pass.
   bool retain = false;
+  // See PutOptions.
+  std::string trainer_state = {};
   absl::Time deadline = absl::InfiniteFuture();
 };
 

@@ -14,7 +14,8 @@
 namespace convgrad {
 
 absl::StatusOr<PutRequest> PutRequest::Make(std::vector<TensorToPut> tensors,
-                                            const SharedRegion* region) {
+                                            const SharedRegion* region,
+                                            std::string trainer_state) {
   std::vector<Tensor> checked;
   for (TensorToPut& put : tensors) {
     const int64_t expected = ByteSize(put.descriptor).value_or(-1);
@@ -28,7 +29,7 @@ absl::StatusOr<PutRequest> PutRequest::Make(std::vector<TensorToPut> tensors,
     if (region != nullptr) range = region->RangeOf(put.bytes);
     checked.push_back({.put = std::move(put), .range = std::move(range)});
   }
-  return PutRequest(std::move(checked));
+  return PutRequest(std::move(checked), std::move(trainer_state));
 }
 
 v1::HaveTensorsRequest PutRequest::AddDigests() {
@@ -98,6 +99,7 @@ v1::NamedPut PutRequest::HeadOf(const Tensor& tensor) {
 absl::StatusOr<grpc::ByteBuffer> PutRequest::Message(
     const BorrowedSlices& borrowed) const {
   v1::PutTensorsRequest request;
+  request.set_trainer_state(trainer_state_);
   std::vector<grpc::Slice> payloads;
   for (const Tensor& tensor : tensors_) {
     v1::NamedPut* head = request.add_tensors();
@@ -113,9 +115,10 @@ absl::StatusOr<grpc::ByteBuffer> PutRequest::Message(
 // Makes the messages of one PutTensorsStream.
 class PutRequest::FrameSequence {
  public:
-  FrameSequence(absl::Span<const Tensor> tensors,
-                const BorrowedSlices& borrowed)
-      : tensors_(tensors), borrowed_(borrowed) {}
+  FrameSequence(const PutRequest& request, const BorrowedSlices& borrowed)
+      : tensors_(request.tensors_),
+        trainer_state_(request.trainer_state_),
+        borrowed_(borrowed) {}
 
   std::optional<grpc::ByteBuffer> Next() {
     if (!std::exchange(has_begun_, true)) return Header();
@@ -141,6 +144,7 @@ class PutRequest::FrameSequence {
 
   std::optional<grpc::ByteBuffer> Header() const {
     v1::PutTensorsStreamRequest message;
+    message.mutable_header()->set_trainer_state(trainer_state_);
     for (const Tensor& tensor : tensors_) {
       v1::NamedPut* head = message.mutable_header()->add_tensors();
       *head = HeadOf(tensor);
@@ -150,6 +154,7 @@ class PutRequest::FrameSequence {
   }
 
   const absl::Span<const Tensor> tensors_;
+  const std::string& trainer_state_;
   const BorrowedSlices& borrowed_;
   bool has_begun_ = false;
   size_t tensor_ = 0;
@@ -158,7 +163,7 @@ class PutRequest::FrameSequence {
 
 Client::Connection::Messages PutRequest::Frames(
     const BorrowedSlices& borrowed) const {
-  return [frames = std::make_shared<FrameSequence>(tensors_, borrowed)] {
+  return [frames = std::make_shared<FrameSequence>(*this, borrowed)] {
     return frames->Next();
   };
 }

@@ -25,7 +25,8 @@ class PutRequest {
   // `region` may be null. Errors: kInvalidArgument for a tensor whose byte
   // count differs from its descriptor's.
   static absl::StatusOr<PutRequest> Make(std::vector<TensorToPut> tensors,
-                                         const SharedRegion* region);
+                                         const SharedRegion* region,
+                                         std::string trainer_state = "");
 
   // Hashes every tensor; later requests name the digests. Returns the request
   // that asks the server which of them it has.
@@ -59,14 +60,16 @@ class PutRequest {
   };
   class FrameSequence;
 
-  explicit PutRequest(std::vector<Tensor> tensors)
-      : tensors_(std::move(tensors)) {}
+  PutRequest(std::vector<Tensor> tensors, std::string trainer_state)
+      : tensors_(std::move(tensors)),
+        trainer_state_(std::move(trainer_state)) {}
 
   // Returns the name of `tensor` and the place of its bytes unless they are
   // sent.
   static v1::NamedPut HeadOf(const Tensor& tensor);
 
   std::vector<Tensor> tensors_;
+  std::string trainer_state_;
 };
 
 }  // namespace convgrad

@@ -9,10 +9,8 @@
 #include "client/cpp/borrowed_slices.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
-#include "client/cpp/credentials.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/sessions/change_sender.h"
-#include "client/cpp/sessions/lease_keeper.h"
 #include "client/cpp/sessions/put_request.h"
 #include "client/cpp/sessions/session_wire.h"
 #include "proto/codec/payload_message.h"
@@ -20,19 +18,13 @@
 namespace convgrad {
 namespace {
 
-// Enough for a session's window and concurrent reads.
-constexpr int kMostThreads = 128;
-
-constexpr int kRenewalsPerLease = 3;
-// Firewalls and NATs forget connections that are silent for minutes. A call
-// reaches the server, whereas a ping would end at a proxy.
-constexpr absl::Duration kLongestSilence = absl::Seconds(30);
-// The destructor waits for a running renewal.
-constexpr absl::Duration kRenewalTime = absl::Seconds(5);
-
 bool KeepsResults(const OperationCall& call) {
   return std::any_of(call.kept_results.begin(), call.kept_results.end(),
                      [](const auto& kept) { return kept.has_value(); });
+}
+
+std::string PutMethod(absl::string_view suffix) {
+  return absl::StrCat(kSessionService, "PutTensors", suffix);
 }
 
 }  // namespace
@@ -59,103 +51,35 @@ struct Session::PendingRun {
   std::shared_ptr<ChangeSender::Pending> change;
 };
 
-Session::Session(std::unique_ptr<SessionWire> wire,
-                 const v1::SessionResponse& opened)
-    : wire_(std::move(wire)),
-      changes_(std::make_unique<ChangeSender>(opened, wire_->retries(),
-                                              wire_->VoidSender())),
-      threads_(std::make_unique<CallThreads>(kMostThreads)),
-      lease_keeper_(std::make_unique<LeaseKeeper>(
-          std::min(absl::Seconds(opened.lease_seconds()) / kRenewalsPerLease,
-                   kLongestSilence),
-          [this] {
-            const absl::Status renewed = Renew(absl::Now() + kRenewalTime);
-            if (absl::IsNotFound(renewed)) changes_->Stop(renewed);
-            return !absl::IsNotFound(renewed);
-          })) {}
-
-Session::~Session() = default;
-
-absl::StatusOr<std::unique_ptr<Session>> Session::Open(
-    const ClientOptions& client, const SessionOptions& options) {
-  ASSIGN_OR_RETURN(auto wire, SessionWire::Make(client));
-  v1::OpenSessionRequest request;
-  request.set_open_id(RandomRequestId());
-  request.set_name(options.name);
-  request.set_lease_seconds(absl::ToDoubleSeconds(options.lease));
-  request.set_quota_bytes(options.quota_bytes);
-  request.mutable_readers()->Assign(options.readers.begin(),
-                                    options.readers.end());
-  return Begin(client, std::move(wire), "OpenSession", request);
-}
-
-absl::StatusOr<std::unique_ptr<Session>> Session::Resume(
-    const ClientOptions& client, const std::string& id,
-    const std::string& name) {
-  ASSIGN_OR_RETURN(auto wire, SessionWire::Make(client));
-  v1::ResumeSessionRequest request;
-  request.set_session_id(id);
-  request.set_name(name);
-  return Begin(client, std::move(wire), "ResumeSession", request);
-}
-
-absl::StatusOr<std::unique_ptr<Session>> Session::Begin(
-    ClientOptions client, std::unique_ptr<SessionWire> wire,
-    absl::string_view method, const google::protobuf::Message& request) {
-  v1::SessionResponse opened;
-  RETURN_IF_ERROR(
-      wire->Call(absl::StrCat(kSessionService, method), request, &opened));
-  ASSIGN_OR_RETURN(const std::string server,
-                   FollowedServer(client.server, opened.address()));
-  if (server != client.server) {
-    client.server = server;
-    ASSIGN_OR_RETURN(wire, SessionWire::Make(std::move(client)));
-  }
-  return std::unique_ptr<Session>(new Session(std::move(wire), opened));
-}
-
-const std::string& Session::id() const { return changes_->id(); }
-
-int64_t Session::number() const { return changes_->number(); }
-
-absl::Status Session::Renew() { return Renew(absl::InfiniteFuture()); }
-
-absl::Status Session::Renew(absl::Time deadline) {
-  v1::RenewSessionRequest request;
-  request.set_session_id(id());
-  v1::SessionResponse response;
-  return wire_->Call(absl::StrCat(kSessionService, "RenewSession"), request,
-                     &response, deadline);
-}
-
-absl::Status Session::Close() {
-  v1::CloseSessionRequest request;
-  request.set_session_id(id());
-  v1::CloseSessionResponse response;
-  return wire_->Call(absl::StrCat(kSessionService, "CloseSession"), request,
-                     &response);
-}
-
 absl::StatusOr<grpc::ByteBuffer> Session::Send(
     const std::string& method, const google::protobuf::Message& request,
     std::vector<grpc::Slice> payloads, Access access, absl::Time deadline) {
   ASSIGN_OR_RETURN(const grpc::ByteBuffer message,
                    JoinMessage(request, std::move(payloads)));
   const ChangeSender::Send send = wire_->Sender(method, message, deadline);
-  return access == Access::kChange ? changes_->Change(deadline, send)
-                                   : changes_->Read(deadline, send);
+  if (access == Access::kRead) return changes_->Read(deadline, send);
+  OwnedChange owned;
+  if (is_durable_) owned = wire_->Own(method, message);
+  return changes_->Change(deadline, send, std::move(owned));
 }
 
 absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
     std::vector<TensorToPut> tensors, const PutOptions& options) {
+  // A server that was started again no longer has the region.
   ASSIGN_OR_RETURN(PutRequest request,
-                   PutRequest::Make(std::move(tensors), options.region));
+                   PutRequest::Make(std::move(tensors),
+                                    is_durable_ ? nullptr : options.region,
+                                    options.trainer_state));
   // Made in place: the slices that gRPC sends refer to it.
   const std::shared_ptr<PendingPut> put(new PendingPut{
       .request = std::move(request), .deadline = options.deadline});
   ASSIGN_OR_RETURN(
       put->message_limit,
       wire_->MessageLimit(put->request.all_bytes(), put->deadline));
+  OwnedChange owned;
+  if (is_durable_) {
+    ASSIGN_OR_RETURN(owned, OwnedPut(*put));
+  }
   ChangeSender::Instead instead;
   if (options.dedupe) {
     RETURN_IF_ERROR(LeaveOutKnown(put.get()));
@@ -165,9 +89,19 @@ absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
     };
   }
   RETURN_IF_ERROR(Encode(put.get()));
-  ASSIGN_OR_RETURN(put->change,
-                   changes_->Begin(put->deadline, std::move(instead)));
+  ASSIGN_OR_RETURN(
+      put->change,
+      changes_->Begin(put->deadline, std::move(instead), std::move(owned)));
   return put;
+}
+
+absl::StatusOr<OwnedChange> Session::OwnedPut(const PendingPut& put) {
+  if (put.request.sent_bytes() > put.message_limit) {
+    return wire_->Own(PutMethod("Stream"), put.request.Frames(put.borrowed));
+  }
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer message,
+                   put.request.Message(put.borrowed));
+  return wire_->Own(PutMethod(""), message);
 }
 
 absl::Status Session::LeaveOutKnown(PendingPut* put) {
@@ -179,15 +113,14 @@ absl::Status Session::LeaveOutKnown(PendingPut* put) {
 }
 
 absl::Status Session::Encode(PendingPut* put) {
-  const std::string method = absl::StrCat(kSessionService, "PutTensors");
   if (put->request.sent_bytes() > put->message_limit) {
-    put->send =
-        wire_->Streamer(absl::StrCat(method, "Stream"), put->deadline,
-                        [put] { return put->request.Frames(put->borrowed); });
+    put->send = wire_->Streamer(PutMethod("Stream"), put->deadline, [put] {
+      return put->request.Frames(put->borrowed);
+    });
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(put->message, put->request.Message(put->borrowed));
-  put->send = wire_->Sender(method, put->message, put->deadline);
+  put->send = wire_->Sender(PutMethod(""), put->message, put->deadline);
   return absl::OkStatus();
 }
 
@@ -242,13 +175,20 @@ absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
   run->call = std::move(call);
   RETURN_IF_ERROR(Validate(run->call.operation));
   RETURN_IF_ERROR(CheckMetadata(run->call));
+  const bool is_change = KeepsResults(run->call);
+  if (is_change && is_durable_) run->call.region = nullptr;
   ASSIGN_OR_RETURN(run->places, PlacesOf(run->call));
   ASSIGN_OR_RETURN(
       run->message,
       EncodeRequest(run->call, run->places,
                     PayloadsOf(run->call, run->places, run->borrowed)));
-  if (!KeepsResults(run->call)) return run;
-  ASSIGN_OR_RETURN(run->change, changes_->Begin(run->call.deadline));
+  if (!is_change) return run;
+  OwnedChange owned;
+  if (is_durable_) {
+    owned = wire_->Own(MethodOf(run->call.operation), run->message);
+  }
+  ASSIGN_OR_RETURN(run->change, changes_->Begin(run->call.deadline, nullptr,
+                                                std::move(owned)));
   return run;
 }
 

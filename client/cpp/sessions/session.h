@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "backends/core/mutex.h"
 #include "client/cpp/aligned_buffer.h"
 #include "client/cpp/client_options.h"
 #include "client/cpp/operation_call.h"
@@ -22,6 +23,9 @@ class CallThreads;
 class ChangeSender;
 class LeaseKeeper;
 class SessionWire;
+struct OwnedChange;
+
+inline constexpr int64_t kDefaultReplayBytes = int64_t{256} << 20;
 
 // Settings of a new session.
 struct SessionOptions {
@@ -35,6 +39,13 @@ struct SessionOptions {
   int64_t quota_bytes = 0;
   // Names of clients that may compute with the session's tensors.
   std::vector<std::string> readers = {};
+  // The session survives a restart of the server, which must have --state_dir.
+  bool durable = false;
+  // Limit on the client's copies of the changes that aren't on the server's
+  // disk. Near it, the session asks for a snapshot, and beyond it changes wait
+  // for that. If no snapshot is possible, the copies are dropped, and a restart
+  // of the server ends the session for this client.
+  int64_t replay_bytes = kDefaultReplayBytes;
 };
 
 // A tensor of the caller that the session keeps under a name.
@@ -52,8 +63,12 @@ struct PutOptions {
   // sessions, and sends only the others.
   bool dedupe = false;
   // Region of the session's server. Tensors that lie in it aren't sent; see
-  // OperationCall::region. Null: no shared memory.
+  // OperationCall::region. Null: no shared memory. A durable session doesn't
+  // use it.
   const SharedRegion* region = nullptr;
+  // The trainer's own data, at most 64 KiB, such as its position in the data
+  // set. Resume returns that of the last change that carried one.
+  std::string trainer_state = {};
 };
 
 // A tensor that the session keeps.
@@ -70,9 +85,16 @@ struct FetchedTensor {
 // after the last attempt. If a change fails, changes that began after it fail
 // with kAborted, reason EPOCH_ENDED.
 //
+// A durable session whose server was started again has the state after its
+// durable number. The session then repeats the later changes by itself, and
+// its callers notice only the time. The session keeps copies of these changes
+// (replay_bytes) and doesn't use shared memory.
+//
 // Errors of all calls: the server's, with their detail (DetailOf). kNotFound:
 // the session has ended. kFailedPrecondition, reason TAKEN_OVER: another client
-// has resumed it.
+// has resumed it; reason RESTORED: the server was started again, and the client
+// can't repeat what was lost. kDataLoss, reason MALFORMED: the server's files
+// of the session are damaged.
 //
 // Thread-safe. Changes take effect one after the other, in the order in which
 // they begin. A read sees the changes that began before it.
@@ -84,10 +106,11 @@ class Session {
   static absl::StatusOr<std::unique_ptr<Session>> Open(
       const ClientOptions& client, const SessionOptions& options = {});
   // Resumes a session by its id, or by its name if `id` is empty. The previous
-  // user's calls fail with TAKEN_OVER.
+  // user's calls fail with TAKEN_OVER. A session with a trainer_state goes back
+  // to the last change that carried one and left no tape.
   static absl::StatusOr<std::unique_ptr<Session>> Resume(
       const ClientOptions& client, const std::string& id,
-      const std::string& name = "");
+      const std::string& name = "", int64_t replay_bytes = kDefaultReplayBytes);
   // Blocks until calls in flight have ended. The session stays open on the
   // server until its lease ends.
   ~Session();
@@ -97,6 +120,12 @@ class Session {
   const std::string& id() const;
   // Number of the last committed change.
   int64_t number() const;
+  // Number of the newest change that is known to be on the server's disk.
+  int64_t durable_number() const;
+  // The server's answer when the session was opened or resumed, or, if that was
+  // later, restored after a restart: whether it is durable, its trainer_state,
+  // and what differs from the server that computed its state.
+  v1::SessionResponse answer() const;
 
   // Renews the lease, as every other call does. The session's own thread also
   // renews it three times in each lease and at least every 30 s.
@@ -129,6 +158,26 @@ class Session {
   // Returns the kept tensors' descriptions, sorted by name.
   absl::StatusOr<std::vector<v1::KeptTensorInfo>> List();
 
+  // Makes the server write the session to its disk, and returns the durable
+  // number: that of the last change that left no tape and, once a change has
+  // had a trainer_state, carried one. With a `name`, the server keeps this
+  // snapshot until DropState, in place of the one that had the name.
+  // Errors: kFailedPrecondition if the session isn't durable; kInternal if the
+  // server can't write; kResourceExhausted for more than 16 names, or if the
+  // client's quota is full.
+  absl::StatusOr<int64_t> SaveState(
+      const std::string& name = "",
+      absl::Time deadline = absl::InfiniteFuture());
+  // Goes back to the snapshot with this name, as one change: all tensors are
+  // those of the snapshot, and there are no tapes.
+  // Errors: kNotFound; kDataLoss, field `name`, if its files are damaged. The
+  // session is as before then.
+  absl::StatusOr<v1::RestoreStateResponse> RestoreState(
+      const std::string& name, absl::Time deadline = absl::InfiniteFuture());
+  // Drops the snapshot with this name, if there is one.
+  absl::Status DropState(const std::string& name,
+                         absl::Time deadline = absl::InfiniteFuture());
+
   // Does the same as Client::Run, in one message. Operands may be kept tensors,
   // and the session may keep results (OperationCall::kept_operands,
   // kept_results). A call that keeps results is a change.
@@ -140,11 +189,14 @@ class Session {
   friend class Networks;
   enum class Access { kRead, kChange };
 
-  Session(std::unique_ptr<SessionWire> wire, const v1::SessionResponse& opened);
+  Session(std::unique_ptr<SessionWire> wire, const v1::SessionResponse& opened,
+          int64_t replay_bytes);
   // Opens or resumes a session, and connects to its server's own address.
   static absl::StatusOr<std::unique_ptr<Session>> Begin(
-      ClientOptions client, std::unique_ptr<SessionWire> wire,
-      absl::string_view method, const google::protobuf::Message& request);
+      ClientOptions client, absl::string_view method,
+      const google::protobuf::Message& request, int64_t replay_bytes);
+  // Resumes the session after a restart of the server.
+  absl::StatusOr<v1::SessionResponse> ResumeItself();
   // Sends `request` with `payloads` to a method of this session, repeats it by
   // the retry policy, and returns the reply's message.
   absl::StatusOr<grpc::ByteBuffer> Send(
@@ -160,6 +212,8 @@ class Session {
   absl::Status LeaveOutKnown(PendingPut* put);
   // Encodes the put as one message or as a stream.
   absl::Status Encode(PendingPut* put);
+  // Returns the put as a durable session repeats it.
+  absl::StatusOr<OwnedChange> OwnedPut(const PendingPut& put);
   absl::StatusOr<int64_t> Finish(PendingPut* put);
   absl::StatusOr<std::shared_ptr<PendingRun>> BeginRun(OperationCall call);
   absl::StatusOr<OperationReply> Finish(PendingRun* run);
@@ -171,7 +225,10 @@ class Session {
                                       absl::Time deadline);
   absl::Status Drop(const v1::DropTensorsRequest& request);
 
+  const bool is_durable_;
   const std::unique_ptr<SessionWire> wire_;
+  mutable Mutex mutex_;
+  v1::SessionResponse answer_ ABSL_GUARDED_BY(mutex_);
   const std::unique_ptr<ChangeSender> changes_;
   // Threads of submitted calls.
   const std::unique_ptr<CallThreads> threads_;

@@ -18,6 +18,18 @@ constexpr int64_t kUnaskedBytes = int64_t{64} << 10;
 // Deadline of an attempt that only finds out the outcome of a change.
 constexpr absl::Duration kVoidTime = absl::Seconds(10);
 
+// Deadline of an attempt for which no caller waits.
+constexpr absl::Duration kRepeatTime = absl::Minutes(10);
+
+grpc::ByteBuffer CopyOf(const grpc::ByteBuffer& message) {
+  std::vector<grpc::Slice> slices;
+  message.Dump(&slices).IgnoreError();
+  for (grpc::Slice& slice : slices) {
+    slice = grpc::Slice(slice.begin(), slice.size());
+  }
+  return {slices.data(), slices.size()};
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<PayloadView>> SplitReply(
@@ -105,6 +117,34 @@ ChangeSender::Send SessionWire::Streamer(const std::string& method,
       return grpc::ByteBuffer();
     });
   };
+}
+
+OwnedChange SessionWire::Own(const std::string& method,
+                             const grpc::ByteBuffer& message) {
+  return {[this, method, copy = CopyOf(message)](grpc::ClientContext* context) {
+            return Sender(method, copy, absl::Now() + kRepeatTime)(context);
+          },
+          static_cast<int64_t>(message.Length())};
+}
+
+OwnedChange SessionWire::Own(const std::string& method,
+                             const Client::Connection::Messages& messages) {
+  const auto copies = std::make_shared<std::vector<grpc::ByteBuffer>>();
+  int64_t bytes = 0;
+  while (const std::optional<grpc::ByteBuffer> message = messages()) {
+    bytes += static_cast<int64_t>(message->Length());
+    copies->push_back(CopyOf(*message));
+  }
+  const auto begin = [copies]() -> Client::Connection::Messages {
+    return [copies, next = size_t{0}]() mutable {
+      return next == copies->size() ? std::nullopt
+                                    : std::optional((*copies)[next++]);
+    };
+  };
+  return {[this, method, begin](grpc::ClientContext* context) {
+            return Streamer(method, absl::Now() + kRepeatTime, begin)(context);
+          },
+          bytes};
 }
 
 ChangeSender::Send SessionWire::VoidSender() {

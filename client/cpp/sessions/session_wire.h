@@ -54,6 +54,12 @@ class SessionWire {
                               const grpc::ByteBuffer& request,
                               FetchedFrames* frames);
 
+  // Returns a change to `method` with a copy of the messages: one, or those of
+  // a stream.
+  OwnedChange Own(const std::string& method,
+                  const Client::Connection::Messages& messages);
+  OwnedChange Own(const std::string& method, const grpc::ByteBuffer& message);
+
   // Returns a function that sends a change that fails whatever the session
   // keeps.
   ChangeSender::Send VoidSender();

@@ -34,6 +34,7 @@ struct Attempt {
   int64_t acknowledged = -1;
   int64_t after = -1;
   std::string call_id;
+  std::string name = {};  // of the tensor
   // The client has given up the change and sends a change that fails.
   bool is_void = false;
 };
@@ -44,6 +45,7 @@ struct Answer {
   std::string reason = {};  // "": the answer has no detail
   int64_t number = -1;
   std::string pushback_ms = {};
+  int64_t durable_number = -1;
 };
 
 // `ScriptedSessions` implements DropTensors only.
@@ -112,6 +114,10 @@ class ScriptedSessions final : public v1::ConvGradSessions::Service {
     if (answer.number >= 0) {
       context->AddTrailingMetadata(kNumberTrailer, absl::StrCat(answer.number));
     }
+    if (answer.durable_number >= 0) {
+      context->AddTrailingMetadata(kDurableNumberTrailer,
+                                   absl::StrCat(answer.durable_number));
+    }
     if (!answer.pushback_ms.empty()) {
       context->AddTrailingMetadata(kPushbackTrailer, answer.pushback_ms);
     }
@@ -135,8 +141,9 @@ class ScriptedSessions final : public v1::ConvGradSessions::Service {
       if (found == metadata.end()) return "";
       return {found->second.data(), found->second.size()};
     };
-    Attempt attempt{.call_id = text(kCallIdKey),
-                    .is_void = request.names_size() > 0};
+    Attempt attempt{.call_id = text(kCallIdKey)};
+    if (request.names_size() > 0) attempt.name = request.names(0);
+    attempt.is_void = attempt.name == "void";
     for (const auto& [key, value] :
          {std::pair(kEpochKey, &attempt.epoch),
           std::pair(kSequenceKey, &attempt.sequence),

@@ -63,6 +63,7 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.may_save.set()
         self.unanswered = 0  # a change whose answers wait for a restart, which loses them
         self.unreached = 0  # a change whose attempts end without an outcome, but for voids
+        self.refused_for_now = 0  # a change that the server may take later
         self.seconds_of_change = 0.0
 
     # What a test does to it.
@@ -178,6 +179,10 @@ class DurableStandIn(grpc.GenericRpcHandler):
             self.epoch += 1
             self.lock.notify_all()
             raise Refusal(CODES.INVALID_ARGUMENT, "MALFORMED", "tensors[0].name")
+        if sequence == self.refused_for_now:
+            self.epoch += 1
+            self.lock.notify_all()
+            raise Refusal(CODES.UNAVAILABLE, "BUSY")
         if method == "RunProgram":
             self.tapes.add(network_pb2.RunProgramRequest.FromString(request).tape)
         if method == "DropPrograms":

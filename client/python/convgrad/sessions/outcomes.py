@@ -101,7 +101,9 @@ def delay_after(change: Change, retry: RetryPolicy) -> float | None:
             change.call, change.instead = other, None
             return 0.0
         delay = retry.delay(change.error, change.attempts)
-    return None if delay is None or change.is_late_in(delay) else delay
+    # A committed change is repeated even if its caller no longer waits.
+    is_late = change.is_late_in(delay or 0) and not change.was_committed
+    return None if is_late else delay
 
 
 def late_error(error: ConvgradError) -> DeadlineExceeded:

@@ -259,6 +259,22 @@ def test_a_committed_change_that_is_late_after_restarts_is_repeated(server, sess
     assert values(server) == [0, 1, 2]
 
 
+def test_a_committed_change_that_is_refused_until_it_is_late_is_repeated(server, session):
+    server.unanswered = 1
+    late = session.submit(session.put, "x", np.array([0], np.int64), timeout=1)
+    put(session, 1).result()
+    server.refused_for_now = 1
+    server.restart()
+    reader = threading.Thread(target=session.tensors)
+    reader.start()
+    with pytest.raises(convgrad.DeadlineExceeded):
+        late.result()
+    server.refused_for_now = 0
+    reader.join()
+    put(session, 2).result()
+    assert values(server) == [0, 1, 2]
+
+
 def test_another_client_keeps_the_session_it_has_resumed(server, session, client):
     put(session, 0).result()
     server.save()

@@ -1,0 +1,147 @@
+// Implements how a session is opened, resumed, renewed and closed.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "client/cpp/call_checks.h"
+#include "client/cpp/calls/call_threads.h"
+#include "client/cpp/credentials.h"
+#include "client/cpp/sessions/change_sender.h"
+#include "client/cpp/sessions/lease_keeper.h"
+#include "client/cpp/sessions/session.h"
+#include "client/cpp/sessions/session_wire.h"
+
+namespace convgrad {
+namespace {
+
+// Enough for a session's window and concurrent reads.
+constexpr int kMostThreads = 128;
+
+constexpr int kRenewalsPerLease = 3;
+// Firewalls and NATs forget connections that are silent for minutes. A call
+// reaches the server, whereas a ping would end at a proxy.
+constexpr absl::Duration kLongestSilence = absl::Seconds(30);
+// The destructor waits for a running renewal.
+constexpr absl::Duration kRenewalTime = absl::Seconds(5);
+
+// The server may have to read a whole session from its disk, or write one.
+constexpr absl::Duration kDiskTime = absl::Minutes(10);
+
+}  // namespace
+
+Session::Session(std::unique_ptr<SessionWire> wire,
+                 const v1::SessionResponse& opened, int64_t replay_bytes)
+    : is_durable_(opened.durable()),
+      wire_(std::move(wire)),
+      answer_(opened),
+      changes_(std::make_unique<ChangeSender>(
+          opened, wire_->retries(), wire_->VoidSender(),
+          is_durable_ ? std::optional(ChangeSender::Durability{
+                            .resume = [this] { return ResumeItself(); },
+                            .save =
+                                [this] {
+                                  return SaveState("", absl::Now() + kDiskTime);
+                                },
+                            .replay_bytes = replay_bytes})
+                      : std::nullopt)),
+      threads_(std::make_unique<CallThreads>(kMostThreads)),
+      lease_keeper_(std::make_unique<LeaseKeeper>(
+          std::min(absl::Seconds(opened.lease_seconds()) / kRenewalsPerLease,
+                   kLongestSilence),
+          [this] {
+            const absl::Status renewed = Renew(absl::Now() + kRenewalTime);
+            if (absl::IsNotFound(renewed)) changes_->Stop(renewed);
+            return !absl::IsNotFound(renewed);
+          })) {}
+
+Session::~Session() = default;
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Open(
+    const ClientOptions& client, const SessionOptions& options) {
+  v1::OpenSessionRequest request;
+  request.set_open_id(RandomRequestId());
+  request.set_name(options.name);
+  request.set_lease_seconds(absl::ToDoubleSeconds(options.lease));
+  request.set_quota_bytes(options.quota_bytes);
+  request.mutable_readers()->Assign(options.readers.begin(),
+                                    options.readers.end());
+  request.set_durable(options.durable);
+  return Begin(client, "OpenSession", request, options.replay_bytes);
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Resume(
+    const ClientOptions& client, const std::string& id, const std::string& name,
+    int64_t replay_bytes) {
+  v1::ResumeSessionRequest request;
+  request.set_session_id(id);
+  request.set_name(name);
+  return Begin(client, "ResumeSession", request, replay_bytes);
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Begin(
+    ClientOptions client, absl::string_view method,
+    const google::protobuf::Message& request, int64_t replay_bytes) {
+  if (replay_bytes < 1) {
+    return InvalidField(Reason::kOutOfRange, "replay_bytes",
+                        absl::StrCat(replay_bytes), "at least 1");
+  }
+  ASSIGN_OR_RETURN(auto wire, SessionWire::Make(client));
+  v1::SessionResponse opened;
+  RETURN_IF_ERROR(
+      wire->Call(absl::StrCat(kSessionService, method), request, &opened));
+  ASSIGN_OR_RETURN(const std::string server,
+                   FollowedServer(client.server, opened.address()));
+  if (server != client.server) {
+    client.server = server;
+    ASSIGN_OR_RETURN(wire, SessionWire::Make(std::move(client)));
+  }
+  return std::unique_ptr<Session>(
+      new Session(std::move(wire), opened, replay_bytes));
+}
+
+const std::string& Session::id() const { return changes_->id(); }
+
+int64_t Session::number() const { return changes_->number(); }
+
+int64_t Session::durable_number() const { return changes_->durable_number(); }
+
+v1::SessionResponse Session::answer() const {
+  MutexLock lock(&mutex_);
+  return answer_;
+}
+
+absl::Status Session::Renew() { return Renew(absl::InfiniteFuture()); }
+
+absl::Status Session::Renew(absl::Time deadline) {
+  v1::RenewSessionRequest request;
+  request.set_session_id(id());
+  v1::SessionResponse response;
+  return wire_->Call(absl::StrCat(kSessionService, "RenewSession"), request,
+                     &response, deadline);
+}
+
+absl::Status Session::Close() {
+  v1::CloseSessionRequest request;
+  request.set_session_id(id());
+  v1::CloseSessionResponse response;
+  return wire_->Call(absl::StrCat(kSessionService, "CloseSession"), request,
+                     &response);
+}
+
+absl::StatusOr<v1::SessionResponse> Session::ResumeItself() {
+  v1::ResumeSessionRequest request;
+  request.set_session_id(id());
+  v1::SessionResponse answer;
+  RETURN_IF_ERROR(wire_->Call(absl::StrCat(kSessionService, "ResumeSession"),
+                              request, &answer, absl::Now() + kDiskTime));
+  MutexLock lock(&mutex_);
+  answer_ = answer;
+  return answer;
+}
+
+}  // namespace convgrad

@@ -1,0 +1,52 @@
+// Implements how a session's snapshots on the server are kept, restored and
+// dropped.
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+#include "client/cpp/sessions/change_sender.h"
+#include "client/cpp/sessions/session.h"
+#include "client/cpp/sessions/session_wire.h"
+#include "proto/codec/payload_message.h"
+
+namespace convgrad {
+namespace {
+
+std::string MethodNamed(absl::string_view name) {
+  return absl::StrCat(kSessionService, name);
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> Session::SaveState(const std::string& name,
+                                           absl::Time deadline) {
+  v1::SaveStateRequest request;
+  request.set_name(name);
+  ASSIGN_OR_RETURN(
+      grpc::ByteBuffer reply,
+      Send(MethodNamed("SaveState"), request, {}, Access::kRead, deadline));
+  v1::SaveStateResponse response;
+  RETURN_IF_ERROR(SplitReply(&reply, &response).status());
+  return response.number();
+}
+
+absl::StatusOr<v1::RestoreStateResponse> Session::RestoreState(
+    const std::string& name, absl::Time deadline) {
+  v1::RestoreStateRequest request;
+  request.set_name(name);
+  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
+                   Send(MethodNamed("RestoreState"), request, {},
+                        Access::kChange, deadline));
+  v1::RestoreStateResponse response;
+  RETURN_IF_ERROR(SplitReply(&reply, &response).status());
+  return response;
+}
+
+absl::Status Session::DropState(const std::string& name, absl::Time deadline) {
+  v1::DropStateRequest request;
+  request.set_name(name);
+  return Send(MethodNamed("DropState"), request, {}, Access::kRead, deadline)
+      .status();
+}
+
+}  // namespace convgrad
