@@ -72,6 +72,9 @@ void ChangeSender::StopLocked(const absl::Status& why) {
     if (change->context != nullptr) change->context->TryCancel();
   }
   pending_.clear();
+  for (PendingRead* read : reads_) {
+    if (read->context != nullptr) read->context->TryCancel();
+  }
   changed_.NotifyAll();
 }
 

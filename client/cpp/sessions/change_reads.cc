@@ -70,6 +70,7 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::ReadUntil(absl::Time deadline,
     read->context = nullptr;
     replay_.NoteDurable(answer.durable_number);
     if (status.ok() || read->is_lost) return std::move(answer.message);
+    RETURN_IF_ERROR(stopped_);
     if (durability_ && restores == restores_ &&
         HasReason(status, Reason::kRestored)) {
       Restore();
@@ -81,7 +82,8 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::ReadUntil(absl::Time deadline,
       return std::move(answer.message);
     }
     const absl::Time until = absl::Now() + *delay;
-    while (!read->is_lost && !changed_.WaitUntil(&mutex_, until)) {
+    while (stopped_.ok() && !read->is_lost &&
+           !changed_.WaitUntil(&mutex_, until)) {
     }
     if (read->is_lost) return std::move(answer.message);
   }

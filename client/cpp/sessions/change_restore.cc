@@ -31,9 +31,14 @@ absl::Status ChangeSender::DeadlineInRestore() {
 void ChangeSender::Restore() {
   ++restores_;
   is_restoring_ = true;
-  mutex_.Unlock();
+  restore_threads_.Post([this](bool cancelled) {
+    if (!cancelled) Resume();
+  });
+}
+
+void ChangeSender::Resume() {
   const absl::StatusOr<v1::SessionResponse> answer = durability_->resume();
-  mutex_.Lock();
+  MutexLock lock(&mutex_);
   is_restoring_ = false;
   if (!stopped_.ok()) return;
   if (answer.ok()) {
@@ -95,6 +100,7 @@ void ChangeSender::Revive(Pending* change) const {
   change->void_since.reset();
   change->boundary = std::numeric_limits<int64_t>::max();
   change->is_repeat = true;
+  change->is_sent = false;  // by the thread that repeats changes
   change->instead = nullptr;
   change->deadline = absl::InfiniteFuture();
   change->attempts = 0;
@@ -102,9 +108,15 @@ void ChangeSender::Revive(Pending* change) const {
 
 void ChangeSender::BeginRepeating() {
   changed_.NotifyAll();
+  // What the thread has sent may wait on the server for an earlier change.
+  for (const auto& [sequence, change] : pending_) {
+    if (change->is_repeat && change->context != nullptr) {
+      change->context->TryCancel();
+    }
+  }
   if (is_repeating_ || FirstRepeat() == nullptr) return;
   is_repeating_ = true;
-  repeat_threads_.Post([this](bool cancelled) {
+  restore_threads_.Post([this](bool cancelled) {
     if (!cancelled) RepeatInTurn();
   });
 }
@@ -130,6 +142,7 @@ void ChangeSender::RepeatInTurn() {
     mutex_.Unlock();
     Learn(change, context, SendOnce(change->owned.send, &context, restores));
     mutex_.Lock();
+    change->is_sent = false;  // the next attempt may be another change's
   }
   is_repeating_ = false;
 }
@@ -161,7 +174,7 @@ void ChangeSender::KeepCommitted(const Pending& change) {
 void ChangeSender::SaveIfNeeded() {
   if (!durability_ || !stopped_.ok() || !replay_.needs_snapshot()) return;
   replay_.BeginSaving();
-  repeat_threads_.Post([this](bool cancelled) {
+  restore_threads_.Post([this](bool cancelled) {
     if (cancelled) return;
     const absl::StatusOr<int64_t> number = durability_->save();
     MutexLock lock(&mutex_);

@@ -15,8 +15,9 @@ namespace convgrad {
 
 namespace {
 
-// One repeats committed changes, and one asks for snapshots.
-constexpr int kRepeatThreads = 2;
+// One resumes the session, one repeats committed changes, and one asks for
+// snapshots.
+constexpr int kRestoreThreads = 3;
 
 // Returns a status for RetryPolicy that stands for `why` if a repeat may help.
 absl::Status Passing(const absl::Status& why) {
@@ -55,7 +56,7 @@ ChangeSender::ChangeSender(const v1::SessionResponse& opened,
       replay_(opened.durable_number(),
               durability_ ? durability_->replay_bytes : 0),
       void_threads_(static_cast<int>(window_)),
-      repeat_threads_(kRepeatThreads) {}
+      restore_threads_(kRestoreThreads) {}
 
 ChangeSender::~ChangeSender() {
   MutexLock lock(&mutex_);
@@ -182,12 +183,14 @@ ChangeSender::Next ChangeSender::Judge(const Pending& change,
       (absl::IsNotFound(status) && detail && detail->field == "session")) {
     return Next::kStopped;
   }
+  // Even in an epoch that has ended.
+  if (change.void_since && answer.number >= change.sequence) {
+    return Next::kCommitted;
+  }
   if (reason == Reason::kEpochEnded) return Next::kEpochEnded;
   if (reason == Reason::kOutOfOrder) {
     if (absl::IsAborted(status)) return Next::kRepeat;
-    if (!change.void_since) return Next::kStopped;
-    // Either it was committed before its caller gave it up, or it still runs.
-    return answer.number >= change.sequence ? Next::kCommitted : Next::kRepeat;
+    return change.void_since ? Next::kRepeat : Next::kStopped;
   }
   const bool is_gone =
       absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
@@ -203,11 +206,17 @@ ChangeSender::Then ChangeSender::Learn(const std::shared_ptr<Pending>& change,
   MutexLock lock(&mutex_);
   if (change->context == &context) change->context = nullptr;
   replay_.NoteDurable(answer.durable_number);
-  if (change->outcome) return status.ok() ? Then::kAnswer : Then::kOutcome;
-  if (answer.restores != restores_) return Then::kAgain;
+  const bool is_current = answer.restores == restores_;
+  if (change->outcome) {
+    return status.ok() && is_current ? Then::kAnswer : Then::kOutcome;
+  }
+  if (!is_current) return Then::kAgain;
   switch (Judge(*change, answer)) {
     case Next::kCommitted:
-      change->outcome = absl::OkStatus();
+      // The thread of a change that was given up may still look at it.
+      change->outcome = change->is_repeat
+                            ? absl::CancelledError("it was repeated")
+                            : absl::OkStatus();
       pending_.erase(change->sequence);
       SettleVoidsBefore(change->sequence);
       KeepCommitted(*change);

@@ -195,9 +195,10 @@ class ChangeSender {
   static absl::Status EpochEnded(int64_t sequence, const absl::Status& why);
   int64_t Acknowledged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Resumes the session on a server that was started again, and repeats its
-  // changes. Releases the lock meanwhile.
+  // Has a thread resume the session on a server that was started again, and
+  // repeat its changes. Until then, calls wait (MustWait).
   void Restore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Resume();
   void RepeatChanges(const v1::SessionResponse& answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns an error unless all changes after `number` can be sent again.
@@ -251,8 +252,8 @@ class ChangeSender {
   // Threads that settle changes that were given up. These are the last members,
   // because their tasks use the others.
   CallThreads void_threads_;
-  // Threads that repeat committed changes and ask for snapshots.
-  CallThreads repeat_threads_;
+  // Threads that restore the session and ask for snapshots.
+  CallThreads restore_threads_;
 };
 
 }  // namespace convgrad

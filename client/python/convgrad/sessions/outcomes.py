@@ -67,11 +67,13 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
         return error, Outcome.RESTORED
     if isinstance(error, ReplyLost):
         return error, Outcome.REPLY_LOST
+    number = number_of(rpc)
+    if change.is_void and number is not None and number >= change.sequence:
+        return error, Outcome.COMMITTED  # even in an epoch that has ended
     if error.reason == "EPOCH_ENDED":
         return error, Outcome.EPOCH_ENDED
-    number = number_of(rpc)
     if error.reason == "OUT_OF_ORDER":
-        return error, _out_of_order(change, error, number)
+        return error, _out_of_order(change, error)
     if number is not None and error.code not in _GONE:
         return error, Outcome.REFUSED
     if error.code in _UNKNOWN or error.pushback_seconds is not None:
@@ -79,10 +81,7 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
     return error, Outcome.FAILED_BEFORE
 
 
-def _out_of_order(change: Change, error: ConvgradError, number: int | None) -> Outcome:
-    """Classifies OUT_OF_ORDER. `number` is that of the session's last committed change."""
-    if change.is_void and number is not None and number >= change.sequence:
-        return Outcome.COMMITTED
+def _out_of_order(change: Change, error: ConvgradError) -> Outcome:
     if change.is_void or error.code == grpc.StatusCode.ABORTED:
         return Outcome.UNKNOWN
     return Outcome.SESSION_ENDED

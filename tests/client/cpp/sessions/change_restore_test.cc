@@ -1,6 +1,7 @@
 // Tests that a durable session's changes are repeated after restarts of its
 // server, with a service in this process that loses what isn't on its disk.
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -41,14 +42,24 @@ class ChangeRestoreTest : public testing::Test {
         [this](const Attempt& attempt) { return session_.Handle(attempt); });
   }
 
+  ~ChangeRestoreTest() override {
+    sender_.reset();
+    session_.Restart();  // ends calls that wait there
+  }
+
   ChangeSender& sender() {
     if (sender_ == nullptr) {
       sender_ = std::make_unique<ChangeSender>(
           opened_, retries_, SendWith("void"),
-          ChangeSender::Durability{
-              .resume = [this] { return session_.Resume(); },
-              .save = [this] { return session_.Save(); },
-              .replay_bytes = replay_bytes_});
+          ChangeSender::Durability{.resume =
+                                       [this] {
+                                         while (!may_resume_)
+                                           absl::SleepFor(
+                                               absl::Milliseconds(1));
+                                         return session_.Resume();
+                                       },
+                                   .save = [this] { return session_.Save(); },
+                                   .replay_bytes = replay_bytes_});
     }
     return *sender_;
   }
@@ -88,6 +99,7 @@ class ChangeRestoreTest : public testing::Test {
   v1::SessionResponse opened_;
   RetryPolicy retries_;
   int64_t replay_bytes_ = 1 << 20;
+  std::atomic<bool> may_resume_ = true;
   DurableSession session_;
   ScriptedSessions sessions_;
   std::unique_ptr<ChangeSender> sender_;
@@ -140,9 +152,8 @@ TEST_F(ChangeRestoreTest, RepeatsMoreChangesThanTheWindow) {
 
 TEST_F(ChangeRestoreTest, SurvivesRestartsAtAnyMoment) {
   std::mt19937 random(1);
-  std::atomic<bool> is_done = false;
   std::thread breaker([&] {
-    while (!is_done) {
+    for (int i = 0; i < 30; ++i) {
       absl::SleepFor(absl::Milliseconds(random() % 40));
       if (random() % 3 == 0) session_.Save().IgnoreError();
       session_.Restart();
@@ -166,7 +177,6 @@ TEST_F(ChangeRestoreTest, SurvivesRestartsAtAnyMoment) {
     const absl::Status status = change.get();
     EXPECT_TRUE(status.ok()) << status;
   }
-  is_done = true;
   breaker.join();
   EXPECT_TRUE(Read().ok());
   ExpectHistory(300);
@@ -216,6 +226,98 @@ TEST_F(ChangeRestoreTest, RepeatsACommittedChangeThatIsRefusedUntilItIsLate) {
   EXPECT_TRUE(reader.get().ok());
   Changes(3, 3);
   ExpectHistory(3);
+}
+
+TEST_F(ChangeRestoreTest, TheThreadOfAVoidSeesThatItsChangeWasRepeated) {
+  Changes(1, 1);
+  session_.LoseAnswersTo(2);
+  sessions_.Follow([&](const Attempt& attempt) {
+    if (!attempt.is_void) return session_.Handle(attempt);
+    absl::SleepFor(absl::Milliseconds(300));
+    return Answer{grpc::StatusCode::UNAVAILABLE};
+  });
+  auto late = std::async(std::launch::async, [this] {
+    return Change("2", absl::Now() + absl::Milliseconds(200));
+  });
+  session_.AwaitNumber(2);
+  Changes(3, 3);
+  EXPECT_FALSE(late.get().ok());
+  sessions_.AwaitVoid();
+  session_.LoseAnswersTo(0);
+  session_.Restart();
+  Changes(4, 4);
+  ExpectHistory(4);
+  sender_.reset();
+}
+
+TEST_F(ChangeRestoreTest, ARepeatThatIsRefusedWaitsForNoneBehindIt) {
+  session_.LoseAnswersTo(1);
+  std::atomic<bool> is_away = false;
+  std::atomic<bool> was_sent = false;
+  sessions_.Follow([&](const Attempt& attempt) {
+    if (!is_away || attempt.sequence < 1) return session_.Handle(attempt);
+    if (attempt.sequence == 2) was_sent = true;
+    return Answer{grpc::StatusCode::UNAVAILABLE};
+  });
+  auto late = std::async(std::launch::async, [this] {
+    return Change("1", absl::Now() + absl::Milliseconds(400));
+  });
+  session_.AwaitNumber(1);
+  Changes(2, 2);
+  session_.LoseAnswersTo(0);
+  session_.RefuseForNow("1");
+  is_away = true;
+  session_.Restart();
+  auto reader = std::async(std::launch::async, [this] { return Read(); });
+  while (!was_sent && late.wait_for(std::chrono::milliseconds(1)) !=
+                          std::future_status::ready) {
+  }
+  EXPECT_FALSE(late.get().ok());
+  is_away = false;
+  absl::SleepFor(absl::Milliseconds(50));
+  session_.RefuseForNow("none");
+  EXPECT_TRUE(reader.get().ok());
+  Changes(3, 3);
+  ExpectHistory(3);
+}
+
+TEST_F(ChangeRestoreTest, DeadlinesHoldWhileTheSessionIsResumed) {
+  Changes(1, 2);
+  may_resume_ = false;
+  session_.Restart();
+  const absl::Time soon = absl::Now() + absl::Milliseconds(50);
+  EXPECT_TRUE(
+      absl::IsDeadlineExceeded(sender().Read(soon, SendWith("")).status()));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Change("given up", soon)));
+  may_resume_ = true;
+  Changes(3, 3);
+  ExpectHistory(3);
+}
+
+TEST_F(ChangeRestoreTest, AnswersOfAnEarlierServerDontCount) {
+  session_.LoseAnswersTo(1);
+  auto first = std::async(std::launch::async, [this] { return Change("1"); });
+  session_.AwaitNumber(1);
+  std::atomic<bool> is_held = true;
+  const SendCall held = [&](grpc::ClientContext* context) {
+    auto answer = sessions_.Send("2", context);
+    while (is_held) absl::SleepFor(absl::Milliseconds(1));
+    return answer;
+  };
+  auto second = std::async(std::launch::async, [&] {
+    return sender()
+        .Change(absl::InfiniteFuture(), held, {SendWith("2"), 1})
+        .status();
+  });
+  session_.AwaitNumber(2);
+  session_.Refuse("1");
+  session_.LoseAnswersTo(0);
+  session_.Restart();
+  EXPECT_FALSE(Read().ok());
+  EXPECT_FALSE(first.get().ok());
+  is_held = false;
+  EXPECT_EQ(ReasonOf(second.get()), Reason::kEpochEnded);
+  EXPECT_THAT(session_.history(), ElementsAre());
 }
 
 TEST_F(ChangeRestoreTest, AnUnknownChangeThatWasGivenUpTakesNoEffect) {

@@ -97,6 +97,9 @@ TEST(ReplayTest, DropsAllIfNoSnapshotHelps) {
   EXPECT_EQ(replay.newest(), 8);
   replay.Add(9, Change(""));
   replay.BeginSaving();
+  replay.EndSaving(absl::AbortedError("a change failed"));
+  EXPECT_EQ(replay.newest(), 9);
+  replay.BeginSaving();
   replay.EndSaving(absl::OkStatus());
   EXPECT_EQ(replay.newest(), 0);
 }

@@ -261,7 +261,7 @@ def test_a_committed_change_that_is_late_after_restarts_is_repeated(server, sess
 
 def test_a_committed_change_that_is_refused_until_it_is_late_is_repeated(server, session):
     server.unanswered = 1
-    late = session.submit(session.put, "x", np.array([0], np.int64), timeout=1)
+    late = session.submit(session.put, "x", np.array([0], np.int64), timeout=0.4)
     put(session, 1).result()
     server.refused_for_now = 1
     server.restart()
