@@ -238,6 +238,27 @@ TEST_F(ChangeSenderTest, AChangeThatWasCommittedWhenItWasGivenUpCounts) {
   EXPECT_THAT(Sent(), ElementsAre("7/1", "void 7/1", "7/2"));
 }
 
+TEST_F(ChangeSenderTest, ACommittedChangeCountsEvenIfItsEpochHasEnded) {
+  sessions_.Follow([](const Attempt& a) {
+    if (a.epoch > 7) return Committed(a.sequence);
+    if (a.is_void) return EpochEnded(2);
+    if (a.sequence == 1) return kLost;
+    return a.sequence == 2 ? Committed(2) : Refused(2);
+  });
+  retries_.max_attempts = 1000;
+  auto first = std::async(std::launch::async, [this] {
+    return sender()
+        .Change(absl::Now() + absl::Milliseconds(200), SendWith(""))
+        .status();
+  });
+  sessions_.AwaitAttempts(1);
+  EXPECT_TRUE(Change().ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(Change()));
+  EXPECT_FALSE(first.get().ok());
+  EXPECT_TRUE(Change().ok());
+  EXPECT_EQ(Sent().back(), "8/3");
+}
+
 TEST_F(ChangeSenderTest, BeginWaitsForTheWindow) {
   opened_.set_window(2);
   sessions_.Follow([](const Attempt& a) { return Committed(a.sequence); });
