@@ -217,9 +217,9 @@ TEST_F(ChangeRestoreTest, RepeatsACommittedChangeThatIsRefusedUntilItIsLate) {
   });
   session_.AwaitNumber(1);
   Changes(2, 2);
-  session_.LoseAnswersTo(0);
   session_.RefuseForNow("1");
   session_.Restart();
+  session_.LoseAnswersTo(0);
   auto reader = std::async(std::launch::async, [this] { return Read(); });
   EXPECT_FALSE(late.get().ok());
   session_.RefuseForNow("none");
@@ -264,10 +264,10 @@ TEST_F(ChangeRestoreTest, ARepeatThatIsRefusedWaitsForNoneBehindIt) {
   });
   session_.AwaitNumber(1);
   Changes(2, 2);
-  session_.LoseAnswersTo(0);
   session_.RefuseForNow("1");
   is_away = true;
   session_.Restart();
+  session_.LoseAnswersTo(0);
   auto reader = std::async(std::launch::async, [this] { return Read(); });
   while (!was_sent && late.wait_for(std::chrono::milliseconds(1)) !=
                           std::future_status::ready) {
@@ -311,8 +311,8 @@ TEST_F(ChangeRestoreTest, AnswersOfAnEarlierServerDontCount) {
   });
   session_.AwaitNumber(2);
   session_.Refuse("1");
-  session_.LoseAnswersTo(0);
   session_.Restart();
+  session_.LoseAnswersTo(0);
   EXPECT_FALSE(Read().ok());
   EXPECT_FALSE(first.get().ok());
   is_held = false;
