@@ -31,8 +31,8 @@ struct Client::Connection {
         token(std::move(bearer)) {}
 
   // If the last attempt to connect failed, waits up to 50 ms for the next one.
-  // gRPC connects only while a thread waits for something of the channel, or
-  // every 5 s; a call on a failed channel ends at once.
+  // Calls on a failed channel end at once, and gRPC goes on connecting only
+  // while a thread waits for the channel, or every 5 s.
   void AwaitReconnect() const;
 
   // Sets deadline and authorization in `*context`. Every call needs them.

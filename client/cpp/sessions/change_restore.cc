@@ -100,7 +100,7 @@ void ChangeSender::Revive(Pending* change) const {
   change->void_since.reset();
   change->boundary = std::numeric_limits<int64_t>::max();
   change->is_repeat = true;
-  change->is_sent = false;  // by the thread that repeats changes
+  change->is_sent = false;
   change->instead = nullptr;
   change->deadline = absl::InfiniteFuture();
   change->attempts = 0;
@@ -108,7 +108,8 @@ void ChangeSender::Revive(Pending* change) const {
 
 void ChangeSender::BeginRepeating() {
   changed_.NotifyAll();
-  // What the thread has sent may wait on the server for an earlier change.
+  // Ends the attempt in flight, which may wait on the server for a change that
+  // must be sent first.
   for (const auto& [sequence, change] : pending_) {
     if (change->is_repeat && change->context != nullptr) {
       change->context->TryCancel();
@@ -130,7 +131,8 @@ std::shared_ptr<ChangeSender::Pending> ChangeSender::FirstRepeat() const {
 
 void ChangeSender::RepeatInTurn() {
   MutexLock lock(&mutex_);
-  // A restart puts other changes before the present one.
+  // Looks for the first one each time, because a further restart of the server
+  // may add earlier changes.
   while (const std::shared_ptr<Pending> change = FirstRepeat()) {
     if (MustWait(change->sequence)) {
       changed_.Wait(&mutex_);
@@ -142,7 +144,9 @@ void ChangeSender::RepeatInTurn() {
     mutex_.Unlock();
     Learn(change, context, SendOnce(change->owned.send, &context, restores));
     mutex_.Lock();
-    change->is_sent = false;  // the next attempt may be another change's
+    // The next attempt may be that of an earlier change, whose failure mustn't
+    // wait for this one's outcome.
+    change->is_sent = false;
   }
   is_repeating_ = false;
 }

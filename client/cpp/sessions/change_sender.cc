@@ -183,7 +183,8 @@ ChangeSender::Next ChangeSender::Judge(const Pending& change,
       (absl::IsNotFound(status) && detail && detail->field == "session")) {
     return Next::kStopped;
   }
-  // Even in an epoch that has ended.
+  // It was committed before its caller gave it up. The server says EPOCH_ENDED
+  // if the void came too late for the epoch.
   if (change.void_since && answer.number >= change.sequence) {
     return Next::kCommitted;
   }

@@ -180,6 +180,7 @@ class ChangeSender {
   // Begins the next epoch once the outcome of every change of the last one is
   // known.
   void RecoverIfSettled() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether all these outcomes are known.
   bool AreSettled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns whether a change that ended its epoch is repeated in the next one.
   bool GoesOn(Pending* change) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -204,10 +205,11 @@ class ChangeSender {
   // Returns an error unless all changes after `number` can be sent again.
   absl::Status CheckKept(int64_t number) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Makes it the change that was committed, for which nobody waits.
+  // Marks a committed change as one that is sent again as it was, without a
+  // deadline.
   void Revive(Pending* change) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Repeats committed changes on a thread, one after the other, however long
-  // that takes.
+  // Has a thread send these changes, one after the other. In the meantime,
+  // callers' threads may send other changes.
   void BeginRepeating() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RepeatInTurn();
   std::shared_ptr<Pending> FirstRepeat() const

@@ -49,8 +49,8 @@ void Replay::EndSaving(const absl::Status& status) {
   const bool is_passing =
       absl::IsAborted(status) || absl::IsCancelled(status) ||
       absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status);
-  const bool helps_not =
-      !is_passing && durable_number_ == saving_from_ && bytes_ > 2 * limit_;
+  const bool helps_not = !is_passing && durable_number_ == saving_from_ &&
+                         bytes_ - limit_ > limit_;
   if (bytes_ <= limit_ || !(absl::IsInternal(status) || helps_not)) return;
   kept_.clear();
   bytes_ = 0;

@@ -57,9 +57,10 @@ class Replay {
 
   // Notes that a snapshot was asked for.
   void BeginSaving();
-  // Handles the answer to that. Drops all changes beyond the limit if the
-  // server can't write, or can't save the session's present state, so that the
-  // training goes on. A restart of the server then ends the session.
+  // Handles the answer to that. Drops all changes if they exceed the limit and
+  // the server can't write, or if they exceed twice the limit and the snapshot
+  // had no later state, so that the training goes on. A restart of the server
+  // then ends the session.
   void EndSaving(const absl::Status& status);
 
  private:

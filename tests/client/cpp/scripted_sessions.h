@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/mutex.h"
+#include "backends/core/status.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "convgrad/v1/error.pb.h"
 #include "convgrad/v1/service.grpc.pb.h"
@@ -26,6 +28,12 @@
 #include "proto/call_metadata.h"
 
 namespace convgrad {
+
+// Returns the reason in the status's detail; nullopt if it has none.
+inline std::optional<Reason> ReasonOf(const absl::Status& status) {
+  const auto detail = DetailOf(status);
+  return detail ? std::optional(detail->reason) : std::nullopt;
+}
 
 // The metadata of one attempt of a change or a read, as the server reads it.
 struct Attempt {

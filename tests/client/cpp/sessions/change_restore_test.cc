@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -104,11 +103,6 @@ class ChangeRestoreTest : public testing::Test {
   ScriptedSessions sessions_;
   std::unique_ptr<ChangeSender> sender_;
 };
-
-std::optional<Reason> ReasonOf(const absl::Status& status) {
-  const auto detail = DetailOf(status);
-  return detail ? std::optional(detail->reason) : std::nullopt;
-}
 
 TEST_F(ChangeRestoreTest, RepeatsChangesSinceTheDurableNumber) {
   Changes(1, 2);

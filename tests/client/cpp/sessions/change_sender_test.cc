@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -93,11 +92,6 @@ class ChangeSenderTest : public testing::Test {
   ScriptedSessions sessions_;
   std::unique_ptr<ChangeSender> sender_;
 };
-
-std::optional<Reason> ReasonOf(const absl::Status& status) {
-  const auto detail = DetailOf(status);
-  return detail ? std::optional(detail->reason) : std::nullopt;
-}
 
 TEST_F(ChangeSenderTest, NumbersChangesAndAcknowledgesReplies) {
   opened_.set_number(4);

@@ -3,6 +3,7 @@
 import logging
 import random
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -228,8 +229,10 @@ def test_a_change_that_was_given_up_and_committed_is_repeated(server, session):
 @pytest.mark.parametrize("is_saved", [False, True])
 def test_a_committed_change_that_was_given_up_is_repeated(server, session, is_saved):
     server.unanswered = 1  # only the answer to the change behind it says that it was committed
-    with server.lock, pytest.raises(convgrad.DeadlineExceeded):
-        session.put("x", np.array([0], np.int64), timeout=0.5)
+    late = session.submit(session.put, "x", np.array([0], np.int64), timeout=2)
+    wait_until(lambda: server.number == 1)
+    with pytest.raises(convgrad.DeadlineExceeded):
+        late.result()
     put(session, 1).result()
     server.seconds_of_change = 0.05  # behind its deadline
     if is_saved:
@@ -261,9 +264,10 @@ def test_a_committed_change_that_is_late_after_restarts_is_repeated(server, sess
 
 def test_a_committed_change_that_is_refused_until_it_is_late_is_repeated(server, session):
     server.unanswered = 1
-    late = session.submit(session.put, "x", np.array([0], np.int64), timeout=0.4)
+    late = session.submit(session.put, "x", np.array([0], np.int64), timeout=2)
     put(session, 1).result()
     server.refused_for_now = 1
+    time.sleep(1.8)  # the client repeats a refused change only so often
     server.restart()
     reader = threading.Thread(target=session.tensors)
     reader.start()
