@@ -67,6 +67,12 @@ class ChangeRestoreTest : public testing::Test {
       return sessions_.Send(name, context);
     };
   }
+  OwnedChange Owned(const std::string& name) {
+    OwnedChange owned;
+    owned.send = SendWith(name);
+    owned.bytes = 1 << 10;
+    return owned;
+  }
   absl::Status Change(const std::string& name,
                       absl::Time deadline = absl::InfiniteFuture()) {
     // The caller's own bytes are no longer valid once it has an answer.
@@ -74,8 +80,7 @@ class ChangeRestoreTest : public testing::Test {
     const SendCall send = [this, name, is_valid](grpc::ClientContext* context) {
       return sessions_.Send(*is_valid ? name : "freed", context);
     };
-    const absl::Status status =
-        sender().Change(deadline, send, {SendWith(name), 1 << 10}).status();
+    absl::Status status = sender().Change(deadline, send, Owned(name)).status();
     *is_valid = false;
     return status;
   }
@@ -157,8 +162,7 @@ TEST_F(ChangeRestoreTest, SurvivesRestartsAtAnyMoment) {
   for (int64_t i = 1; i <= 300; ++i) {
     const std::string name = absl::StrCat(i);
     // Begins on this thread, so that the order is known.
-    const OwnedChange owned = {SendWith(name), 1 << 10};
-    auto change = sender().Begin(absl::InfiniteFuture(), nullptr, owned);
+    auto change = sender().Begin(absl::InfiniteFuture(), nullptr, Owned(name));
     ASSERT_TRUE(change.ok()) << change.status();
     changes.push_back(std::async(std::launch::async, [this, name, change] {
       return sender().Finish(*change, SendWith(name)).status();
@@ -299,9 +303,7 @@ TEST_F(ChangeRestoreTest, AnswersOfAnEarlierServerDontCount) {
     return answer;
   };
   auto second = std::async(std::launch::async, [&] {
-    return sender()
-        .Change(absl::InfiniteFuture(), held, {SendWith("2"), 1})
-        .status();
+    return sender().Change(absl::InfiniteFuture(), held, Owned("2")).status();
   });
   session_.AwaitNumber(2);
   session_.Refuse("1");
