@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "proto/pem_files.h"
@@ -16,31 +17,14 @@
 namespace convgrad {
 namespace {
 
-bool IsOnThisHost(const std::string& server) {
-  static const auto& here = *new std::regex(
-      R"(unix:|localhost:|127(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}:|\[::1\]:)");
-  return std::regex_search(server, here,
-                           std::regex_constants::match_continuous);
-}
-
-// Returns whether `server` names a port. gRPC would use 443 otherwise.
-bool HasPort(absl::string_view server) {
-  if (HasOtherScheme(server)) return true;
-  static const auto& host_and_port = *new std::regex(
-      R"((dns:(//[^/]*/)?)?([^\]\[:/]+|\[[^\]\[]+\]):(\d{1,5}))");
-  std::cmatch found;
-  uint32_t port = 0;
-  return std::regex_match(server.begin(), server.end(), found, host_and_port) &&
-         absl::SimpleAtoi(found[4].str(), &port) && port > 0 && port < 65536;
-}
-
 absl::Status CheckServers(const ClientOptions& options) {
   for (const std::string& server : ServersOf(options)) {
     if (server.empty()) {
       return InvalidField(Reason::kMissing, "server", "nothing",
                           "HOST:PORT or unix:PATH");
     }
-    if (!HasPort(server)) {
+    // gRPC would use port 443.
+    if (!HasOtherScheme(server) && !SplitServer(server)) {
       return InvalidField(Reason::kOutOfRange, "server",
                           absl::StrCat("'", server, "'"),
                           "HOST:PORT (a server's default port is 7070) or "
@@ -58,6 +42,29 @@ absl::Status CheckServers(const ClientOptions& options) {
 
 std::vector<std::string> ServersOf(const ClientOptions& options) {
   return absl::StrSplit(options.server, ',');
+}
+
+bool IsOnThisHost(const std::string& server) {
+  static const auto& here = *new std::regex(
+      R"(unix:|localhost:|127(\.(25[0-5]|2[0-4]\d|1?\d?\d)){3}:|\[::1\]:)");
+  return std::regex_search(server, here,
+                           std::regex_constants::match_continuous);
+}
+
+std::optional<HostAndPort> SplitServer(const std::string& server) {
+  if (HasOtherScheme(server)) return std::nullopt;
+  static const auto& host_and_port = *new std::regex(
+      R"((?:dns:(?://[^/]*/)?)?([^\]\[:/]+|\[[^\]\[]+\]):(\d{1,5}))");
+  std::smatch found;
+  uint32_t port = 0;
+  if (!std::regex_match(server, found, host_and_port) ||
+      !absl::SimpleAtoi(found[2].str(), &port) || port == 0 || port >= 65536) {
+    return std::nullopt;
+  }
+  const std::string bracketed = found[1].str();
+  const absl::string_view host =
+      absl::StripSuffix(absl::StripPrefix(bracketed, "["), "]");
+  return HostAndPort{std::string(host), found[2].str()};
 }
 
 absl::StatusOr<std::string> FollowedServer(const std::string& server,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,19 @@ namespace convgrad {
 
 // Returns the addresses in `options.server`.
 std::vector<std::string> ServersOf(const ClientOptions& options);
+
+// Returns whether the server's address is one of this host. A proxy or a tunnel
+// may be behind it.
+bool IsOnThisHost(const std::string& server);
+
+struct HostAndPort {
+  std::string host;  // of an IPv6 address, without brackets
+  std::string port;
+};
+
+// Returns host and port of a server; none if it names no port, or if gRPC finds
+// it in another way.
+std::optional<HostAndPort> SplitServer(const std::string& server);
 
 // Returns where to call a session that `server` has opened: the address that
 // this server advertises, if any. A client that named an address of this host

@@ -105,7 +105,8 @@ class Session {
   // (--advertise); later calls go there.
   static absl::StatusOr<std::unique_ptr<Session>> Open(
       const ClientOptions& client, const SessionOptions& options = {});
-  // Resumes a session by its id, or by its name if `id` is empty. The previous
+  // Resumes a session by its id, or by its name if `id` is empty. Asks each
+  // server in `client.server`, and each address of its names. The previous
   // user's calls fail with TAKEN_OVER. A session with a trainer_state goes back
   // to the last change that carried one and left no tape.
   static absl::StatusOr<std::unique_ptr<Session>> Resume(
@@ -191,10 +192,6 @@ class Session {
 
   Session(std::unique_ptr<SessionWire> wire, const v1::SessionResponse& opened,
           int64_t replay_bytes);
-  // Opens or resumes a session, and connects to its server's own address.
-  static absl::StatusOr<std::unique_ptr<Session>> Begin(
-      ClientOptions client, absl::string_view method,
-      const google::protobuf::Message& request, int64_t replay_bytes);
   // Resumes the session after a restart of the server.
   absl::StatusOr<v1::SessionResponse> ResumeItself();
   // Sends `request` with `payloads` to a method of this session, repeats it by

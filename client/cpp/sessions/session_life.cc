@@ -1,4 +1,4 @@
-// Implements how a session is opened, resumed, renewed and closed.
+// Implements how a session is renewed, resumed after a restart, and closed.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -8,9 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
-#include "client/cpp/credentials.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "client/cpp/sessions/lease_keeper.h"
 #include "client/cpp/sessions/session.h"
@@ -60,49 +58,6 @@ Session::Session(std::unique_ptr<SessionWire> wire,
           })) {}
 
 Session::~Session() = default;
-
-absl::StatusOr<std::unique_ptr<Session>> Session::Open(
-    const ClientOptions& client, const SessionOptions& options) {
-  v1::OpenSessionRequest request;
-  request.set_open_id(RandomRequestId());
-  request.set_name(options.name);
-  request.set_lease_seconds(absl::ToDoubleSeconds(options.lease));
-  request.set_quota_bytes(options.quota_bytes);
-  request.mutable_readers()->Assign(options.readers.begin(),
-                                    options.readers.end());
-  request.set_durable(options.durable);
-  return Begin(client, "OpenSession", request, options.replay_bytes);
-}
-
-absl::StatusOr<std::unique_ptr<Session>> Session::Resume(
-    const ClientOptions& client, const std::string& id, const std::string& name,
-    int64_t replay_bytes) {
-  v1::ResumeSessionRequest request;
-  request.set_session_id(id);
-  request.set_name(name);
-  return Begin(client, "ResumeSession", request, replay_bytes);
-}
-
-absl::StatusOr<std::unique_ptr<Session>> Session::Begin(
-    ClientOptions client, absl::string_view method,
-    const google::protobuf::Message& request, int64_t replay_bytes) {
-  if (replay_bytes < 1) {
-    return InvalidField(Reason::kOutOfRange, "replay_bytes",
-                        absl::StrCat(replay_bytes), "at least 1");
-  }
-  ASSIGN_OR_RETURN(auto wire, SessionWire::Make(client));
-  v1::SessionResponse opened;
-  RETURN_IF_ERROR(
-      wire->Call(absl::StrCat(kSessionService, method), request, &opened));
-  ASSIGN_OR_RETURN(const std::string server,
-                   FollowedServer(client.server, opened.address()));
-  if (server != client.server) {
-    client.server = server;
-    ASSIGN_OR_RETURN(wire, SessionWire::Make(std::move(client)));
-  }
-  return std::unique_ptr<Session>(
-      new Session(std::move(wire), opened, replay_bytes));
-}
 
 const std::string& Session::id() const { return changes_->id(); }
 

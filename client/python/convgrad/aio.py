@@ -14,9 +14,10 @@ from convgrad import client, operations
 from convgrad.client_base import ClientBase, error_of, is_unexplained, stream_of
 from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled
+from convgrad.moving import transfer
 from convgrad.region import Region
 from convgrad.requests import Call
-from convgrad.sessions.aio import Attached, Opening
+from convgrad.sessions.aio import Attached, Opening, Session
 from convgrad.sessions.leases import OpenSession
 from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 
@@ -162,3 +163,23 @@ class Client(ClientBase):
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+async def export_session(session: Session | Attached, path: transfer.Path, *,
+                         trainer_state: bytes = b"") -> int:
+    """Writes the session's tensors to a file, as convgrad.export_session() does.
+
+    Sees the calls that began before it. The session's later calls wait for it.
+    """
+    return await session.blocking(functools.partial(
+        transfer.export_session, path=path, trainer_state=trainer_state))
+
+
+async def import_session(session: Session, path: transfer.Path, *,
+                         optimizer: bool = True) -> transfer.Imported:
+    """Puts a file's tensors into the session, as convgrad.import_session() does.
+
+    The session's later calls wait for it.
+    """
+    return await session.blocking(functools.partial(
+        transfer.import_session, path=path, optimizer=optimizer))

@@ -98,6 +98,17 @@ class Session:
         """Limit on the bytes that the session keeps."""
         return self._session.quota_bytes
 
+    async def blocking(self, function: Callable[[sessions.Session], R]) -> R:
+        """Calls a function with the convgrad.Session, on a thread. Returns its result.
+
+            await session.blocking(lambda s: my_checkpoint(s, path))
+
+        The session's calls that begin later wait until it has returned. If the task is
+        cancelled, the function goes on.
+        """
+        self._session.check_process()
+        return await self._in_turn(functools.partial(function, self._session))
+
     async def close(self) -> None:
         """Closes the session and drops everything, after the outcomes of all changes are known.
 
@@ -163,6 +174,10 @@ class Attached:
     def id(self) -> bytes:
         """The session's id. Keep it secret: who knows it may use the session."""
         return self._attached.id
+
+    async def blocking(self, function: Callable[[attached.Attached], R]) -> R:
+        """Calls a function with the convgrad.Attached, on a thread. Returns its result."""
+        return await asyncio.to_thread(function, self._attached)
 
     async def close(self) -> None:
         """Ends the attachment; the session stays open."""

@@ -159,3 +159,23 @@ def test_sessions_are_listed_and_closed_by_handle(server):
                 await session.tensors()
 
     asyncio.run(work())
+
+
+def test_exports_and_imports(server, tmp_path):
+    async def work():
+        async with convgrad.aio.Client(server.address, timeout=60) as aio, \
+                aio.session() as session, aio.session() as moved:
+            found = await asyncio.gather(
+                session.put("w", W), session.put("w", W + 1),
+                convgrad.aio.export_session(session, tmp_path / "x", trainer_state=b"two"),
+                session.put("w", W + 2))
+            assert found[2] == 2 and session.number == 3
+            imported = await convgrad.aio.import_session(moved, tmp_path / "x")
+            assert (imported.number, imported.trainer_state) == (2, b"two")
+            np.testing.assert_array_equal(await moved.get("w"), W + 1)
+            async with await aio.attach(session.id) as attached:
+                assert await convgrad.aio.export_session(attached, tmp_path / "y") == 3
+            with pytest.raises(convgrad.InvalidArgument, match="header"):
+                await convgrad.aio.import_session(session, __file__)
+
+    asyncio.run(work())

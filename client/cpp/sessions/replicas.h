@@ -1,0 +1,16 @@
+// Finds the servers that a client's address stands for. Internal to the client.
+#pragma once
+
+#include <vector>
+
+#include "client/cpp/client_options.h"
+
+namespace convgrad {
+
+// Returns options for each server in `options.server`, one server in each. A
+// host name with several addresses is replaced by these, and their certificates
+// are checked by the name. A name of this host isn't, because a tunnel may be
+// behind it. Asks DNS.
+std::vector<ClientOptions> ReplicasOf(const ClientOptions& options);
+
+}  // namespace convgrad

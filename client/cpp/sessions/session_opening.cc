@@ -1,0 +1,159 @@
+// Implements how a session is opened or resumed.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "backends/core/status.h"
+#include "client/cpp/call_checks.h"
+#include "client/cpp/credentials.h"
+#include "client/cpp/sessions/change_sender.h"
+#include "client/cpp/sessions/lease_keeper.h"
+#include "client/cpp/sessions/replicas.h"
+#include "client/cpp/sessions/session.h"
+#include "client/cpp/sessions/session_wire.h"
+
+namespace convgrad {
+namespace {
+
+// Timeout of each replica that is asked for a session, so that an unreachable
+// one delays no other.
+constexpr absl::Duration kBriefTime = absl::Seconds(2);
+
+struct Opened {
+  std::unique_ptr<SessionWire> wire;
+  v1::SessionResponse answer;
+};
+
+absl::StatusOr<Opened> Ask(const ClientOptions& client, const char* method,
+                           const google::protobuf::Message& request,
+                           absl::Time deadline) {
+  Opened opened;
+  ASSIGN_OR_RETURN(opened.wire, SessionWire::Make(client));
+  RETURN_IF_ERROR(opened.wire->Call(absl::StrCat(kSessionService, method),
+                                    request, &opened.answer, deadline));
+  return opened;
+}
+
+// Connects to the address at which to call the session from now on.
+// Errors: kFailedPrecondition if that is another server's; kUnavailable if it
+// can't be reached.
+absl::Status Follow(ClientOptions client, Opened* opened) {
+  const std::string asked = client.server;
+  ASSIGN_OR_RETURN(client.server,
+                   FollowedServer(asked, opened->answer.address()));
+  if (client.server == asked) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto wire, SessionWire::Make(client));
+  v1::RenewSessionRequest request;
+  request.set_session_id(opened->answer.session_id());
+  v1::SessionResponse renewed;
+  const absl::Status found = wire->Call(
+      absl::StrCat(kSessionService, "RenewSession"), request, &renewed);
+  if (absl::IsNotFound(found)) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition,
+        {Reason::kNotFound, "server",
+         absl::StrCat("'", client.server, "', where the server at ", asked,
+                      " doesn't have its sessions"),
+         "--advertise with an address of that very server"});
+  }
+  RETURN_IF_ERROR(found);
+  opened->wire = std::move(wire);
+  return absl::OkStatus();
+}
+
+// Closes a session whose id nobody else knows. Its name would stay in use.
+void CloseUnused(const Opened& opened) {
+  v1::CloseSessionRequest request;
+  request.set_session_id(opened.answer.session_id());
+  v1::CloseSessionResponse response;
+  opened.wire
+      ->Call(absl::StrCat(kSessionService, "CloseSession"), request, &response,
+             absl::Now() + kBriefTime)
+      .IgnoreError();
+}
+
+// Returns the session of the replica that has it.
+// Errors: kNotFound if none has it; kUnavailable or kDeadlineExceeded if that
+// is unknown.
+absl::StatusOr<Opened> ResumeAtOne(std::vector<ClientOptions> replicas,
+                                   ClientOptions client,
+                                   const v1::ResumeSessionRequest& request) {
+  bool brief = replicas.size() > 1;
+  while (true) {
+    std::vector<ClientOptions> away;
+    absl::Status unreachable;
+    absl::Status unknown;
+    for (const ClientOptions& replica : replicas) {
+      absl::StatusOr<Opened> opened =
+          Ask(replica, "ResumeSession", request,
+              brief ? absl::Now() + kBriefTime : absl::InfiniteFuture());
+      if (opened.ok()) {
+        client.server = replica.server;
+        const absl::Status followed = Follow(client, &*opened);
+        if (!followed.ok()) opened = followed;
+      }
+      const absl::Status& status = opened.status();
+      if (absl::IsNotFound(status)) {
+        unknown = status;
+      } else if (absl::IsUnavailable(status) ||
+                 absl::IsDeadlineExceeded(status)) {
+        away.push_back(replica);
+        unreachable = status;
+      } else {
+        return opened;
+      }
+    }
+    if (away.empty()) return unknown;
+    if (!brief) return unreachable;
+    replicas = std::move(away);
+    brief = false;
+  }
+}
+
+absl::Status CheckReplayBytes(int64_t replay_bytes) {
+  if (replay_bytes >= 1) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, "replay_bytes",
+                      absl::StrCat(replay_bytes), "at least 1");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Open(
+    const ClientOptions& client, const SessionOptions& options) {
+  RETURN_IF_ERROR(CheckReplayBytes(options.replay_bytes));
+  v1::OpenSessionRequest request;
+  request.set_open_id(RandomRequestId());
+  request.set_name(options.name);
+  request.set_lease_seconds(absl::ToDoubleSeconds(options.lease));
+  request.set_quota_bytes(options.quota_bytes);
+  request.mutable_readers()->Assign(options.readers.begin(),
+                                    options.readers.end());
+  request.set_durable(options.durable);
+  ASSIGN_OR_RETURN(Opened opened,
+                   Ask(client, "OpenSession", request, absl::InfiniteFuture()));
+  const absl::Status followed = Follow(client, &opened);
+  if (!followed.ok()) {
+    CloseUnused(opened);
+    return followed;
+  }
+  return std::unique_ptr<Session>(
+      new Session(std::move(opened.wire), opened.answer, options.replay_bytes));
+}
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Resume(
+    const ClientOptions& client, const std::string& id, const std::string& name,
+    int64_t replay_bytes) {
+  RETURN_IF_ERROR(CheckReplayBytes(replay_bytes));
+  v1::ResumeSessionRequest request;
+  request.set_session_id(id);
+  request.set_name(name);
+  ASSIGN_OR_RETURN(Opened opened,
+                   ResumeAtOne(ReplicasOf(client), client, request));
+  return std::unique_ptr<Session>(
+      new Session(std::move(opened.wire), opened.answer, replay_bytes));
+}
+
+}  // namespace convgrad
