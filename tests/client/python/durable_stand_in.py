@@ -58,7 +58,7 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.trainer_state = b""
         self.calls: list[tuple[str, int]] = []
         self.saves = 0
-        self.can_save = True
+        self.cant_save: grpc.StatusCode | None = None
         self.may_save = threading.Event()
         self.may_save.set()
         self.unanswered = 0  # a change whose answers wait for a restart, which loses them
@@ -114,7 +114,7 @@ class DurableStandIn(grpc.GenericRpcHandler):
             self.is_closed = True
             return session_pb2.CloseSessionResponse()
         if method == "SaveState":
-            return self.save_state()
+            return self.save_state(int(metadata.get("convgrad-session-after", 0)))
         if method == "ListTensors":
             return self.read(int(metadata["convgrad-session-after"]))
         return self.change(method, request, metadata)
@@ -129,23 +129,29 @@ class DurableStandIn(grpc.GenericRpcHandler):
                 window=WINDOW, durable=True, durable_number=self.disk[0],
                 trainer_state=self.trainer_state)
 
-    def save_state(self):
+    def save_state(self, after):
         self.may_save.wait(10)
         self.saves += 1
-        if not self.can_save:
-            raise Refusal(CODES.INTERNAL, "INTERNAL", "state_dir")
-        self.save()
-        return session_pb2.SaveStateResponse(number=self.disk[0])
+        if self.cant_save is not None:
+            raise Refusal(self.cant_save, "INTERNAL", "state_dir")
+        with self.lock:
+            self.await_change(after)
+            self.save()
+            return session_pb2.SaveStateResponse(number=self.disk[0])
 
     def read(self, after):
         with self.lock:
-            if self.is_restored and after > self.number:
-                raise Refusal(CODES.FAILED_PRECONDITION, "RESTORED")
-            if after > self.number + WINDOW:
-                raise Refusal(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER")
-            if not self.lock.wait_for(lambda: self.number >= after, 1):
-                raise Refusal(CODES.ABORTED, "OUT_OF_ORDER")
+            self.await_change(after)
             return session_pb2.ListTensorsResponse(number=self.number)
+
+    def await_change(self, after):
+        """Blocks until a read may see the session. Requires: the lock is held."""
+        if self.is_restored and after > self.number:
+            raise Refusal(CODES.FAILED_PRECONDITION, "RESTORED")
+        if after > self.number + WINDOW:
+            raise Refusal(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER")
+        if not self.lock.wait_for(lambda: self.number >= after, 1):
+            raise Refusal(CODES.ABORTED, "OUT_OF_ORDER")
 
     def change(self, method, request, metadata):
         epoch = int(metadata["convgrad-session-epoch"])

@@ -114,9 +114,11 @@ class DurableChanges(Changes):
         self._send_waiting()
         if self.replay.needs_snapshot and self._broken is None:
             self.replay.begin_saving()
+            # A server that was started again must refuse, not save what it has.
             self._ask(save_state_call(
                 self, target=self._opened.target,
-                metadata=(("convgrad-session-bin", self._opened.answer.session_id),)),
+                metadata=(("convgrad-session-bin", self._opened.answer.session_id),
+                          ("convgrad-session-after", str(change.sequence)))),
                 self._on_saved)
 
     def _send_waiting(self) -> None:

@@ -105,10 +105,12 @@ class Replay:
 
     def end_saving(self, error: ConvgradError | None) -> None:
         """Handles the answer to the request for a snapshot. Drops the changes if the server
-        can't make the session durable, so that the training goes on."""
+        can't make the session durable, so that the training goes on. Keeps them after other
+        errors, because the server may have been started again and need them."""
         self.is_saving = False
         cant_write = error is not None and error.code == grpc.StatusCode.INTERNAL
-        helps_not = self.durable_number == self._saving_from and self._bytes > 2 * self._limit
+        helps_not = (error is None and self.durable_number == self._saving_from
+                     and self._bytes > 2 * self._limit)
         if self._bytes <= self._limit or not (cant_write or helps_not):
             return
         newest = max(self._kept)

@@ -5,6 +5,7 @@ import random
 import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 from durable_stand_in import WINDOW, DurableStandIn, served
@@ -156,13 +157,13 @@ def test_a_full_session_asks_for_a_snapshot_and_waits_for_it(server, client):
 
 
 def test_training_goes_on_if_the_server_cant_write(server, client, caplog):
-    server.can_save = False
+    server.cant_save = grpc.StatusCode.INTERNAL
     with client.session(durable=True, keep_open=True, replay_bytes=20_000) as session:
         with caplog.at_level(logging.WARNING, "convgrad"):
             for i in range(100):
                 put(session, i).result()
         assert caplog.text.count("a restart of the server now would lose") == 1
-        server.can_save = True
+        server.cant_save = None
         session.save_state()
         assert "durable again" in caplog.text
         put(session, 100).result()
@@ -171,8 +172,26 @@ def test_training_goes_on_if_the_server_cant_write(server, client, caplog):
         assert values(server) == list(range(101))
 
 
+@pytest.mark.parametrize("error", [None, grpc.StatusCode.UNAVAILABLE])
+def test_a_restart_before_the_snapshot_is_written_loses_nothing(server, client, error):
+    with client.session(durable=True, keep_open=True, replay_bytes=5_000) as session:
+        server.may_save.clear()
+        server.seconds_of_change = 0.5  # so that all are in flight before one is committed
+        for future in [put(session, i) for i in range(WINDOW)]:
+            future.result()
+        server.seconds_of_change = 0
+        replay = session._durable.replay
+        assert replay.is_saving and replay.nbytes > 2 * 5_000
+        server.restart()
+        server.cant_save = error
+        server.may_save.set()
+        wait_until(lambda: not replay.is_saving)
+        session.tensors()
+        assert values(server) == list(range(WINDOW))
+
+
 def test_what_isnt_kept_cant_be_repeated(server, client):
-    server.can_save = False
+    server.cant_save = grpc.StatusCode.INTERNAL
     with client.session(durable=True, keep_open=True, replay_bytes=20_000) as session:
         for i in range(100):
             put(session, i).result()
