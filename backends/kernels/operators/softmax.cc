@@ -1,5 +1,6 @@
 #include "backends/kernels/operators/softmax.h"
 
+#include <algorithm>
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
@@ -57,10 +58,35 @@ HWY_INLINE void StoreRow(D d, hn::Vec<D> value, float* to) {
   }
 }
 
-// Returns e^x. Highway's Exp treats NaN as -Inf.
+// Returns e^x with a relative error of at most 2^-32 in f64, and 1 for x = 0.
+// NaN stays NaN. Requires: x <= 0.
 template <class D>
 HWY_INLINE hn::Vec<D> PowerOf(D d, hn::Vec<D> x) {
-  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+  if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
+    // Highway's Exp treats NaN as -Inf.
+    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+  } else {
+    const hn::RebindToSigned<D> integers;
+    // e^x = 2^n 2^f, with the integer n nearest to x / ln 2. The sum with
+    // 1.5 * 2^52 has n in its lowest bits. 2^f is 1 + f times a Chebyshev
+    // interpolation of (2^f - 1) / f on [-0.5, 0.5], of degree 6.
+    const auto magic = hn::Set(d, 0x1.8p52);
+    const auto power = hn::Mul(hn::Max(x, hn::Set(d, -700.0)),
+                               hn::Set(d, 0x1.71547652b82fep0));
+    const auto shifted = hn::Add(power, magic);
+    const auto f = hn::Sub(power, hn::Sub(shifted, magic));
+    auto quotient = hn::Set(d, 0x1.00a581594758ep-16);
+    for (const double coefficient :
+         {0x1.443fffc90db59p-13, 0x1.5d879ead06a82p-10, 0x1.3b2a1b7152befp-7,
+          0x1.c6b08d883dca1p-5, 0x1.ebfbe045f4d3cp-3, 0x1.62e42fefa39efp-1}) {
+      quotient = hn::MulAdd(quotient, f, hn::Set(d, coefficient));
+    }
+    const auto fraction = hn::MulAdd(quotient, f, hn::Set(d, 1.0));
+    const auto exponent = hn::ShiftLeft<52>(hn::BitCast(integers, shifted));
+    const auto result =
+        hn::BitCast(d, hn::Add(hn::BitCast(integers, fraction), exponent));
+    return hn::IfThenElse(hn::IsNaN(x), x, result);
+  }
 }
 
 // Elements whose powers are added up in their own type.
@@ -70,45 +96,45 @@ constexpr size_t kBlock = 1024;
 template <class T>
 void SoftmaxOf(absl::Span<float> row, T* powers) {
   const hn::CappedTag<T, 16> d;
-  const hn::CappedTag<T, 1> one;
   const size_t lanes = hn::Lanes(d), size = row.size();
   const size_t whole = size / lanes * lanes;
   float* const data = row.data();
+  // The last elements, filled up with -Inf, whose power is 0.
+  float rest[16];
+  T rest_powers[16];
+  std::fill_n(rest, lanes, -std::numeric_limits<float>::infinity());
+  std::copy(data + whole, data + size, rest);
   // NaN compares as not above any number.
-  auto largests = hn::Set(d, -std::numeric_limits<T>::infinity());
+  auto largests = LoadRow(d, rest);
+  largests =
+      hn::IfThenElse(hn::IsNaN(largests),
+                     hn::Set(d, -std::numeric_limits<T>::infinity()), largests);
   for (size_t i = 0; i < whole; i += lanes) {
     const auto x = LoadRow(d, data + i);
     largests = hn::IfThenElse(hn::Gt(x, largests), x, largests);
   }
-  T largest = hn::GetLane(hn::MaxOfLanes(d, largests));
-  for (size_t i = whole; i < size; ++i) {
-    if (data[i] > largest) largest = data[i];
-  }
+  const auto largest = hn::MaxOfLanes(d, largests);
   double sum = 0;
   auto sums = hn::Zero(d);
   for (size_t i = 0; i < whole; i += lanes) {
-    const auto power =
-        PowerOf(d, hn::Sub(LoadRow(d, data + i), hn::Set(d, largest)));
+    const auto power = PowerOf(d, hn::Sub(LoadRow(d, data + i), largest));
     hn::StoreU(power, d, powers + i);
     sums = hn::Add(sums, power);
     // So that a long sum of floats has small errors.
-    if (i / kBlock != (i + lanes) / kBlock || i + lanes == whole) {
+    if (i / kBlock != (i + lanes) / kBlock) {
       sum += hn::GetLane(hn::SumOfLanes(d, sums));
       sums = hn::Zero(d);
     }
   }
-  for (size_t i = whole; i < size; ++i) {
-    powers[i] = hn::GetLane(
-        PowerOf(one, hn::Set(one, static_cast<T>(data[i]) - largest)));
-    sum += powers[i];
-  }
-  const T scale = static_cast<T>(1 / sum);
+  const auto power = PowerOf(d, hn::Sub(LoadRow(d, rest), largest));
+  hn::StoreU(power, d, rest_powers);
+  sum += hn::GetLane(hn::SumOfLanes(d, hn::Add(sums, power)));
+  const auto scale = hn::Set(d, static_cast<T>(1 / sum));
   for (size_t i = 0; i < whole; i += lanes) {
-    StoreRow(d, hn::Mul(hn::LoadU(d, powers + i), hn::Set(d, scale)), data + i);
+    StoreRow(d, hn::Mul(hn::LoadU(d, powers + i), scale), data + i);
   }
-  for (size_t i = whole; i < size; ++i) {
-    data[i] = static_cast<float>(powers[i] * scale);
-  }
+  StoreRow(d, hn::Mul(hn::LoadU(d, rest_powers), scale), rest);
+  std::copy_n(rest, size - whole, data + whole);
 }
 
 void SoftmaxRow(absl::Span<float> row, absl::Span<double> scratch) {

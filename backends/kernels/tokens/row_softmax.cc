@@ -61,6 +61,16 @@ void LogSoftmaxRows(const RowSoftmax& softmax, const std::byte* x, std::byte* y,
   });
 }
 
+// Requires: f32 rows whose elements are side by side.
+void SoftmaxDenseRows(const RowSoftmax& softmax, const float* x, float* y,
+                      RunParts run) {
+  ForEachRow(softmax, run, [&](int64_t first, RowMemory& memory) {
+    if (x != y) std::copy_n(x + first, softmax.length, y + first);
+    Softmax({y + first, static_cast<size_t>(softmax.length)},
+            absl::MakeSpan(memory.doubles));
+  });
+}
+
 }  // namespace
 
 void SoftmaxRows(const RowSoftmax& softmax, const void* x, void* y,
@@ -68,6 +78,10 @@ void SoftmaxRows(const RowSoftmax& softmax, const void* x, void* y,
   const auto* from = static_cast<const std::byte*>(x);
   auto* to = static_cast<std::byte*>(y);
   if (softmax.is_logarithm) return LogSoftmaxRows(softmax, from, to, run);
+  if (softmax.inner == 1 && softmax.dtype == DataType::kF32) {
+    return SoftmaxDenseRows(softmax, static_cast<const float*>(x),
+                            static_cast<float*>(y), run);
+  }
   ForEachRow(softmax, run, [&](int64_t first, RowMemory& memory) {
     const auto at = [&](int64_t i) { return first + i * softmax.inner; };
     const auto row = absl::MakeSpan(memory.floats).first(softmax.length);

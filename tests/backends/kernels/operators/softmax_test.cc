@@ -123,6 +123,32 @@ TEST(Softmax, IsWithinItsBounds) {
   });
 }
 
+TEST(Softmax, EqualLogitsHaveEqualParts) {
+  ForEachSimdTarget([&] {
+    for (size_t count : {2, 8, 49}) {
+      std::vector<float> row(count, 3.25f);
+      std::vector<double> scratch(count);
+      Softmax(absl::MakeSpan(row), absl::MakeSpan(scratch));
+      const float part = 1.0f / static_cast<float>(count);
+      EXPECT_EQ(row, std::vector<float>(count, part));
+    }
+  });
+}
+
+TEST(Softmax, FarBelowTheLargestIsZero) {
+  ForEachSimdTarget([&] {
+    for (const float low : {-104.0f, -700.0f, -1e4f, -3e38f}) {
+      std::vector<float> row(11, low);
+      row[5] = 0;
+      std::vector<double> scratch(row.size());
+      Softmax(absl::MakeSpan(row), absl::MakeSpan(scratch));
+      std::vector<float> expected(11, 0);
+      expected[5] = 1;
+      EXPECT_EQ(row, expected) << low;
+    }
+  });
+}
+
 TEST(Softmax, LongRowsAreWithinTheBound) {
   ForEachSimdTarget([&] {
     std::vector<float> row(300'000, -1);
