@@ -171,10 +171,12 @@ BufferId AddWeightBuffer(const ConvProblem& problem, Schedule* schedule) {
 // Appends the passes of the taps.
 class Taps {
  public:
-  Taps(const TapsPass& pass, absl::string_view kind, Schedule* schedule)
+  Taps(const FastPass& pass, absl::string_view kind, const std::string& name,
+       Schedule* schedule)
       : pass_(pass),
         problem_(pass.problem),
         kind_(kind),
+        name_(name),
         schedule_(*schedule),
         weights_(AddWeightBuffer(pass.problem, schedule)) {}
 
@@ -232,7 +234,7 @@ class Taps {
                         .bias = bias,
                         .kind = kind_,
                         .macs = static_cast<double>(MultiplyAdds(alone)),
-                        .name = pass_.name},
+                        .name = name_},
                        &schedule_);
   }
 
@@ -245,9 +247,10 @@ class Taps {
                    }});
   }
 
-  const TapsPass& pass_;
+  const FastPass& pass_;
   const ConvProblem& problem_;
   const absl::string_view kind_;
+  const std::string& name_;
   Schedule& schedule_;
   // The weights or their gradients, tap after tap.
   const BufferId weights_;
@@ -255,7 +258,8 @@ class Taps {
 
 }  // namespace
 
-bool IsFastByTaps(const TapsPass& pass, bool has_winograd) {
+bool IsFastByTaps(const FastPass& pass, bool has_winograd,
+                  size_t steps_before) {
   const ConvProblem& problem = pass.problem;
   const auto is_dilated = [](const SpatialAxis& axis) {
     return axis.kernel > 1 && axis.dilation > 1 && axis.stride == 1;
@@ -265,7 +269,7 @@ bool IsFastByTaps(const TapsPass& pass, bool has_winograd) {
       !IsInBlocks(pass.x, DataType::kF32) ||
       !IsInBlocks(pass.y, DataType::kF32) ||
       pass.x.blocks.block != pass.y.blocks.block || problem.batch == 0 ||
-      TapCount(problem) > kMostTaps || pass.steps_before > kMostSteps ||
+      TapCount(problem) > kMostTaps || steps_before > kMostSteps ||
       std::min(problem.in_channels, problem.out_channels) < kLeastChannels) {
     return false;
   }
@@ -278,9 +282,9 @@ bool IsFastByTaps(const TapsPass& pass, bool has_winograd) {
              static_cast<double>(TapCount(problem) * taps[0].area());
 }
 
-absl::Status AddByTaps(const TapsPass& pass, absl::string_view kind,
-                       Schedule* schedule) {
-  Taps taps(pass, kind, schedule);
+absl::Status AddByTaps(const FastPass& pass, absl::string_view kind,
+                       const std::string& name, Schedule* schedule) {
+  Taps taps(pass, kind, name, schedule);
   return pass.pass == Pass::kBackwardWeight ? taps.AddGradients()
                                             : taps.AddSums();
 }

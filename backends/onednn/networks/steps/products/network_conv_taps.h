@@ -4,38 +4,25 @@
 // which the library multiplies, too.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "backends/core/convolution/conv_problem.h"
-#include "backends/core/convolution/lowering.h"
 #include "backends/onednn/execution/onednn_schedule.h"
-#include "backends/onednn/networks/schedule/network_layouts.h"
+#include "backends/onednn/networks/steps/products/network_fast_pass.h"
 
 namespace convgrad::onednn {
 
-// A convolution or one of its gradients. `x` and `y` are the step's input and
-// output or, depending on the pass, their gradients.
-struct TapsPass {
-  Pass pass;
-  ConvProblem problem;  // not transposed
-  NetworkTensor x, y;
-  // f32, row-major; for kBackwardWeight its gradient.
-  BufferId weight = kNoBuffer;
-  BufferId bias = kNoBuffer;  // only for a forward
-  std::string name = {};      // of the step's result, for errors
-  size_t steps_before = 0;    // of the plan
-};
-
 // Returns whether the pass can be computed by taps, and that is faster by
 // measured costs than the library or, if `has_winograd`, than Winograd's
-// algorithm. Doesn't look at buffers.
-bool IsFastByTaps(const TapsPass& pass, bool has_winograd);
+// algorithm. `steps_before` are the plan's. Doesn't look at buffers.
+bool IsFastByTaps(const FastPass& pass, bool has_winograd, size_t steps_before);
 
-// Appends the pass. Errors: kUnimplemented, as AddConvPass. Throws dnnl::error.
+// Appends the pass. `name` is that of the step's result, for errors.
+// Errors: kUnimplemented, as AddConvPass. Throws dnnl::error.
 // Requires: IsFastByTaps of the pass.
-absl::Status AddByTaps(const TapsPass& pass, absl::string_view kind,
-                       Schedule* schedule);
+absl::Status AddByTaps(const FastPass& pass, absl::string_view kind,
+                       const std::string& name, Schedule* schedule);
 
 }  // namespace convgrad::onednn

@@ -133,33 +133,30 @@ class Convolution final : public NetworkGroup {
         AddOwnGradient(pass, tensors, builder)) {
       return absl::OkStatus();
     }
-    TapsPass by_taps = {pass.pass,
-                        problem_,
-                        builder->Like(x_, Form::kImage),
-                        builder->Like(step_.result),
-                        tensors.weight.location.buffer,
-                        pass.bias,
-                        step_.result,
-                        builder->schedule().steps().size()};
-    by_taps.x.buffer = tensors.input.location.buffer;
-    by_taps.y.buffer = tensors.result.location.buffer;
-    WinogradPass fast = {pass.pass, problem_,       by_taps.x,
-                         by_taps.y, by_taps.weight, pass.bias};
+    if (is_mirrored_) return AddDirectPass(pass, tensors, builder);
+    FastPass fast = {pass.pass,
+                     problem_,
+                     builder->Like(x_, Form::kImage),
+                     builder->Like(step_.result),
+                     tensors.weight.location.buffer,
+                     pass.bias};
+    fast.x.buffer = tensors.input.location.buffer;
+    fast.y.buffer = tensors.result.location.buffer;
     const bool is_fast =
         builder->operation().request().fast && IsFastByWinograd(fast);
-    by_taps.x.blocks.dtype = by_taps.y.blocks.dtype = computes_in_;
-    if (is_mirrored_) return AddDirectPass(pass, tensors, builder);
-    if (IsFastByTaps(by_taps, is_fast)) {
-      return AddByTaps(by_taps, pass.kind, &builder->schedule());
+    fast.x.blocks.dtype = fast.y.blocks.dtype = computes_in_;
+    Schedule& schedule = builder->schedule();
+    if (IsFastByTaps(fast, is_fast, schedule.steps().size())) {
+      return AddByTaps(fast, pass.kind, step_.result, &schedule);
     }
     if (!is_fast) return AddDirectPass(pass, tensors, builder);
     builder->MarkFast(step_.result);
     const BufferId flag = AddWinograd(fast, pass.kind, builder);
-    const size_t begin = builder->schedule().steps().size();
+    const size_t begin = schedule.steps().size();
     PassToAdd direct = pass;
     direct.is_fallback = true;
     RETURN_IF_ERROR(AddDirectPass(direct, tensors, builder));
-    builder->schedule().RunOnlyIf(flag, begin);
+    schedule.RunOnlyIf(flag, begin);
     return absl::OkStatus();
   }
 

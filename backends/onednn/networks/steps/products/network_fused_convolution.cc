@@ -98,11 +98,10 @@ class FusedConvolution final : public NetworkGroup {
     return program_.steps[steps_.last()].result;
   }
   bool IsByTaps(NetworkBuilder* builder) const {
-    WinogradPass pass = FastPass(*builder);
+    FastPass pass = PassOf(*builder);
     pass.x.blocks.dtype = pass.y.blocks.dtype = Native(*builder);
-    TapsPass taps = {pass.pass, problem_, pass.x, pass.y};
-    taps.steps_before = builder->schedule().steps().size();
-    return IsFastByTaps(taps, IsFast(*builder));
+    return IsFastByTaps(pass, IsFast(*builder),
+                        builder->schedule().steps().size());
   }
   DataType Native(const NetworkBuilder& builder) const {
     return ConvolutionDtype(problem_, false, {Pass::kForward},
@@ -110,13 +109,13 @@ class FusedConvolution final : public NetworkGroup {
                             builder.Like(convolution_.result), builder);
   }
   // Returns the pass without its buffers.
-  WinogradPass FastPass(const NetworkBuilder& builder) const {
+  FastPass PassOf(const NetworkBuilder& builder) const {
     return {Pass::kForward, problem_, builder.Like(x(), Form::kImage),
             builder.Like(result())};
   }
   bool IsFast(const NetworkBuilder& builder) const {
     return builder.operation().request().fast &&
-           IsFastByWinograd(FastPass(builder));
+           IsFastByWinograd(PassOf(builder));
   }
 
   // Appends the fused step by Winograd's algorithm, if that is allowed and
@@ -124,7 +123,7 @@ class FusedConvolution final : public NetworkGroup {
   // the algorithm can't compute the step.
   bool AddFast(NetworkBuilder* builder) const {
     if (!IsFast(*builder)) return false;
-    WinogradPass pass = FastPass(*builder);
+    FastPass pass = PassOf(*builder);
     if (is_capped() && !AddRangeCheckOn(activated_, builder)) return false;
     pass.x = builder->Value(x());
     pass.weight = builder->Parameter(convolution_.operands[1]);

@@ -47,7 +47,7 @@ std::vector<winograd::Shape> RoundsOf(const winograd::Shape& shape,
 using WinogradFunction = std::function<bool(const RunContext&)>;
 
 // Returns the shape of the step's forward.
-winograd::Shape ShapeOf(const WinogradPass& pass) {
+winograd::Shape ShapeOf(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
   const SpatialAxis& y = problem.axes[0];
   const SpatialAxis& x = problem.axes[1];
@@ -100,7 +100,7 @@ std::vector<BufferId> After(BufferId last) {
                            : std::vector<BufferId>{last};
 }
 
-winograd::Weights WeightsOf(const WinogradPass& pass) {
+winograd::Weights WeightsOf(const FastPass& pass) {
   return {.out_channels = pass.problem.out_channels,
           .in_channels = pass.problem.in_channels,
           .is_turned = pass.pass == Pass::kBackwardData,
@@ -112,7 +112,7 @@ struct TransformedWeights {
   BufferId values;
   BufferId flag;
 };
-TransformedWeights AddTransformation(const WinogradPass& pass,
+TransformedWeights AddTransformation(const FastPass& pass,
                                      const winograd::Weights& weights,
                                      Schedule* schedule) {
   const BufferId values =
@@ -138,7 +138,7 @@ TransformedWeights AddTransformation(const WinogradPass& pass,
 
 // Appends the pass for the output channels of `shape`, from transformed weights
 // and after a step that has left its flag in `last`.
-BufferId AddForwardStep(const WinogradPass& pass, const winograd::Shape& shape,
+BufferId AddForwardStep(const FastPass& pass, const winograd::Shape& shape,
                         Step step, const TransformedWeights& weights,
                         BufferId last, NetworkBuilder* builder) {
   Schedule* const schedule = &builder->schedule();
@@ -170,7 +170,7 @@ BufferId AddForwardStep(const WinogradPass& pass, const winograd::Shape& shape,
       schedule);
 }
 
-BufferId AddForward(const WinogradPass& pass, absl::string_view kind,
+BufferId AddForward(const FastPass& pass, absl::string_view kind,
                     NetworkBuilder* builder) {
   const winograd::Shape shape = pass.pass == Pass::kBackwardData
                                     ? BackwardDataShape(ShapeOf(pass))
@@ -195,7 +195,7 @@ BufferId AddForward(const WinogradPass& pass, absl::string_view kind,
   return flag;
 }
 
-BufferId AddBackwardWeight(const WinogradPass& pass, absl::string_view kind,
+BufferId AddBackwardWeight(const FastPass& pass, absl::string_view kind,
                            NetworkBuilder* builder) {
   Schedule* const schedule = &builder->schedule();
   const BufferId x = pass.x.buffer, dy = pass.y.buffer, dw = pass.weight;
@@ -232,7 +232,7 @@ BufferId AddBackwardWeight(const WinogradPass& pass, absl::string_view kind,
 
 }  // namespace
 
-bool IsFastByWinograd(const WinogradPass& pass) {
+bool IsFastByWinograd(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
   return problem.axes.size() == 2 && problem.groups == 1 &&
          !problem.transposed &&
@@ -247,7 +247,7 @@ bool IsFastByWinograd(const WinogradPass& pass) {
          (problem.axes[0].dilation == 1 || FillsTiles(ShapeOf(pass)));
 }
 
-BufferId AddWinograd(const WinogradPass& pass, absl::string_view kind,
+BufferId AddWinograd(const FastPass& pass, absl::string_view kind,
                      NetworkBuilder* builder) {
   return pass.pass == Pass::kBackwardWeight
              ? AddBackwardWeight(pass, kind, builder)

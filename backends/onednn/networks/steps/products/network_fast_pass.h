@@ -1,0 +1,31 @@
+// `FastPass` is a convolution that is computed with fewer multiplications than
+// the library does: by Winograd's algorithm (network_winograd.h) or by taps
+// (network_conv_taps.h).
+#pragma once
+
+#include "backends/core/convolution/conv_problem.h"
+#include "backends/core/convolution/lowering.h"
+#include "backends/kernels/operators/pointwise.h"
+#include "backends/onednn/execution/onednn_schedule.h"
+#include "backends/onednn/networks/schedule/network_layouts.h"
+
+namespace convgrad::onednn {
+
+// A convolution or one of its gradients. `x` and `y` are the step's input and
+// output or, depending on the pass, their gradients.
+struct FastPass {
+  Pass pass;
+  ConvProblem problem;  // not transposed
+  NetworkTensor x, y;
+  // f32, row-major; for kBackwardWeight its gradient.
+  BufferId weight = kNoBuffer;
+  // Only for a forward; kNoBuffer: none.
+  BufferId bias = kNoBuffer;
+  // What only a forward by Winograd's algorithm can do besides: factors of the
+  // channels, before the bias; an addend like y; the function that comes last.
+  BufferId scales = kNoBuffer;
+  BufferId addend = kNoBuffer;
+  Pointwise function = {};
+};
+
+}  // namespace convgrad::onednn
