@@ -21,6 +21,15 @@ std::shared_ptr<const ProgramOperation> OperationOf(const std::string& step,
   return *ProgramOperation::Make(std::move(request));
 }
 
+// Returns the resident bytes beside those of primitives and functions.
+int64_t TableBytes(const NetworkPlan& plan) {
+  int64_t bytes = plan.resident_bytes();
+  for (const Step& step : plan.steps()) {
+    bytes -= step.function ? 4 << 10 : 64 << 10;
+  }
+  return bytes;
+}
+
 // `taps` is the number of pairs of an output and an input, summed over the
 // axes. `positions` is the number of outputs and inputs of all axes.
 void ExpectCounted(const char* step, const Dims& x, int64_t taps,
@@ -31,8 +40,7 @@ void ExpectCounted(const char* step, const Dims& x, int64_t taps,
         step, x, trains ? ProgramPart::kTrain : ProgramPart::kForward);
     const auto plan = MakeNetworkPlan(*operation, {});
     ASSERT_TRUE(plan.ok()) << plan.status();
-    const auto steps = static_cast<int64_t>((*plan)->steps().size());
-    const int64_t tables = (*plan)->resident_bytes() - steps * (64 << 10);
+    const int64_t tables = TableBytes(**plan);
     // The backward has its own lists. An entry takes 8 bytes, and the begin of
     // each position's list 8 more.
     const int64_t entries = taps * (trains ? 2 : 1);
@@ -55,13 +63,23 @@ TEST(NetworkPlan, CountsTablesInItselfAndBeforehand) {
                 100000 + 2, 50000 + 4 + 2);
 }
 
+TEST(NetworkPlan, CountsAFunctionLessThanAPrimitive) {
+  const auto sine = MakeNetworkPlan(
+      *OperationOf("sin(x)", {4, 16}, ProgramPart::kForward), {});
+  const auto product = MakeNetworkPlan(
+      *OperationOf("matmul(x, x)", {16, 16}, ProgramPart::kForward), {});
+  ASSERT_TRUE(sine.ok() && product.ok());
+  EXPECT_GT((*sine)->resident_bytes(), 2 << 10);
+  EXPECT_LT((*sine)->resident_bytes(), 32 << 10);
+  EXPECT_GT((*product)->resident_bytes(), 48 << 10);
+}
+
 TEST(NetworkPlan, CountsConstantsOfChannelsInItselfAndBeforehand) {
   const auto operation = OperationOf("normalize(x, mean=0, std=1)",
                                      {1, 100000, 2}, ProgramPart::kForward);
   const auto plan = MakeNetworkPlan(*operation, {});
   ASSERT_TRUE(plan.ok()) << plan.status();
-  const auto steps = static_cast<int64_t>((*plan)->steps().size());
-  const int64_t tables = (*plan)->resident_bytes() - steps * (64 << 10);
+  const int64_t tables = TableBytes(**plan);
   EXPECT_GE(tables, 3 * 100000 * int64_t{sizeof(float)});
   EXPECT_GE(NetworkTableBytes(*operation), tables - 4096);
 }
