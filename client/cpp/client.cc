@@ -69,6 +69,7 @@ absl::StatusOr<Response> Ask(Client::ConnectionPool& pool,
                                                           Response*),
                              const Request& request, absl::Time deadline) {
   return pool.Run(
+      deadline,
       [&](Client::Connection& connection) -> absl::StatusOr<Response> {
         grpc::ClientContext context;
         connection.FillContext(deadline, &context);
@@ -176,7 +177,7 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
         &stream);
     return stream.Run(&context);
   };
-  absl::StatusOr<OperationReply> reply = pool_->Run(run);
+  absl::StatusOr<OperationReply> reply = pool_->Run(call.deadline, run);
   borrowed.AwaitRelease();
   if (reply.ok()) reply->elapsed = absl::Now() - start;
   return reply;
@@ -194,7 +195,7 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
         EncodeRequest(call, places, PayloadsOf(call, places, borrowed));
     if (!request.ok()) return request.status();
     sent_bytes = static_cast<int64_t>(request->Length());
-    return pool_->Run([&](Connection& connection) {
+    return pool_->Run(call.deadline, [&](Connection& connection) {
       return connection.Send(call, MethodOf(call.operation), *request);
     });
   };

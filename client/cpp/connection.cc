@@ -63,11 +63,12 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
 
 }  // namespace
 
-void Client::Connection::AwaitReconnect() const {
+void Client::Connection::AwaitReconnect(absl::Time deadline) const {
   constexpr auto kFailed = GRPC_CHANNEL_TRANSIENT_FAILURE;
   if (channel->GetState(/*try_to_connect=*/false) != kFailed) return;
-  channel->WaitForStateChange(kFailed,
-                              absl::ToChronoTime(absl::Now() + kReconnectTime));
+  channel->WaitForStateChange(
+      kFailed,
+      absl::ToChronoTime(std::min(absl::Now() + kReconnectTime, deadline)));
 }
 
 void Client::Connection::FillContext(absl::Time deadline,

@@ -30,10 +30,10 @@ struct Client::Connection {
         sessions(v1::ConvGradSessions::NewStub(channel)),
         token(std::move(bearer)) {}
 
-  // If the last attempt to connect failed, waits up to 50 ms for the next one.
-  // Calls on a failed channel end at once, and gRPC goes on connecting only
-  // while a thread waits for the channel, or every 5 s.
-  void AwaitReconnect() const;
+  // If the last attempt to connect failed, waits up to 50 ms for the next one,
+  // but not beyond `deadline`. Calls on a failed channel end at once, and gRPC
+  // goes on connecting only while a thread waits for the channel, or every 5 s.
+  void AwaitReconnect(absl::Time deadline) const;
 
   // Sets deadline and authorization in `*context`. Every call needs them.
   void FillContext(absl::Time deadline, grpc::ClientContext* context) const;
@@ -79,13 +79,13 @@ class Client::ConnectionPool {
   static absl::StatusOr<std::unique_ptr<ConnectionPool>> Make(
       const ClientOptions& options, Addresses addresses = Addresses::kAll);
 
-  // Runs `call(Connection&)`, which returns a Status or StatusOr, on the next
-  // connection in turn. Uses a server that was just unavailable only if all
-  // were.
+  // Runs `call(Connection&)`, which returns a Status or StatusOr and has this
+  // deadline, on the next connection in turn. Uses a server that was just
+  // unavailable only if all were.
   template <typename Call>
-  auto Run(const Call& call) {
+  auto Run(absl::Time deadline, const Call& call) {
     const size_t slot = Pick();
-    slots_[slot].connection->AwaitReconnect();
+    slots_[slot].connection->AwaitReconnect(deadline);
     auto result = call(*slots_[slot].connection);
     const absl::Status& status = StatusOf(result);
     if (status.ok() || DetailOf(status)) has_answered_ = true;

@@ -61,7 +61,7 @@ ChangeSender::Send SessionWire::Sender(const std::string& method,
                                        const grpc::ByteBuffer& request,
                                        absl::Time deadline) {
   return [this, method, &request, deadline](grpc::ClientContext* context) {
-    return pool_->Run([&](Client::Connection& connection) {
+    return pool_->Run(deadline, [&](Client::Connection& connection) {
       connection.FillContext(deadline, context);
       return connection.Send(method, request, context);
     });
@@ -71,7 +71,7 @@ ChangeSender::Send SessionWire::Sender(const std::string& method,
 ChangeSender::Send SessionWire::Sender(const OperationCall& call,
                                        const grpc::ByteBuffer& request) {
   return [this, &call, &request](grpc::ClientContext* context) {
-    return pool_->Run([&](Client::Connection& connection) {
+    return pool_->Run(call.deadline, [&](Client::Connection& connection) {
       connection.FillContext(call, context);
       return connection.Send(MethodOf(call.operation), request, context);
     });
@@ -82,20 +82,21 @@ ChangeSender::Send SessionWire::Streamer(
     const std::string& method, absl::Time deadline,
     const std::function<Client::Connection::Messages()>& begin) {
   return [this, method, deadline, begin](grpc::ClientContext* context) {
-    return pool_->Run([&](Client::Connection& connection)
+    return pool_->Run(deadline,
+                      [&](Client::Connection& connection)
                           -> absl::StatusOr<grpc::ByteBuffer> {
-      connection.FillContext(deadline, context);
-      std::optional<grpc::ByteBuffer> reply;
-      RETURN_IF_ERROR(connection.Exchange(
-          method, begin(),
-          [&reply](grpc::ByteBuffer* message) {
-            reply.emplace().Swap(message);
-            return absl::OkStatus();
-          },
-          context));
-      if (!reply) return BadReply("message", "none", "one");
-      return *std::move(reply);
-    });
+                        connection.FillContext(deadline, context);
+                        std::optional<grpc::ByteBuffer> reply;
+                        RETURN_IF_ERROR(connection.Exchange(
+                            method, begin(),
+                            [&reply](grpc::ByteBuffer* message) {
+                              reply.emplace().Swap(message);
+                              return absl::OkStatus();
+                            },
+                            context));
+                        if (!reply) return BadReply("message", "none", "one");
+                        return *std::move(reply);
+                      });
   };
 }
 
@@ -105,17 +106,20 @@ ChangeSender::Send SessionWire::Streamer(const std::string& method,
                                          FetchedFrames* frames) {
   return [this, method, deadline, &request,
           frames](grpc::ClientContext* context) {
-    return pool_->Run([&](Client::Connection& connection)
-                          -> absl::StatusOr<grpc::ByteBuffer> {
-      connection.FillContext(deadline, context);
-      frames->Begin();
-      std::optional<grpc::ByteBuffer> message = request;
-      RETURN_IF_ERROR(connection.Exchange(
-          method, [&message] { return std::exchange(message, std::nullopt); },
-          [frames](grpc::ByteBuffer* reply) { return frames->Add(reply); },
-          context));
-      return grpc::ByteBuffer();
-    });
+    return pool_->Run(
+        deadline,
+        [&](Client::Connection& connection)
+            -> absl::StatusOr<grpc::ByteBuffer> {
+          connection.FillContext(deadline, context);
+          frames->Begin();
+          std::optional<grpc::ByteBuffer> message = request;
+          RETURN_IF_ERROR(connection.Exchange(
+              method,
+              [&message] { return std::exchange(message, std::nullopt); },
+              [frames](grpc::ByteBuffer* reply) { return frames->Add(reply); },
+              context));
+          return grpc::ByteBuffer();
+        });
   };
 }
 
