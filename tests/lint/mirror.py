@@ -36,7 +36,6 @@ COVERED = {
     # Their behaviour depends on the server that they call, or on a scheduler.
     "client/cpp/sessions/networks.cc": "tests/end_to_end/client/cpp_networks_test.cc",
     "client/cpp/sessions/session.cc": "tests/end_to_end/client/cpp_session_test.cc",
-    "client/cpp/sessions/session_opening.cc": "tests/end_to_end/client/cpp_replicas_test.cc",
     "client/cpp/sessions/session_wire.cc": "tests/end_to_end/client/cpp_session_put_test.cc",
     "server/rpc/calls/unary_call.cc": "tests/end_to_end/answers_test.cc",
 }

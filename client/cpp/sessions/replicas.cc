@@ -38,6 +38,7 @@ Addresses Resolve(const HostAndPort& server) {
   addrinfo wanted{};
   wanted.ai_family = AF_UNSPEC;
   wanted.ai_socktype = SOCK_STREAM;
+  wanted.ai_flags = AI_ADDRCONFIG;  // a host may have IPv6 alone
   addrinfo* entries = nullptr;
   if (getaddrinfo(server.host.c_str(), server.port.c_str(), &wanted,
                   &entries) != 0) {

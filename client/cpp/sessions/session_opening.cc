@@ -40,7 +40,7 @@ absl::StatusOr<Opened> Ask(const ClientOptions& client, const char* method,
 // Connects to the address at which to call the session from now on.
 // Errors: kFailedPrecondition if that is another server's; kUnavailable if it
 // can't be reached.
-absl::Status Follow(ClientOptions client, Opened* opened) {
+absl::Status Follow(ClientOptions client, absl::Time deadline, Opened* opened) {
   const std::string asked = client.server;
   ASSIGN_OR_RETURN(client.server,
                    FollowedServer(asked, opened->answer.address()));
@@ -49,8 +49,9 @@ absl::Status Follow(ClientOptions client, Opened* opened) {
   v1::RenewSessionRequest request;
   request.set_session_id(opened->answer.session_id());
   v1::SessionResponse renewed;
-  const absl::Status found = wire->Call(
-      absl::StrCat(kSessionService, "RenewSession"), request, &renewed);
+  const absl::Status found =
+      wire->Call(absl::StrCat(kSessionService, "RenewSession"), request,
+                 &renewed, deadline);
   if (absl::IsNotFound(found)) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition,
@@ -75,9 +76,16 @@ void CloseUnused(const Opened& opened) {
       .IgnoreError();
 }
 
+// Returns whether a server that answered so may still have the session.
+bool MayHaveIt(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status) ||  // as RetryPolicy::DelayAfter says
+         PushbackOf(status).has_value();
+}
+
 // Returns the session of the replica that has it.
-// Errors: kNotFound if none has it; kUnavailable or kDeadlineExceeded if that
-// is unknown.
+// Errors: kNotFound if none has it; that of a replica if it is unknown whether
+// it has it.
 absl::StatusOr<Opened> ResumeAtOne(std::vector<ClientOptions> replicas,
                                    ClientOptions client,
                                    const v1::ResumeSessionRequest& request) {
@@ -87,19 +95,19 @@ absl::StatusOr<Opened> ResumeAtOne(std::vector<ClientOptions> replicas,
     absl::Status unreachable;
     absl::Status unknown;
     for (const ClientOptions& replica : replicas) {
+      const absl::Time deadline =
+          brief ? absl::Now() + kBriefTime : absl::InfiniteFuture();
       absl::StatusOr<Opened> opened =
-          Ask(replica, "ResumeSession", request,
-              brief ? absl::Now() + kBriefTime : absl::InfiniteFuture());
+          Ask(replica, "ResumeSession", request, deadline);
       if (opened.ok()) {
         client.server = replica.server;
-        const absl::Status followed = Follow(client, &*opened);
+        const absl::Status followed = Follow(client, deadline, &*opened);
         if (!followed.ok()) opened = followed;
       }
       const absl::Status& status = opened.status();
       if (absl::IsNotFound(status)) {
         unknown = status;
-      } else if (absl::IsUnavailable(status) ||
-                 absl::IsDeadlineExceeded(status)) {
+      } else if (MayHaveIt(status)) {
         away.push_back(replica);
         unreachable = status;
       } else {
@@ -134,7 +142,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(
   request.set_durable(options.durable);
   ASSIGN_OR_RETURN(Opened opened,
                    Ask(client, "OpenSession", request, absl::InfiniteFuture()));
-  const absl::Status followed = Follow(client, &opened);
+  const absl::Status followed = Follow(client, absl::InfiniteFuture(), &opened);
   if (!followed.ok()) {
     CloseUnused(opened);
     return followed;

@@ -169,7 +169,7 @@ async def export_session(session: Session | Attached, path: transfer.Path, *,
                          trainer_state: bytes = b"") -> int:
     """Writes the session's tensors to a file, as convgrad.export_session() does.
 
-    Sees the calls that began before it. The session's later calls wait for it.
+    Sees the calls that began before it. A Session's later calls wait for it.
     """
     return await session.blocking(functools.partial(
         transfer.export_session, path=path, trainer_state=trainer_state))

@@ -29,8 +29,10 @@ extern "C" int getaddrinfo(const char* host, const char* service,
   if (found == names.end()) return kReal(host, service, hints, result);
   *result = nullptr;
   addrinfo** end = result;
+  addrinfo numeric = *hints;
+  numeric.ai_flags = AI_NUMERICHOST;
   for (const std::string& address : found->second) {
-    const int error = kReal(address.c_str(), service, hints, end);
+    const int error = kReal(address.c_str(), service, &numeric, end);
     if (error != 0) return error;
     while (*end != nullptr) end = &(*end)->ai_next;
   }

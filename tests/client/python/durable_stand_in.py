@@ -16,9 +16,10 @@ WINDOW = 64
 
 
 class Refusal(Exception):
-    def __init__(self, code, reason, field="convgrad-session-epoch"):
+    def __init__(self, code, reason, field="convgrad-session-epoch", pushback_ms=None):
         super().__init__(reason)
         self.code, self.reason, self.field = code, reason, field
+        self.pushback_ms = pushback_ms
 
 
 def names_nothing(request):
@@ -54,6 +55,8 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.tapes: set[str] = set()
         self.is_closed = False
         self.is_damaged = False
+        self.is_busy = False
+        self.is_busy_saving = 0  # how often it will be
         self.refused = b"bad"
         self.trainer_state = b""
         self.calls: list[tuple[str, int]] = []
@@ -62,6 +65,8 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.may_save = threading.Event()
         self.may_save.set()
         self.unanswered = 0  # a change whose answers wait for a restart, which loses them
+        self.late = 0  # a change whose answer waits for may_answer
+        self.may_answer = threading.Event()
         self.unreached = 0  # a change whose attempts end without an outcome, but for voids
         self.refused_for_now = 0  # a change that the server may take later
         self.seconds_of_change = 0.0
@@ -94,10 +99,14 @@ class DurableStandIn(grpc.GenericRpcHandler):
             trailers = [("convgrad-durable-number", str(self.disk[0]))]
             try:
                 message = self.answer(method, request, metadata).SerializeToString()
+                if metadata.get("convgrad-session-sequence") == str(self.late):
+                    self.may_answer.wait(20)
                 context.set_trailing_metadata(trailers)
                 return message
             except Refusal as refusal:
                 detail = error_pb2.ErrorDetail(reason=refusal.reason, field=refusal.field)
+                if refusal.pushback_ms is not None:
+                    trailers.append(("grpc-retry-pushback-ms", str(refusal.pushback_ms)))
                 context.set_trailing_metadata([
                     *trailers, ("convgrad-error-bin", detail.SerializeToString()),
                     ("convgrad-session-number", str(self.number))])
@@ -106,6 +115,8 @@ class DurableStandIn(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(answer)
 
     def answer(self, method, request, metadata):
+        if self.is_busy:
+            raise Refusal(CODES.RESOURCE_EXHAUSTED, "BUSY", "client", pushback_ms=100)
         if self.is_damaged:
             raise Refusal(CODES.DATA_LOSS, "MALFORMED", "snapshot")
         if method in ("OpenSession", "ResumeSession", "RenewSession"):
@@ -132,6 +143,9 @@ class DurableStandIn(grpc.GenericRpcHandler):
     def save_state(self, after):
         self.may_save.wait(10)
         self.saves += 1
+        if self.is_busy_saving > 0:
+            self.is_busy_saving -= 1
+            raise Refusal(CODES.RESOURCE_EXHAUSTED, "BUSY", "client", pushback_ms=20)
         if self.cant_save is not None:
             raise Refusal(self.cant_save, "INTERNAL", "state_dir")
         with self.lock:

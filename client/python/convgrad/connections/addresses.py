@@ -76,7 +76,8 @@ def addresses_of(target: str) -> tuple[str | None, list[str]]:
         return None, []
     host, port = found
     try:
-        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM,
+                                      flags=socket.AI_ADDRCONFIG)  # it may have IPv6 alone
     except (OSError, UnicodeError):  # gRPC's error says more
         return None, []
     # A server's IPv6 address beside its IPv4 address doesn't make it two servers.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from convgrad import attached
 from convgrad.sessions import session as sessions
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 
 def _awaited(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
@@ -26,6 +28,14 @@ def _awaited(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
         return await asyncio.wrap_future(future)
 
     return awaited
+
+
+def _without_stop(function: Callable[[S], R], session: S) -> R:
+    """Calls the function. A future can't hold StopIteration, so that its task would hang."""
+    try:
+        return function(session)
+    except StopIteration as error:
+        raise RuntimeError("the function raised StopIteration") from error
 
 
 class Session:
@@ -103,11 +113,13 @@ class Session:
 
             await session.blocking(lambda s: my_checkpoint(s, path))
 
-        The session's calls that begin later wait until it has returned. If the task is
-        cancelled, the function goes on.
+        The session's calls that begin later wait until it has returned, so it must not wait for
+        one of them. If the task is cancelled, the function goes on.
         """
         self._session.check_process()
-        return await self._in_turn(functools.partial(function, self._session))
+        context = contextvars.copy_context()
+        return await self._in_turn(
+            functools.partial(context.run, _without_stop, function, self._session))
 
     async def close(self) -> None:
         """Closes the session and drops everything, after the outcomes of all changes are known.
@@ -177,7 +189,7 @@ class Attached:
 
     async def blocking(self, function: Callable[[attached.Attached], R]) -> R:
         """Calls a function with the convgrad.Attached, on a thread. Returns its result."""
-        return await asyncio.to_thread(function, self._attached)
+        return await asyncio.to_thread(_without_stop, function, self._attached)
 
     async def close(self) -> None:
         """Ends the attachment; the session stays open."""

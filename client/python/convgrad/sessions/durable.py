@@ -114,12 +114,26 @@ class DurableChanges(Changes):
         self._send_waiting()
         if self.replay.needs_snapshot and self._broken is None:
             self.replay.begin_saving()
-            # A server that was started again must refuse, not save what it has.
-            self._ask(save_state_call(
-                self, target=self._opened.target,
-                metadata=(("convgrad-session-bin", self._opened.answer.session_id),
-                          ("convgrad-session-after", str(change.sequence)))),
-                self._on_saved)
+            self._save(1)
+
+    def _save(self, attempts: int) -> None:
+        """Asks for a snapshot, and repeats that if it may help."""
+        def answered(_: int | None, error: ConvgradError | None) -> None:
+            delay = None if error is None else self._client.retry.delay(error, attempts)
+            if delay is not None and self._broken is None and not self._client.is_closed:
+                self.thread.later(delay, functools.partial(self._save, attempts + 1))
+                return
+            with self._condition:
+                self.replay.end_saving(error)
+                self._condition.notify_all()
+
+        with self._condition:
+            newest = self.replay.newest
+        # A server that was started again must refuse, not save what it has.
+        self._ask(save_state_call(
+            self, target=self._opened.target,
+            metadata=(("convgrad-session-bin", self._opened.answer.session_id),
+                      ("convgrad-session-after", str(newest)))), answered)
 
     def _send_waiting(self) -> None:
         """Sends changes that waited for those before them to be repeated."""
@@ -129,11 +143,6 @@ class DurableChanges(Changes):
                 self._condition.notify_all()
         for change in begun:
             self._send(change, self._restores)
-
-    def _on_saved(self, _: int | None, error: ConvgradError | None) -> None:
-        with self._condition:
-            self.replay.end_saving(error)
-            self._condition.notify_all()
 
     def _fail(self, first: Change, restores: int) -> None:
         repeated = [one for one in self._pending.all() if one.is_repeat]

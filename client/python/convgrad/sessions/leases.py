@@ -12,14 +12,13 @@ import grpc
 
 from convgrad.caller import Caller
 from convgrad.connections.addresses import followed
+from convgrad.connections.retries import IS_GOING
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
-    DeadlineExceeded,
     FailedPrecondition,
     SessionExpired,
     SessionRestored,
-    Unavailable,
     from_rpc,
     message_of,
 )
@@ -36,6 +35,8 @@ _RENEWALS_PER_LEASE = 3
 _LONGEST_SILENCE_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0
 _BRIEF_SECONDS = 2.0
+# Codes of a server that may still have a session that it was asked for.
+_MAY_HAVE_IT = (*IS_GOING, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 R = TypeVar("R")
 
@@ -92,7 +93,8 @@ def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: i
         raise
 
 
-def _found(client: Caller, target: str, answer: session_pb2.SessionResponse) -> Opened:
+def _found(client: Caller, target: str, answer: session_pb2.SessionResponse,
+           options: Options = Options()) -> Opened:
     """Returns the session that the server at `target` has opened, with the address at which to
     call that server.
 
@@ -103,7 +105,7 @@ def _found(client: Caller, target: str, answer: session_pb2.SessionResponse) -> 
         return Opened(target, answer)
     check = session_pb2.RenewSessionRequest(session_id=answer.session_id)
     try:
-        client.run(call_of("RenewSession", check, target=address))
+        client.run(call_of("RenewSession", check, target=address, options=options))
     except SessionExpired:
         raise FailedPrecondition(message_of(
             "server", f"'{address}', where the server at {target} doesn't have its sessions",
@@ -116,7 +118,7 @@ def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
 
     Asks several servers with a short timeout first, so that an unreachable one delays no other.
 
-    Errors: SessionExpired if none has it; Unavailable if that is unknown.
+    Errors: SessionExpired if none has it; that of a server if it is unknown whether it has it.
     """
     rounds = [Options()]
     targets = client.replicas()
@@ -130,7 +132,9 @@ def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
                 return ask(target, options)
             except SessionExpired as error:
                 unknown = error
-            except (Unavailable, DeadlineExceeded) as error:
+            except ConvgradError as error:
+                if error.code not in _MAY_HAVE_IT and error.pushback_seconds is None:
+                    raise
                 away[target] = error
         targets = list(away)
     if away:
@@ -143,7 +147,7 @@ def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
     """Resumes a session on the client's server that has it."""
     request = session_pb2.ResumeSessionRequest(session_id=session_id, name=name)
     return ask_each(client, lambda target, options: _found(client, *client.run_somewhere(
-        call_of("ResumeSession", request, target=target, options=options))))
+        call_of("ResumeSession", request, target=target, options=options)), options))
 
 
 def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from convgrad.connections.retries import IS_GOING
 from convgrad.errors import ConvgradError, SessionRestored, SessionTakenOver
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Change
@@ -20,6 +21,9 @@ _ENTRY_BYTES = 1024
 # Share of the limit from which on the client asks for a snapshot. It is below 1, so that the
 # server writes while the trainer still has room.
 _EARLY = 0.75
+
+# Codes of an attempt that says nothing about whether the server can write.
+_PASSING = (*IS_GOING, grpc.StatusCode.ABORTED, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 DEFAULT_REPLAY_BYTES = 256 << 20
 
@@ -71,6 +75,11 @@ class Replay:
         return self._bytes
 
     @property
+    def newest(self) -> int:
+        """Number of the newest change that is kept; 0 if there is none."""
+        return max(self._kept, default=0)
+
+    @property
     def needs_snapshot(self) -> bool:
         return not self.is_saving and self._bytes > _EARLY * self._limit
 
@@ -105,15 +114,18 @@ class Replay:
 
     def end_saving(self, error: ConvgradError | None) -> None:
         """Handles the answer to the request for a snapshot. Drops the changes if the server
-        can't make the session durable, so that the training goes on. Keeps them after other
-        errors, because the server may have been started again and need them."""
+        can't make the session durable, so that the training goes on. Keeps them if the server
+        may have been started again, because it needs them then."""
         self.is_saving = False
         cant_write = error is not None and error.code == grpc.StatusCode.INTERNAL
-        helps_not = (error is None and self.durable_number == self._saving_from
+        is_passing = error is not None and (
+            isinstance(error, SessionRestored) or error.code in _PASSING
+            or error.pushback_seconds is not None)
+        helps_not = (not is_passing and self.durable_number == self._saving_from
                      and self._bytes > 2 * self._limit)
         if self._bytes <= self._limit or not (cant_write or helps_not):
             return
-        newest = max(self._kept)
+        newest = self.newest
         if not self._dropped_to:
             _LOG.warning(
                 "replay_bytes: found %d bytes of changes after change %d, expected at most %d; "
@@ -144,7 +156,7 @@ class Replay:
                 f"the server was started again and has the session as of change {number}; "
                 f"this client no longer has change {missing}. Resume the session by its id: "
                 "its trainer_state says where to go on")
-        last = max(self._kept, default=0)
+        last = self.newest
         for change in unknown.values():
             change.start_over(is_committed=change.sequence < last)
         for sequence, kept in self._kept.items():

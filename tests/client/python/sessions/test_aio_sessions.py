@@ -179,3 +179,15 @@ def test_exports_and_imports(server, tmp_path):
                 await convgrad.aio.import_session(session, __file__)
 
     asyncio.run(work())
+
+
+def test_a_function_that_stops_ends_its_task(server):
+    async def work():
+        async with convgrad.aio.Client(server.address, timeout=60) as aio, \
+                aio.session() as session, await aio.attach(session.id) as attached:
+            assert await session.blocking(lambda blocking: blocking.id) == session.id
+            for one in (session, attached):
+                with pytest.raises(RuntimeError, match="StopIteration"):
+                    await asyncio.wait_for(one.blocking(lambda _: next(iter(()))), 20)
+
+    asyncio.run(work())

@@ -190,6 +190,65 @@ def test_a_restart_before_the_snapshot_is_written_loses_nothing(server, client, 
         assert values(server) == list(range(WINDOW))
 
 
+def test_a_late_answer_asks_for_a_snapshot_of_all_that_is_kept(server, client):
+    with client.session(durable=True, keep_open=True, replay_bytes=5_000) as session:
+        server.late = 1
+        server.may_save.clear()
+        futures = [put(session, 0)]
+        wait_until(lambda: server.number == 1)
+        server.save()
+        server.seconds_of_change = 0.3  # so that all are in flight
+        futures += [put(session, i) for i in range(1, 50)]
+        for future in futures[1:]:
+            future.result()
+        server.cant_save = grpc.StatusCode.UNIMPLEMENTED  # ends the first request
+        replay = session._durable.replay
+        replay._limit = 40_000  # so that the refusal drops nothing
+        server.may_save.set()
+        wait_until(lambda: not replay.is_saving)
+        replay._limit = 5_000
+        server.may_save.clear()
+        server.cant_save = None
+        server.may_answer.set()
+        futures[0].result()
+        wait_until(lambda: replay.is_saving)
+        server.restart()
+        server.may_save.set()
+        wait_until(lambda: not replay.is_saving)
+        session.tensors()
+        assert values(server) == list(range(50))
+
+
+def test_refused_snapshots_bound_what_is_kept(server, client, caplog):
+    server.cant_save = grpc.StatusCode.PERMISSION_DENIED
+    with client.session(durable=True, keep_open=True, replay_bytes=20_000) as session:
+        with caplog.at_level(logging.WARNING, "convgrad"):
+            for i in range(100):
+                put(session, i).result()
+        assert caplog.text.count("a restart of the server now would lose") == 1
+        assert session._durable.replay.nbytes < 3 * 20_000
+
+
+def test_busy_snapshots_are_asked_for_again(server, client):
+    with client.session(durable=True, keep_open=True, replay_bytes=20_000) as session:
+        server.is_busy_saving = 15
+        most = 0
+        for i in range(100):
+            put(session, i).result()
+            most = max(most, session._durable.replay.nbytes)
+        assert session.durable_number > 0 and most < 25_000  # new changes have waited
+
+
+def test_resuming_asks_the_others_while_a_server_is_busy(server):
+    busy = DurableStandIn()
+    busy.is_busy = True
+    with served(busy) as first, served(server) as second, \
+            convgrad.Client([first, second], timeout=20, retry=FAST) as client, \
+            client.session(resume=b"i" * 16, durable=True, keep_open=True) as session:
+        put(session, 0).result()
+    assert values(server) == [0]
+
+
 def test_what_isnt_kept_cant_be_repeated(server, client):
     server.cant_save = grpc.StatusCode.INTERNAL
     with client.session(durable=True, keep_open=True, replay_bytes=20_000) as session:
