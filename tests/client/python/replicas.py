@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
-import socket
 
-from server_process import ServerProcess
+from server_process import ServerProcess, free_port
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
-
-
-def free_port(*hosts: str) -> int:
-    """Returns a port that is free at each of these addresses."""
-    with contextlib.ExitStack() as stack:
-        first = stack.enter_context(socket.socket())
-        first.bind((hosts[0], 0))
-        port: int = first.getsockname()[1]
-        for host in hosts[1:]:
-            stack.enter_context(socket.socket()).bind((host, port))
-        return port
 
 
 class Replicas:

@@ -6,8 +6,10 @@ import atexit
 import contextlib
 import os
 import pathlib
+import random
 import re
 import signal
+import socket
 import subprocess
 import threading
 import urllib.request
@@ -15,6 +17,18 @@ from collections.abc import Iterator
 
 BINARY = (pathlib.Path(os.environ.get("CONVGRAD_BUILD_DIR", "build/release"))
           / "server" / "convgrad-server").resolve()
+
+
+def free_port(*hosts: str) -> int:
+    """Returns a port that is free at each of these addresses. A server that is started again
+    finds it free, because no outgoing connection gets it."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10000, max(first, 20000))
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for host in hosts:
+                stack.enter_context(socket.socket()).bind((host, port))
+            return port
 
 
 class ServerProcess:
@@ -26,7 +40,7 @@ class ServerProcess:
 
     def __init__(self, *flags: str) -> None:
         self.flags = flags
-        self.address = "127.0.0.1:0"
+        self.address = f"127.0.0.1:{free_port('127.0.0.1')}"
         self.restart()
         # For tests that fail before they end the server.
         atexit.register(self.kill)

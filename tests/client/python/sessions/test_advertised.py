@@ -6,8 +6,8 @@ import socket
 import numpy as np
 import pytest
 from certificates import make_certificates
-from replicas import Replicas, free_port
-from server_process import ServerProcess
+from replicas import Replicas
+from server_process import ServerProcess, free_port
 
 import convgrad
 
