@@ -58,8 +58,9 @@ HWY_INLINE void StoreRow(D d, hn::Vec<D> value, float* to) {
   }
 }
 
-// Returns e^x with a relative error of at most 2^-32 in f64, and 1 for x = 0.
-// NaN stays NaN. Requires: x <= 0.
+// Returns e^x, and 1 for x = 0. In f64 the relative error is at most 2^-32, and
+// e^-700 stands for all smaller results, which are 0 as floats. NaN stays NaN.
+// Requires: x <= 0.
 template <class D>
 HWY_INLINE hn::Vec<D> PowerOf(D d, hn::Vec<D> x) {
   if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
@@ -99,7 +100,7 @@ void SoftmaxOf(absl::Span<float> row, T* powers) {
   const size_t lanes = hn::Lanes(d), size = row.size();
   const size_t whole = size / lanes * lanes;
   float* const data = row.data();
-  // The last elements, filled up with -Inf, whose power is 0.
+  // The last elements, filled up with -Inf, whose power doesn't change the sum.
   float rest[16];
   T rest_powers[16];
   std::fill_n(rest, lanes, -std::numeric_limits<float>::infinity());

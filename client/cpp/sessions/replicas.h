@@ -9,8 +9,8 @@ namespace convgrad {
 
 // Returns options for each server in `options.server`, one server in each. A
 // host name with several addresses is replaced by these, and their certificates
-// are checked by the name. A name of this host isn't, because a tunnel may be
-// behind it. Asks DNS.
+// are checked by the name. "localhost" stays, because a tunnel may be behind
+// it. Asks DNS, and blocks until it answers. Thread-safe.
 std::vector<ClientOptions> ReplicasOf(const ClientOptions& options);
 
 }  // namespace convgrad

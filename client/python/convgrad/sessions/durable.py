@@ -129,7 +129,8 @@ class DurableChanges(Changes):
 
         with self._condition:
             newest = self.replay.newest
-        # A server that was started again must refuse, not save what it has.
+        # The request names the newest change that is kept. A server that was started again
+        # lacks this change, and refuses the request instead of saving its older state.
         self._ask(save_state_call(
             self, target=self._opened.target,
             metadata=(("convgrad-session-bin", self._opened.answer.session_id),
