@@ -88,6 +88,28 @@ NetworkTensor NetworkBuilder::ConvertedValue(const std::string& name, Form form,
   return place->second;
 }
 
+RowsView NetworkBuilder::ViewOf(const std::string& name) {
+  const auto found = views_.find(name);
+  if (found != views_.end() && found->second.rows.blocks.dtype == dtype_) {
+    return found->second;
+  }
+  const NetworkTensor rows = Value(name, Form::kRows);
+  return {rows, PlaceOf({0, RowMajorStrides(rows.dims)}, rows.dims)};
+}
+
+RowsView NetworkBuilder::AddView(const std::string& name,
+                                 const std::string& operand,
+                                 const StepView& place) {
+  const Dims& dims = shapes().dims.at(name);
+  RowsView view = ViewOf(operand);
+  if (auto composed = Composed(view.place, place, dims)) {
+    view.place = *std::move(composed);
+  } else {
+    view = {Value(operand, Form::kRows), PlaceOf(place, dims)};
+  }
+  return views_[name] = view;
+}
+
 NetworkTensor NetworkBuilder::OwnValue(const std::string& name) {
   if (values_.contains(name)) return values_.at(name);
   const TensorDescriptor& descriptor = *InputDescriptor(name);

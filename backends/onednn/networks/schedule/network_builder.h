@@ -15,6 +15,7 @@
 #include "backends/onednn/networks/schedule/network_gradient_sums.h"
 #include "backends/onednn/networks/schedule/network_layouts.h"
 #include "backends/onednn/networks/schedule/network_results.h"
+#include "backends/onednn/networks/schedule/network_row_views.h"
 
 namespace convgrad::onednn {
 
@@ -66,6 +67,13 @@ class NetworkBuilder {
   // Adds the result of a step, with new memory or in `buffer`.
   NetworkTensor AddValue(const std::string& name);
   NetworkTensor AddValue(const std::string& name, BufferId buffer);
+  // Returns where the elements of the value are, in the dtype of the group,
+  // without a copy of them.
+  RowsView ViewOf(const std::string& name);
+  // Records that `name`, which a step writes to rows, has the elements `place`
+  // of the value `operand`, and returns where these already are.
+  RowsView AddView(const std::string& name, const std::string& operand,
+                   const StepView& place);
   // Returns a tensor like the value `name`, without memory, in the value's
   // original form or in `form`.
   NetworkTensor Like(const std::string& name) const;
@@ -162,6 +170,7 @@ class NetworkBuilder {
   // Values in the form that their steps made.
   std::map<std::string, NetworkTensor> values_;
   std::map<std::tuple<std::string, Form, DataType>, NetworkTensor> converted_;
+  std::map<std::string, RowsView> views_;
   std::map<std::string, BufferId> inputs_;
   std::map<std::string, BufferId> parameters_;
   std::map<std::string, std::vector<NetworkTensor>> gradients_;

@@ -18,6 +18,15 @@ namespace {
 
 constexpr absl::string_view kKind = "view";
 
+// Adds the step's result: a view of its operand, and a copy, which is dropped
+// if nothing reads it.
+void AddViewOf(const ProgramStep& step, const StepView& place,
+               NetworkBuilder* builder) {
+  const NetworkTensor y = builder->AddValue(step.result);
+  AddCopyOf(builder->AddView(step.result, step.operands[0], place), y, kKind,
+            &builder->schedule());
+}
+
 // flatten and reshape: the same rows with other dims.
 class Whole final : public NetworkGroup {
  public:
@@ -25,7 +34,9 @@ class Whole final : public NetworkGroup {
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const std::string& x = step_.operands[0];
-    builder->AddValue(step_.result, builder->Value(x, Form::kRows).buffer);
+    const NetworkTensor y =
+        builder->AddValue(step_.result, builder->Value(x, Form::kRows).buffer);
+    builder->AddView(step_.result, x, {0, RowMajorStrides(y.dims)});
     return absl::OkStatus();
   }
 
@@ -94,17 +105,24 @@ class Read final : public NetworkGroup {
 // permute: a turned image has the bytes of the image.
 class Permute final : public NetworkGroup {
  public:
-  explicit Permute(const ProgramStep& step)
-      : step_(step), order_(IntsAttribute(step, "dims", 1)) {}
+  Permute(const ProgramStep& step, StepView view)
+      : step_(step),
+        view_(std::move(view)),
+        order_(IntsAttribute(step, "dims", 1)) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const std::string& operand = step_.operands[0];
-    const NetworkTensor x =
-        builder->Value(operand, builder->Like(operand).form);
+    const Form form = builder->Like(operand).form;
     if (IsTurn(*builder)) {
-      builder->AddValue(step_.result, x.buffer);
+      builder->AddValue(step_.result, builder->Value(operand, form).buffer);
       return absl::OkStatus();
     }
+    if (form == Form::kRows &&
+        builder->Like(step_.result).form == Form::kRows) {
+      AddViewOf(step_, view_, builder);
+      return absl::OkStatus();
+    }
+    const NetworkTensor x = builder->Value(operand, form);
     const NetworkTensor y = builder->AddValue(step_.result);
     AddReorder(Reorder::Make(Permuted(x), x.blocks.dtype, PhysicalLayoutOf(y),
                              y.blocks.dtype),
@@ -149,8 +167,17 @@ class Permute final : public NetworkGroup {
   }
 
   const ProgramStep& step_;
+  const StepView view_;
   const std::vector<int64_t> order_;
 };
+
+std::unique_ptr<NetworkGroup> MakePermute(const convgrad::Program& program,
+                                          const ProgramShapes& shapes,
+                                          const GroupSteps& steps) {
+  const ProgramStep& step = program.steps[steps.first];
+  return std::make_unique<Permute>(
+      step, SpecOf(step.op).view(StepDims(step, shapes)));
+}
 
 // slice, select and expand: copies.
 class Moved final : public NetworkGroup {
@@ -160,9 +187,7 @@ class Moved final : public NetworkGroup {
       : step_(step), view_(std::move(view)), axis_(axis) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    const BufferId x = builder->Value(step_.operands[0], Form::kRows).buffer;
-    const NetworkTensor y = builder->AddValue(step_.result);
-    AddMove(x, Viewed(y.dims), y.buffer, PhysicalLayoutOf(y), builder);
+    AddViewOf(step_, view_, builder);
     return absl::OkStatus();
   }
 
@@ -183,34 +208,6 @@ class Moved final : public NetworkGroup {
   }
 
  private:
-  // Returns the layout of the result's elements within the operand.
-  PhysicalLayout Viewed(const Dims& dims) const {
-    PhysicalLayout layout;
-    for (size_t i = 0; i < dims.size(); ++i) {
-      layout.axes.push_back(
-          {.extent = dims[i], .stride = view_.strides[i], .padded = dims[i]});
-    }
-    return layout;
-  }
-
-  void AddMove(BufferId from, const PhysicalLayout& from_layout, BufferId to,
-               const PhysicalLayout& to_layout, NetworkBuilder* builder) const {
-    const DataType dtype = builder->dtype();
-    const auto reorder = std::make_shared<const Reorder>(
-        Reorder::Make(from_layout, dtype, to_layout, dtype));
-    builder->schedule().Add(
-        {.kind = kKind,
-         .reads = {from},
-         .writes = {to},
-         .function = [=, offset = view_.offset * ByteSizeOf(dtype)](
-                         const RunContext& context) {
-           context.ForParts(reorder->part_count(), [&](int64_t part) {
-             reorder->Run(context.At(from) + offset, context.At(to), part,
-                          part + 1);
-           });
-         }});
-  }
-
   // Returns the part of the operand that a slice or select reads.
   AxisPart PartOf(const NetworkTensor& y) const {
     AxisPart part = {.axis = axis_};
@@ -261,7 +258,7 @@ std::vector<NetworkOperator> NetworkViews() {
           {Operator::kReshape, &MakeOfStep<Whole>},
           {Operator::kRead, &MakeOfStep<Read>},
           {Operator::kDetach, &MakeOfStep<Detached>},
-          {Operator::kPermute, &MakeOfStep<Permute>},
+          {Operator::kPermute, &MakePermute},
           {Operator::kSlice, &MakeMoved},
           {Operator::kSelect, &MakeMoved},
           {Operator::kExpand, &MakeMoved}};

@@ -24,13 +24,10 @@ class Attention final : public NetworkGroup {
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    for (const size_t position : {kQuery, kKey, kValue, kMask}) {
-      if (OperandAt(step_, position).empty()) continue;
-      operands_[position] =
-          Converted(builder->Value(step_.operands[position], Form::kRows),
-                    DataType::kF32, &builder->schedule())
-              .buffer;
-    }
+    layout_.query = Bring(kQuery, builder);
+    layout_.key = Bring(kKey, builder);
+    layout_.value = Bring(kValue, builder);
+    if (has_mask()) layout_.mask = BringMask(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
     const NetworkTensor computed =
         ComputedIn(DataType::kF32, y, &builder->schedule());
@@ -74,23 +71,58 @@ class Attention final : public NetworkGroup {
       AddConversion(computed[position], results[position],
                     &builder->schedule());
     }
-    if (operands_[kMask] != kNoBuffer) AddMaskGradient(dy, builder);
+    if (has_mask()) AddMaskGradient(dy, builder);
     return absl::OkStatus();
   }
 
  private:
-  // By position of the operand.
-  using Buffers = std::vector<BufferId>;
+  // Converts the operand to row-major f32.
+  NetworkTensor BringRows(size_t position, NetworkBuilder* builder) {
+    const NetworkTensor rows =
+        Converted(builder->Value(step_.operands[position], Form::kRows),
+                  DataType::kF32, &builder->schedule());
+    operands_[position] = rows.buffer;
+    return rows;
+  }
+
+  // Reads the operand where it lies, so that views of one product aren't
+  // copied. Converts it if it isn't f32, or has no rows of one pitch.
+  MatrixPlaces Bring(size_t position, NetworkBuilder* builder) {
+    const RowsView view = builder->ViewOf(step_.operands[position]);
+    std::vector<std::vector<StridedAxis>> axes = view.place.axes;
+    const std::vector<StridedAxis> columns = axes.back();
+    axes.pop_back();
+    const std::vector<StridedAxis> rows = axes.back();
+    axes.pop_back();
+    const bool has_rows = columns.size() == 1 && columns[0].stride == 1 &&
+                          rows.size() == 1 &&
+                          rows[0].stride >= columns[0].extent;
+    if (!has_rows || view.rows.blocks.dtype != DataType::kF32) {
+      const Dims dims = BringRows(position, builder).dims;
+      return {{{problem_.batch, dims.end()[-2] * dims.back()}}, dims.back()};
+    }
+    operands_[position] = view.location();
+    MatrixPlaces places = {{}, rows[0].stride};
+    for (const auto& axis : axes) {
+      places.leading.insert(places.leading.end(), axis.begin(), axis.end());
+    }
+    return places;
+  }
+
+  MatrixPlaces BringMask(NetworkBuilder* builder) {
+    const NetworkTensor mask = BringRows(kMask, builder);
+    const Dims strides = BroadcastStrides(mask.dims, scores_);
+    MatrixPlaces places = {{}, strides.end()[-2], strides.back()};
+    for (size_t i = 0; i + 2 < scores_.size(); ++i) {
+      places.leading.push_back({scores_[i], strides[i]});
+    }
+    return places;
+  }
+
+  bool has_mask() const { return !OperandAt(step_, kMask).empty(); }
 
   AttentionTiles TilesFor(const NetworkBuilder& builder) const {
-    MaskLayout mask;
-    if (operands_[kMask] != kNoBuffer) {
-      mask.leading = {scores_.begin(), scores_.end() - 2};
-      mask.strides = BroadcastStrides(
-          builder.shapes().dims.at(step_.operands[kMask]), scores_);
-    }
-    return AttentionTiles(problem_, std::move(mask),
-                          builder.dtype() == DataType::kBF16,
+    return AttentionTiles(problem_, layout_, builder.dtype() == DataType::kBF16,
                           builder.options().threads);
   }
 
@@ -108,8 +140,8 @@ class Attention final : public NetworkGroup {
   Step NewStep(absl::string_view kind, double forwards,
                NetworkBuilder* builder) const {
     Step step = {.kind = kind};
-    for (const BufferId operand : operands_) {
-      if (operand != kNoBuffer) step.reads.push_back(operand);
+    for (const Location& operand : operands_) {
+      if (operand.buffer != kNoBuffer) step.reads.push_back(operand.buffer);
     }
     step.writes = {builder->schedule().AddBuffer(TilesFor(*builder).scratch() *
                                                  int64_t{sizeof(float)})};
@@ -168,7 +200,8 @@ class Attention final : public NetworkGroup {
   const AttentionProblem problem_;
   Dims scores_;  // (batch..., L, S)
   // Operands in f32, by position.
-  Buffers operands_ = Buffers(4, kNoBuffer);
+  std::vector<Location> operands_ = std::vector<Location>(4);
+  AttentionLayout layout_;
 };
 
 std::unique_ptr<NetworkGroup> MakeAttention(const convgrad::Program& program,

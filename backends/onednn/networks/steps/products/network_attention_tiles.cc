@@ -16,13 +16,6 @@ namespace {
 // Queries of a tile.
 constexpr int64_t kQueries = 64;
 
-// A row-major matrix, or its transpose.
-struct Matrix {
-  const float* data;
-  int64_t pitch;
-  bool is_transposed = false;
-};
-
 // Makes the library use only the calling thread during its lifetime. The team
 // is already busy, and the library's partition of a product must not depend on
 // the team.
@@ -46,6 +39,15 @@ struct Product {
 
 }  // namespace
 
+int64_t MatrixPlaces::OffsetOf(int64_t matrix) const {
+  int64_t offset = 0;
+  for (auto axis = leading.rbegin(); axis != leading.rend(); ++axis) {
+    offset += matrix % axis->extent * axis->stride;
+    matrix /= axis->extent;
+  }
+  return offset;
+}
+
 // The memory of one thread of a run.
 struct AttentionTiles::Worker {
   // Rows of problem_.keys, for the queries of a tile.
@@ -64,10 +66,11 @@ struct AttentionTiles::Worker {
   }
 };
 
-AttentionTiles::AttentionTiles(const AttentionProblem& problem, MaskLayout mask,
-                               bool is_rounded, int threads)
+AttentionTiles::AttentionTiles(const AttentionProblem& problem,
+                               AttentionLayout layout, bool is_rounded,
+                               int threads)
     : problem_(problem),
-      mask_(std::move(mask)),
+      layout_(std::move(layout)),
       is_rounded_(is_rounded),
       threads_(threads) {}
 
@@ -104,22 +107,44 @@ AttentionTiles::Tile AttentionTiles::TileAt(int64_t matrix,
   return tile;
 }
 
+AttentionTiles::Matrix AttentionTiles::QueriesOf(
+    const AttentionTensors& tensors, const Tile& tile) const {
+  const MatrixPlaces& places = layout_.query;
+  return {tensors.query + places.OffsetOf(tile.matrix) +
+              tile.first * places.pitch,
+          places.pitch};
+}
+
+AttentionTiles::Matrix AttentionTiles::KeysOf(const AttentionTensors& tensors,
+                                              const Tile& tile) const {
+  return {tensors.key + layout_.key.OffsetOf(tile.matrix), layout_.key.pitch};
+}
+
+AttentionTiles::Matrix AttentionTiles::ValuesOf(const AttentionTensors& tensors,
+                                                const Tile& tile) const {
+  return {tensors.value + layout_.value.OffsetOf(tile.matrix),
+          layout_.value.pitch};
+}
+
 // A tile's product also multiplies keys that a causal query doesn't see, by 0.
 // NaN and Inf would propagate through this product.
 bool AttentionTiles::IsFinite(const AttentionTensors& tensors, const float* dy,
                               const Tile& tile) const {
-  const int64_t first_key = tile.matrix * problem_.keys;
-  const auto is_finite = [](const float* rows, int64_t first, int64_t count,
+  const auto is_finite = [](const Matrix& rows, int64_t count,
                             int64_t columns) {
-    return CountNonfinite(DataType::kF32, rows + first * columns,
-                          count * columns) == 0;
+    int64_t nonfinite = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      nonfinite +=
+          CountNonfinite(DataType::kF32, rows.data + i * rows.pitch, columns);
+    }
+    return nonfinite == 0;
   };
-  return is_finite(tensors.query, RowOf(tile), tile.count, problem_.features) &&
-         is_finite(tensors.key, first_key, tile.keys, problem_.features) &&
-         is_finite(tensors.value, first_key, tile.keys,
-                   problem_.out_features) &&
+  const int64_t columns = problem_.out_features;
+  return is_finite(QueriesOf(tensors, tile), tile.count, problem_.features) &&
+         is_finite(KeysOf(tensors, tile), tile.keys, problem_.features) &&
+         is_finite(ValuesOf(tensors, tile), tile.keys, columns) &&
          (dy == nullptr ||
-          is_finite(dy, RowOf(tile), tile.count, problem_.out_features));
+          is_finite({dy + RowOf(tile) * columns, columns}, tile.count, columns));
 }
 
 void AttentionTiles::ForTiles(const AttentionTensors& tensors, const float* dy,
@@ -140,32 +165,24 @@ int64_t AttentionTiles::Seen(const Tile& tile, int64_t query) const {
 
 void AttentionTiles::AddMask(const float* mask, const Tile& tile,
                              float* scores) const {
-  const size_t rank = mask_.strides.size();
-  int64_t offset = 0;
-  for (int64_t rest = tile.matrix, axis = std::ssize(mask_.leading);
-       axis-- > 0;) {
-    offset += rest % mask_.leading[axis] * mask_.strides[axis];
-    rest /= mask_.leading[axis];
-  }
-  for (int64_t i = 0; i < tile.count; ++i) {
-    const float* row =
-        mask + offset + (tile.first + i) * mask_.strides[rank - 2];
+  const MatrixPlaces& places = layout_.mask;
+  const float* row =
+      mask + places.OffsetOf(tile.matrix) + tile.first * places.pitch;
+  for (int64_t i = 0; i < tile.count; ++i, row += places.pitch) {
     for (int64_t j = 0; j < tile.keys; ++j) {
-      scores[i * problem_.keys + j] += row[j * mask_.strides[rank - 1]];
+      scores[i * problem_.keys + j] += row[j * places.stride];
     }
   }
 }
 
 void AttentionTiles::Weigh(const AttentionTensors& tensors, const Tile& tile,
                            Worker* worker) const {
-  const int64_t features = problem_.features;
-  const float* query = tensors.query + RowOf(tile) * features;
-  const float* key = tensors.key + tile.matrix * problem_.keys * features;
   worker->Multiply({.rows = tile.count,
                     .columns = tile.keys,
-                    .depth = features,
+                    .depth = problem_.features,
                     .scale = static_cast<float>(problem_.scale)},
-                   {query, features}, {key, features, true}, worker->weights,
+                   QueriesOf(tensors, tile),
+                   KeysOf(tensors, tile).Transposed(), worker->weights,
                    problem_.keys);
   if (tensors.mask != nullptr) AddMask(tensors.mask, tile, worker->weights);
   for (int64_t i = 0; i < tile.count; ++i) {
@@ -190,8 +207,7 @@ void AttentionTiles::Forward(const AttentionTensors& tensors, float* y,
       Weigh(tensors, tile, worker);
       worker->Multiply(
           {.rows = tile.count, .columns = columns, .depth = tile.keys},
-          {worker->weights, keys},
-          {tensors.value + tile.matrix * keys * columns, columns},
+          {worker->weights, keys}, ValuesOf(tensors, tile),
           y + RowOf(tile) * columns, columns);
     });
   });
@@ -204,8 +220,7 @@ void AttentionTiles::Slope(const AttentionTensors& tensors, const float* dy,
   worker->Multiply(
       {.rows = tile.count, .columns = tile.keys, .depth = columns},
       {dy + RowOf(tile) * columns, columns},
-      {tensors.value + tile.matrix * keys * columns, columns, true},
-      worker->slopes, keys);
+      ValuesOf(tensors, tile).Transposed(), worker->slopes, keys);
   for (int64_t i = 0; i < tile.count; ++i) {
     const auto seen = static_cast<size_t>(Seen(tile, i));
     float* slope = worker->slopes + i * keys;
@@ -232,16 +247,14 @@ void AttentionTiles::AddGradients(const AttentionTensors& tensors,
                     .columns = features,
                     .depth = tile.keys,
                     .scale = scale},
-                   {worker->slopes, keys},
-                   {tensors.key + first_key * features, features},
+                   {worker->slopes, keys}, KeysOf(tensors, tile),
                    gradients.query + row * features, features);
   worker->Multiply({.rows = tile.keys,
                     .columns = features,
                     .depth = tile.count,
                     .scale = scale,
                     .adds = true},
-                   {worker->slopes, keys, true},
-                   {tensors.query + row * features, features},
+                   {worker->slopes, keys, true}, QueriesOf(tensors, tile),
                    gradients.key + first_key * features, features);
 }
 

@@ -3,20 +3,30 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "backends/core/program/operators/products.h"
-#include "backends/onednn/execution/onednn_schedule.h"
+#include "backends/onednn/networks/schedule/network_row_views.h"
 
 namespace convgrad::onednn {
 
-// The place of the mask of each matrix and query. Units: elements.
-struct MaskLayout {
-  Dims leading;  // of the scores: all axes but the last two
-  Dims strides;  // by axis of the scores (batch..., L, S)
+// The places of a stack of matrices. Units: elements.
+struct MatrixPlaces {
+  // The axes that number the matrices, the outermost first.
+  std::vector<StridedAxis> leading;
+  int64_t pitch = 0;   // from one row to the next
+  int64_t stride = 1;  // from one column to the next
+
+  int64_t OffsetOf(int64_t matrix) const;
 };
 
-// Row-major f32 tensors; `mask` is null if there is none.
+// The places of the operands. Queries, keys and values have the stride 1.
+struct AttentionLayout {
+  MatrixPlaces query, key, value, mask;
+};
+
+// f32 tensors; `mask` is null if there is none.
 struct AttentionTensors {
   const float* query;
   const float* key;
@@ -24,7 +34,7 @@ struct AttentionTensors {
   const float* mask;
 };
 
-// Gradients, which a backward writes.
+// Row-major gradients, which a backward writes.
 struct AttentionGradients {
   float* query;
   float* key;
@@ -36,12 +46,13 @@ struct AttentionGradients {
 class AttentionTiles {
  public:
   // `is_rounded` tells that the results are rounded to bf16.
-  AttentionTiles(const AttentionProblem& problem, MaskLayout mask,
+  AttentionTiles(const AttentionProblem& problem, AttentionLayout layout,
                  bool is_rounded, int threads);
 
   // Returns the floats of scratch that each function needs.
   int64_t scratch() const { return threads_ * 2 * TileScores(); }
 
+  // `y` and `dy` are row-major.
   void Forward(const AttentionTensors& tensors, float* y, float* scratch) const;
   void Backward(const AttentionTensors& tensors, const float* dy,
                 const AttentionGradients& gradients, float* scratch) const;
@@ -51,6 +62,14 @@ class AttentionTiles {
 
  private:
   struct Worker;
+  // A matrix whose rows are `pitch` elements apart, or its transpose.
+  struct Matrix {
+    const float* data;
+    int64_t pitch;
+    bool is_transposed = false;
+
+    Matrix Transposed() const { return {data, pitch, true}; }
+  };
   // Some queries of one matrix.
   struct Tile {
     int64_t matrix, first, count;
@@ -61,6 +80,10 @@ class AttentionTiles {
   int64_t TileScores() const;
   int64_t tiles() const;
   Tile TileAt(int64_t matrix, int64_t index) const;
+  // Return the tile's queries, and the keys and values of its matrix.
+  Matrix QueriesOf(const AttentionTensors& tensors, const Tile& tile) const;
+  Matrix KeysOf(const AttentionTensors& tensors, const Tile& tile) const;
+  Matrix ValuesOf(const AttentionTensors& tensors, const Tile& tile) const;
   // Returns the row of the tile's first query among all queries.
   int64_t RowOf(const Tile& tile) const {
     return tile.matrix * problem_.queries + tile.first;
@@ -93,7 +116,7 @@ class AttentionTiles {
                     Worker* worker) const;
 
   const AttentionProblem problem_;
-  const MaskLayout mask_;
+  const AttentionLayout layout_;
   const bool is_rounded_;
   const int threads_;
 };
