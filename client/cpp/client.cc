@@ -14,6 +14,7 @@
 #include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/connection.h"
 #include "client/cpp/operation_message.h"
+#include "client/cpp/replicas.h"
 #include "client/cpp/streamed_run.h"
 #include "proto/call_metadata.h"
 #include "proto/codec/payload_message.h"
@@ -96,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
 Client::Client(std::unique_ptr<ConnectionPool> pool,
                const ClientOptions& options)
     : pool_(std::move(pool)),
-      retries_(options.retries),
+      options_(options),
       threads_(std::make_unique<CallThreads>(options.async_calls)) {}
 
 Client::~Client() = default;
@@ -105,10 +106,10 @@ absl::StatusOr<OperationReply> Client::Persist(
     const OperationCall& call,
     absl::FunctionRef<absl::StatusOr<OperationReply>(const OperationCall&)>
         attempt) {
-  if (!retries_) return attempt(call);
+  if (!options_.retries) return attempt(call);
   OperationCall repeated = call;
   if (repeated.request_id.empty()) repeated.request_id = RandomRequestId();
-  return retries_->Persist(
+  return options_.retries->Persist(
       call.deadline, [&] { return attempt(repeated); },
       [this] { return pool_->Strangers(); });
 }
@@ -213,17 +214,30 @@ absl::StatusOr<v1::ListSessionsResponse> Client::Sessions(bool everybody,
                                                           absl::Time deadline) {
   v1::ListSessionsRequest request;
   request.set_everybody(everybody);
-  return Ask(*pool_, &Connection::sessions,
-             &v1::ConvGradSessions::Stub::ListSessions, request, deadline);
+  v1::ListSessionsResponse all;
+  for (const ClientOptions& replica : ReplicasOf(options_)) {
+    ASSIGN_OR_RETURN(const auto pool, ConnectionPool::Make(replica));
+    ASSIGN_OR_RETURN(
+        const auto listed,
+        Ask(*pool, &Connection::sessions,
+            &v1::ConvGradSessions::Stub::ListSessions, request, deadline));
+    all.MergeFrom(listed);
+  }
+  return all;
 }
 
 absl::Status Client::CloseSession(const std::string& handle,
                                   absl::Time deadline) {
   v1::CloseSessionRequest request;
   request.set_handle(handle);
-  return Ask(*pool_, &Connection::sessions,
-             &v1::ConvGradSessions::Stub::CloseSession, request, deadline)
-      .status();
+  return AskForSession(
+      ReplicasOf(options_), deadline,
+      [&](const ClientOptions& replica, absl::Time until) -> absl::Status {
+        ASSIGN_OR_RETURN(const auto pool, ConnectionPool::Make(replica));
+        return Ask(*pool, &Connection::sessions,
+                   &v1::ConvGradSessions::Stub::CloseSession, request, until)
+            .status();
+      });
 }
 
 absl::StatusOr<v1::GetCapabilitiesResponse> Client::Capabilities(

@@ -65,13 +65,14 @@ class Client {
   // Errors: the server's; kUnavailable if there is no server.
   absl::StatusOr<v1::GetCapabilitiesResponse> Capabilities(absl::Time deadline);
 
-  // Returns the caller's open sessions or, if `everybody` is set, all sessions,
-  // which requires the role admin.
-  // Errors: as Capabilities; kPermissionDenied.
+  // Returns the caller's open sessions on all servers or, if `everybody` is
+  // set, all sessions, which requires the role admin.
+  // Errors: as Capabilities, for any of the servers; kPermissionDenied.
   absl::StatusOr<v1::ListSessionsResponse> Sessions(bool everybody,
                                                     absl::Time deadline);
 
-  // Closes the session with this handle (SessionInfo.handle in a list).
+  // Closes the session with this handle (SessionInfo.handle in a list), on
+  // whichever server it is.
   // Requires a client identity or the role admin.
   // Errors: as Sessions; kNotFound.
   absl::Status CloseSession(const std::string& handle, absl::Time deadline);
@@ -94,7 +95,7 @@ class Client {
                                           const RegionPlaces& places);
 
   const std::unique_ptr<ConnectionPool> pool_;
-  const std::optional<RetryPolicy> retries_;
+  const ClientOptions options_;
   // The last member, because its calls use the others.
   const std::unique_ptr<CallThreads> threads_;
 };

@@ -9,17 +9,16 @@
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/credentials.h"
+#include "client/cpp/replicas.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "client/cpp/sessions/lease_keeper.h"
-#include "client/cpp/sessions/replicas.h"
 #include "client/cpp/sessions/session.h"
 #include "client/cpp/sessions/session_wire.h"
 
 namespace convgrad {
 namespace {
 
-// Timeout of each replica that is asked for a session, so that an unreachable
-// one delays no other.
+// Timeout for closing a session.
 constexpr absl::Duration kBriefTime = absl::Seconds(2);
 
 struct Opened {
@@ -76,49 +75,19 @@ void CloseUnused(const Opened& opened) {
       .IgnoreError();
 }
 
-// Returns whether a server that answered so may still have the session.
-bool MayHaveIt(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status) ||  // as RetryPolicy::DelayAfter says
-         PushbackOf(status).has_value();
-}
-
-// Returns the session of the replica that has it.
-// Errors: kNotFound if none has it; that of a replica if it is unknown whether
-// it has it.
-absl::StatusOr<Opened> ResumeAtOne(std::vector<ClientOptions> replicas,
+// Returns the session of the replica that has it. Errors: as AskForSession.
+absl::StatusOr<Opened> ResumeAtOne(const std::vector<ClientOptions>& replicas,
                                    ClientOptions client,
                                    const v1::ResumeSessionRequest& request) {
-  bool brief = replicas.size() > 1;
-  while (true) {
-    std::vector<ClientOptions> away;
-    absl::Status unreachable;
-    absl::Status unknown;
-    for (const ClientOptions& replica : replicas) {
-      const absl::Time deadline =
-          brief ? absl::Now() + kBriefTime : absl::InfiniteFuture();
-      absl::StatusOr<Opened> opened =
-          Ask(replica, "ResumeSession", request, deadline);
-      if (opened.ok()) {
-        client.server = replica.server;
-        const absl::Status followed = Follow(client, deadline, &*opened);
-        if (!followed.ok()) opened = followed;
-      }
-      const absl::Status& status = opened.status();
-      if (absl::IsNotFound(status)) {
-        unknown = status;
-      } else if (MayHaveIt(status)) {
-        away.push_back(replica);
-        unreachable = status;
-      } else {
-        return opened;
-      }
-    }
-    if (away.empty()) return unknown;
-    if (!brief) return unreachable;
-    replicas = std::move(away);
-    brief = false;
-  }
+  absl::StatusOr<Opened> opened;
+  const auto ask = [&](const ClientOptions& replica, absl::Time deadline) {
+    opened = Ask(replica, "ResumeSession", request, deadline);
+    if (!opened.ok()) return opened.status();
+    client.server = replica.server;
+    return Follow(client, deadline, &*opened);
+  };
+  RETURN_IF_ERROR(AskForSession(replicas, absl::InfiniteFuture(), ask));
+  return opened;
 }
 
 absl::Status CheckReplayBytes(int64_t replay_bytes) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/client/cpp/stand_in_dns.h"
 #include "tests/end_to_end/client/cpp_session.h"
@@ -97,6 +98,26 @@ TEST_F(CppReplicasTest, AServerThatIsAwayMayHaveTheSession) {
   const absl::Status unknown =
       Session::Resume(OptionsOf(NameAndPort()), "", "two").status();
   EXPECT_TRUE(absl::IsUnavailable(unknown)) << unknown;
+}
+
+TEST_F(CppReplicasTest, SessionsOfAllServersAreListedAndClosed) {
+  const auto session = Session::Open(OptionsOf(second_->address(), kName),
+                                     {.name = std::string("one")});
+  ASSERT_TRUE(session.ok()) << session.status();
+  const auto client = Client::Connect(OptionsOf(NameAndPort()));
+  ASSERT_TRUE(client.ok()) << client.status();
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  for (int i = 0; i < 4; ++i) {
+    const auto listed = (*client)->Sessions(false, deadline);
+    ASSERT_TRUE(listed.ok()) << listed.status();
+    ASSERT_EQ(listed->sessions_size(), 1);
+    EXPECT_EQ(listed->sessions(0).name(), "one");
+  }
+  const std::string handle =
+      (*client)->Sessions(false, deadline)->sessions(0).handle();
+  EXPECT_EQ((*client)->CloseSession(handle, deadline), absl::OkStatus());
+  EXPECT_TRUE(absl::IsNotFound((*client)->CloseSession(handle, deadline)));
+  EXPECT_EQ((*client)->Sessions(false, deadline)->sessions_size(), 0);
 }
 
 TEST_F(CppReplicasTest, GoesOnAtTheAdvertisedAddress) {

@@ -1,4 +1,4 @@
-#include "client/cpp/sessions/replicas.h"
+#include "client/cpp/replicas.h"
 
 #include <string>
 #include <vector>

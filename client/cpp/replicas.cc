@@ -1,4 +1,4 @@
-#include "client/cpp/sessions/replicas.h"
+#include "client/cpp/replicas.h"
 
 #include <netdb.h>
 #include <sys/socket.h>
@@ -11,10 +11,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/credentials.h"
 
 namespace convgrad {
 namespace {
+
+// Timeout of each replica while others haven't been asked.
+constexpr absl::Duration kBriefTime = absl::Seconds(2);
 
 using Addresses = std::vector<std::string>;
 
@@ -64,6 +69,13 @@ Addresses Resolve(const HostAndPort& server) {
   return found;
 }
 
+// Returns whether a server that answered so may still have the session.
+bool MayHaveIt(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status) ||  // as RetryPolicy::DelayAfter says
+         PushbackOf(status).has_value();
+}
+
 }  // namespace
 
 std::vector<ClientOptions> ReplicasOf(const ClientOptions& options) {
@@ -85,6 +97,34 @@ std::vector<ClientOptions> ReplicasOf(const ClientOptions& options) {
     }
   }
   return replicas;
+}
+
+absl::Status AskForSession(
+    std::vector<ClientOptions> replicas, absl::Time deadline,
+    absl::FunctionRef<absl::Status(const ClientOptions&, absl::Time)> ask) {
+  bool brief = replicas.size() > 1;
+  while (true) {
+    std::vector<ClientOptions> away;
+    absl::Status unreachable;
+    absl::Status unknown;
+    for (const ClientOptions& replica : replicas) {
+      const absl::Status status =
+          ask(replica,
+              brief ? std::min(deadline, absl::Now() + kBriefTime) : deadline);
+      if (absl::IsNotFound(status)) {
+        unknown = status;
+      } else if (MayHaveIt(status)) {
+        away.push_back(replica);
+        unreachable = status;
+      } else {
+        return status;
+      }
+    }
+    if (away.empty()) return unknown;
+    if (!brief) return unreachable;
+    replicas = std::move(away);
+    brief = false;
+  }
 }
 
 }  // namespace convgrad
