@@ -107,36 +107,33 @@ std::optional<StridedPlace> Composed(const StridedPlace& place,
   return composed;
 }
 
-void AddCopyOf(const RowsView& view, const NetworkTensor& y,
+void AddCopyOf(const RowsView& view, const Location& to, const Dims& strides,
                absl::string_view kind, Schedule* schedule) {
-  PhysicalLayout from, to;
-  int64_t stride = 1;
-  for (auto axis = view.place.axes.rbegin(); axis != view.place.axes.rend();
-       ++axis) {
-    for (auto part = axis->rbegin(); part != axis->rend(); ++part) {
+  PhysicalLayout source, target;
+  for (size_t i = 0; i < strides.size(); ++i) {
+    int64_t stride = strides[i];
+    const auto& axis = view.place.axes[i];
+    for (auto part = axis.rbegin(); part != axis.rend(); ++part) {
       const int64_t extent = part->extent;
-      from.axes.push_back(
+      source.axes.push_back(
           {.extent = extent, .stride = part->stride, .padded = extent});
-      to.axes.push_back(
+      target.axes.push_back(
           {.extent = extent, .stride = stride, .padded = extent});
       stride *= extent;
     }
   }
-  std::reverse(from.axes.begin(), from.axes.end());
-  std::reverse(to.axes.begin(), to.axes.end());
-  const DataType dtype = y.blocks.dtype;
+  const DataType dtype = view.rows.blocks.dtype;
   const auto reorder = std::make_shared<const Reorder>(
-      Reorder::Make(from, dtype, to, dtype));
-  schedule->Add({.kind = kind,
-                 .reads = {view.rows.buffer},
-                 .writes = {y.buffer},
-                 .function = [=, from = view.location(),
-                              to = y.buffer](const RunContext& context) {
-                   context.ForParts(reorder->part_count(), [&](int64_t part) {
-                     reorder->Run(context.At(from), context.At(to), part,
-                                  part + 1);
-                   });
-                 }});
+      Reorder::Make(source, dtype, target, dtype));
+  schedule->Add(
+      {.kind = kind,
+       .reads = {view.rows.buffer},
+       .writes = {to.buffer},
+       .function = [=, from = view.location()](const RunContext& context) {
+         context.ForParts(reorder->part_count(), [&](int64_t part) {
+           reorder->Run(context.At(from), context.At(to), part, part + 1);
+         });
+       }});
 }
 
 }  // namespace convgrad::onednn

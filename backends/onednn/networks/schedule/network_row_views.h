@@ -47,8 +47,9 @@ struct RowsView {
   }
 };
 
-// Appends a copy of the value to the rows `y`, which have its dims and dtype.
-void AddCopyOf(const RowsView& view, const NetworkTensor& y,
+// Appends a copy of the value to `to`, in the same dtype. Its axes have there
+// `strides`. Units: elements.
+void AddCopyOf(const RowsView& view, const Location& to, const Dims& strides,
                absl::string_view kind, Schedule* schedule);
 
 }  // namespace convgrad::onednn

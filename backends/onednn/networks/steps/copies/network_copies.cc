@@ -10,6 +10,8 @@
 namespace convgrad::onednn {
 namespace {
 
+constexpr absl::string_view kKind = "concat";
+
 // A part of a tensor along one axis.
 struct AxisSlice {
   PhysicalLayout layout;
@@ -41,10 +43,14 @@ class Concat final : public NetworkGroup {
     const NetworkTensor y = builder->AddValue(step_.result);
     int64_t first = 0;
     for (const std::string& operand : step_.operands) {
-      const NetworkTensor x = builder->Value(operand, y.form);
-      const int64_t extent = x.dims[axis_];
-      AddSliceCopy({x, SliceOf(x, axis_, 0, extent)},
-                   {y, SliceOf(y, axis_, first, extent)}, builder);
+      const int64_t extent = builder->Like(operand).dims[axis_];
+      if (y.form == Form::kRows) {
+        AddRows(builder->ViewOf(operand), y, first, builder);
+      } else {
+        const NetworkTensor x = builder->Value(operand, y.form);
+        AddSliceCopy({x, SliceOf(x, axis_, 0, extent)},
+                     {y, SliceOf(y, axis_, first, extent)}, builder);
+      }
       first += extent;
     }
     return absl::OkStatus();
@@ -69,6 +75,14 @@ class Concat final : public NetworkGroup {
  private:
   using Side = std::pair<const NetworkTensor&, AxisSlice>;
 
+  void AddRows(const RowsView& view, const NetworkTensor& y, int64_t first,
+               NetworkBuilder* builder) const {
+    const Dims strides = RowMajorStrides(y.dims);
+    const Location all = y.buffer;
+    AddCopyOf(view, all.At(first * strides[axis_] * ByteSizeOf(y.blocks.dtype)),
+              strides, kKind, &builder->schedule());
+  }
+
   static void AddSliceCopy(const Side& from, const Side& to,
                            NetworkBuilder* builder) {
     const DataType dtype = from.first.blocks.dtype;
@@ -76,7 +90,7 @@ class Concat final : public NetworkGroup {
         Reorder::Make(from.second.layout, dtype, to.second.layout, dtype));
     const BufferId source = from.first.buffer, target = to.first.buffer;
     builder->schedule().Add(
-        {.kind = "concat",
+        {.kind = kKind,
          .reads = {source},
          .writes = {target},
          .function = [=, source_offset = from.second.byte_offset,

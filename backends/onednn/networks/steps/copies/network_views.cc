@@ -23,8 +23,8 @@ constexpr absl::string_view kKind = "view";
 void AddViewOf(const ProgramStep& step, const StepView& place,
                NetworkBuilder* builder) {
   const NetworkTensor y = builder->AddValue(step.result);
-  AddCopyOf(builder->AddView(step.result, step.operands[0], place), y, kKind,
-            &builder->schedule());
+  AddCopyOf(builder->AddView(step.result, step.operands[0], place), y.buffer,
+            RowMajorStrides(y.dims), kKind, &builder->schedule());
 }
 
 // flatten and reshape: the same rows with other dims.

@@ -110,9 +110,9 @@ AttentionTiles::Tile AttentionTiles::TileAt(int64_t matrix,
 AttentionTiles::Matrix AttentionTiles::QueriesOf(
     const AttentionTensors& tensors, const Tile& tile) const {
   const MatrixPlaces& places = layout_.query;
-  return {tensors.query + places.OffsetOf(tile.matrix) +
-              tile.first * places.pitch,
-          places.pitch};
+  return {
+      tensors.query + places.OffsetOf(tile.matrix) + tile.first * places.pitch,
+      places.pitch};
 }
 
 AttentionTiles::Matrix AttentionTiles::KeysOf(const AttentionTensors& tensors,
@@ -143,8 +143,8 @@ bool AttentionTiles::IsFinite(const AttentionTensors& tensors, const float* dy,
   return is_finite(QueriesOf(tensors, tile), tile.count, problem_.features) &&
          is_finite(KeysOf(tensors, tile), tile.keys, problem_.features) &&
          is_finite(ValuesOf(tensors, tile), tile.keys, columns) &&
-         (dy == nullptr ||
-          is_finite({dy + RowOf(tile) * columns, columns}, tile.count, columns));
+         (dy == nullptr || is_finite({dy + RowOf(tile) * columns, columns},
+                                     tile.count, columns));
 }
 
 void AttentionTiles::ForTiles(const AttentionTensors& tensors, const float* dy,
@@ -181,9 +181,8 @@ void AttentionTiles::Weigh(const AttentionTensors& tensors, const Tile& tile,
                     .columns = tile.keys,
                     .depth = problem_.features,
                     .scale = static_cast<float>(problem_.scale)},
-                   QueriesOf(tensors, tile),
-                   KeysOf(tensors, tile).Transposed(), worker->weights,
-                   problem_.keys);
+                   QueriesOf(tensors, tile), KeysOf(tensors, tile).Transposed(),
+                   worker->weights, problem_.keys);
   if (tensors.mask != nullptr) AddMask(tensors.mask, tile, worker->weights);
   for (int64_t i = 0; i < tile.count; ++i) {
     float* row = worker->weights + i * problem_.keys;
@@ -217,10 +216,9 @@ void AttentionTiles::Forward(const AttentionTensors& tensors, float* y,
 void AttentionTiles::Slope(const AttentionTensors& tensors, const float* dy,
                            const Tile& tile, Worker* worker) const {
   const int64_t keys = problem_.keys, columns = problem_.out_features;
-  worker->Multiply(
-      {.rows = tile.count, .columns = tile.keys, .depth = columns},
-      {dy + RowOf(tile) * columns, columns},
-      ValuesOf(tensors, tile).Transposed(), worker->slopes, keys);
+  worker->Multiply({.rows = tile.count, .columns = tile.keys, .depth = columns},
+                   {dy + RowOf(tile) * columns, columns},
+                   ValuesOf(tensors, tile).Transposed(), worker->slopes, keys);
   for (int64_t i = 0; i < tile.count; ++i) {
     const auto seen = static_cast<size_t>(Seen(tile, i));
     float* slope = worker->slopes + i * keys;
