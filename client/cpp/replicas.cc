@@ -108,7 +108,7 @@ absl::Status AskForSession(
     absl::Status unreachable;
     absl::Status unknown;
     for (const ClientOptions& replica : replicas) {
-      const absl::Status status =
+      absl::Status status =
           ask(replica,
               brief ? std::min(deadline, absl::Now() + kBriefTime) : deadline);
       if (absl::IsNotFound(status)) {

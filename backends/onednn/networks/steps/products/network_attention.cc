@@ -78,7 +78,7 @@ class Attention final : public NetworkGroup {
  private:
   // Converts the operand to row-major f32.
   NetworkTensor BringRows(size_t position, NetworkBuilder* builder) {
-    const NetworkTensor rows =
+    NetworkTensor rows =
         Converted(builder->Value(step_.operands[position], Form::kRows),
                   DataType::kF32, &builder->schedule());
     operands_[position] = rows.buffer;
