@@ -43,7 +43,8 @@ def assert_states(found, expected, rtol=2e-5, atol=2e-6):
     ("Adam", dict(lr=0.01, betas=(0.0, 0.99))),
     ("Adam", dict(lr=0.01, weight_decay=0.1, maximize=True)), ("AdamW", dict(lr=0.01)),
     ("AdamW", dict(lr=0.01, weight_decay=0.2, betas=(0.5, 0.99))), ("RMSprop", dict(lr=0.01)),
-    ("RMSprop", dict(lr=0.01, alpha=0.9, momentum=0.9, weight_decay=0.1)),
+    # A large eps, because a tiny one lets roundings of tiny gradients grow with their step.
+    ("RMSprop", dict(lr=0.01, alpha=0.9, eps=1e-3, momentum=0.9, weight_decay=0.1)),
     ("RMSprop", dict(lr=0.01, alpha=0.3, centered=True, momentum=0.5, maximize=True))])
 def test_steps_agree_with_torch(make_remote, kind, settings):
     model = model_of()
