@@ -1,4 +1,5 @@
-// Finds the servers that a client's address stands for. Internal to the client.
+// Finds the servers that a client's address stands for, and the one that has a
+// session. Internal to the client.
 #pragma once
 
 #include <vector>

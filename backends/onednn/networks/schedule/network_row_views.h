@@ -47,8 +47,8 @@ struct RowsView {
   }
 };
 
-// Appends a copy of the value to `to`, in the same dtype. Its axes have there
-// `strides`. Units: elements.
+// Appends a copy of the value, in the same dtype. `to` is the place of the
+// copy's first element; `strides` are those of the copy's axes, in elements.
 void AddCopyOf(const RowsView& view, const Location& to, const Dims& strides,
                absl::string_view kind, Schedule* schedule);
 
