@@ -60,7 +60,7 @@ HWY_INLINE void StoreRow(D d, hn::Vec<D> value, float* to) {
 
 // Returns e^x, and 1 for x = 0. In f64 the relative error is at most 2^-32, and
 // e^-700 stands for all smaller results, which are 0 as floats. NaN stays NaN.
-// Requires: x <= 0.
+// Requires: x <= 0, or NaN, of a float.
 template <class D>
 HWY_INLINE hn::Vec<D> PowerOf(D d, hn::Vec<D> x) {
   if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
@@ -71,9 +71,11 @@ HWY_INLINE hn::Vec<D> PowerOf(D d, hn::Vec<D> x) {
     // e^x = 2^n 2^f, with the integer n nearest to x / ln 2. The sum with
     // 1.5 * 2^52 has n in its lowest bits. 2^f is 1 + f times a Chebyshev
     // interpolation of (2^f - 1) / f on [-0.5, 0.5], of degree 6.
-    const auto magic = hn::Set(d, 0x1.8p52);
-    const auto power = hn::Mul(hn::Max(x, hn::Set(d, -700.0)),
-                               hn::Set(d, 0x1.71547652b82fep0));
+    const auto magic = hn::Set(d, 0x1.8p52), lowest = hn::Set(d, -700.0);
+    // A float's NaN has zeros in the lowest bits of its f64, so that the
+    // exponent below adds nothing to it.
+    const auto limited = hn::IfThenElse(hn::Lt(x, lowest), lowest, x);
+    const auto power = hn::Mul(limited, hn::Set(d, 0x1.71547652b82fep0));
     const auto shifted = hn::Add(power, magic);
     const auto f = hn::Sub(power, hn::Sub(shifted, magic));
     auto quotient = hn::Set(d, 0x1.00a581594758ep-16);
@@ -84,89 +86,101 @@ HWY_INLINE hn::Vec<D> PowerOf(D d, hn::Vec<D> x) {
     }
     const auto fraction = hn::MulAdd(quotient, f, hn::Set(d, 1.0));
     const auto exponent = hn::ShiftLeft<52>(hn::BitCast(integers, shifted));
-    const auto result =
-        hn::BitCast(d, hn::Add(hn::BitCast(integers, fraction), exponent));
-    return hn::IfThenElse(hn::IsNaN(x), x, result);
+    return hn::BitCast(d, hn::Add(hn::BitCast(integers, fraction), exponent));
   }
+}
+
+constexpr size_t kMostLanes = 16;
+
+// Returns the largest number of a row, or -Inf. NaN compares as not above any
+// number.
+HWY_INLINE float LargestOf(const float* row, size_t size) {
+  const hn::CappedTag<float, kMostLanes> d;
+  const size_t lanes = hn::Lanes(d);
+  auto largest = hn::Set(d, -std::numeric_limits<float>::infinity());
+  const auto add = [&](size_t i) HWY_ATTR {
+    const auto x = hn::LoadU(d, row + i);
+    largest = hn::IfThenElse(hn::Gt(x, largest), x, largest);
+  };
+  for (size_t i = 0; i + lanes < size; i += lanes) add(i);
+  add(size - lanes);
+  return hn::GetLane(hn::MaxOfLanes(d, largest));
 }
 
 // Elements whose powers are added up in their own type.
 constexpr size_t kBlock = 1024;
-
-// `powers` has as many elements as the row, and may be the row.
+// Computes a row that fills a vector of floats. The row's last vector overlaps
+// the one before. `x` and `powers` may be `y`.
 template <class T>
-void SoftmaxOf(absl::Span<float> row, T* powers) {
-  const hn::CappedTag<T, 16> d;
-  const size_t lanes = hn::Lanes(d), size = row.size();
-  const size_t whole = size / lanes * lanes;
-  float* const data = row.data();
-  // The last elements, filled up with -Inf, whose power doesn't change the sum.
-  float rest[16];
-  T rest_powers[16];
-  std::fill_n(rest, lanes, -std::numeric_limits<float>::infinity());
-  std::copy(data + whole, data + size, rest);
-  // NaN compares as not above any number.
-  auto largests = LoadRow(d, rest);
-  largests =
-      hn::IfThenElse(hn::IsNaN(largests),
-                     hn::Set(d, -std::numeric_limits<T>::infinity()), largests);
-  for (size_t i = 0; i < whole; i += lanes) {
-    const auto x = LoadRow(d, data + i);
-    largests = hn::IfThenElse(hn::Gt(x, largests), x, largests);
-  }
-  const auto largest = hn::MaxOfLanes(d, largests);
+void SoftmaxOfVectors(const float* x, size_t size, T* powers, float* y) {
+  const hn::CappedTag<T, kMostLanes> d;
+  const size_t lanes = hn::Lanes(d), last = size - lanes;
+  const auto largest = hn::Set(d, static_cast<T>(LargestOf(x, size)));
+  const auto last_power = PowerOf(d, hn::Sub(LoadRow(d, x + last), largest));
   double sum = 0;
-  auto sums = hn::Zero(d);
-  for (size_t i = 0; i < whole; i += lanes) {
-    const auto power = PowerOf(d, hn::Sub(LoadRow(d, data + i), largest));
-    hn::StoreU(power, d, powers + i);
-    sums = hn::Add(sums, power);
-    // So that a long sum of floats has small errors.
-    if (i / kBlock != (i + lanes) / kBlock) {
-      sum += hn::GetLane(hn::SumOfLanes(d, sums));
-      sums = hn::Zero(d);
+  size_t i = 0;
+  while (i < last) {
+    auto sums = hn::Zero(d);
+    for (const size_t end = std::min(last, i + kBlock); i < end; i += lanes) {
+      const auto power = PowerOf(d, hn::Sub(LoadRow(d, x + i), largest));
+      hn::StoreU(power, d, powers + i);
+      sums = hn::Add(sums, power);
     }
+    // So that a long sum of floats has small errors.
+    sum += hn::GetLane(hn::SumOfLanes(d, sums));
   }
-  const auto power = PowerOf(d, hn::Sub(LoadRow(d, rest), largest));
-  hn::StoreU(power, d, rest_powers);
-  sum += hn::GetLane(hn::SumOfLanes(d, hn::Add(sums, power)));
+  // The loop ended at `i`, so these lanes aren't in the sum.
+  const auto is_new =
+      hn::Ge(hn::Iota(d, 0), hn::Set(d, static_cast<T>(i - last)));
+  sum += hn::GetLane(hn::SumOfLanes(d, hn::IfThenElseZero(is_new, last_power)));
   const auto scale = hn::Set(d, static_cast<T>(1 / sum));
-  for (size_t i = 0; i < whole; i += lanes) {
-    StoreRow(d, hn::Mul(hn::LoadU(d, powers + i), scale), data + i);
+  for (i = 0; i < last; i += lanes) {
+    StoreRow(d, hn::Mul(hn::LoadU(d, powers + i), scale), y + i);
   }
-  StoreRow(d, hn::Mul(hn::LoadU(d, rest_powers), scale), rest);
-  std::copy_n(rest, size - whole, data + whole);
+  StoreRow(d, hn::Mul(last_power, scale), y + last);
 }
 
-void SoftmaxRow(absl::Span<float> row, absl::Span<double> scratch) {
-  SoftmaxOf<double>(row, scratch.data());
-}
-void SoftmaxRowInF32(absl::Span<float> row) {
-  SoftmaxOf<float>(row, row.data());
+// `powers` has as many elements as the row.
+template <class T>
+void SoftmaxOf(absl::Span<const float> x, T* powers, float* y) {
+  const size_t lanes = hn::Lanes(hn::CappedTag<float, kMostLanes>());
+  if (x.size() >= lanes) {
+    return SoftmaxOfVectors(x.data(), x.size(), powers, y);
+  }
+  // The power of -Inf doesn't change the sum.
+  float row[kMostLanes];
+  T few[kMostLanes];
+  std::fill(std::copy(x.begin(), x.end(), row), row + lanes,
+            -std::numeric_limits<float>::infinity());
+  SoftmaxOfVectors(row, lanes, few, row);
+  std::copy_n(row, x.size(), y);
 }
 
-void SoftmaxRowGradient(absl::Span<const float> y, absl::Span<float> dy) {
+void SoftmaxRow(absl::Span<const float> x, absl::Span<double> scratch,
+                float* y) {
+  SoftmaxOf(x, scratch.data(), y);
+}
+void SoftmaxRowInF32(absl::Span<const float> x, float* y) {
+  SoftmaxOf(x, y, y);
+}
+
+void SoftmaxRowGradient(absl::Span<const float> y, const float* dy, float* dx) {
   const hn::ScalableTag<double> d;
-  const hn::Rebind<float, decltype(d)> narrow;
   const size_t lanes = hn::Lanes(d);
   const size_t whole = y.size() / lanes * lanes;
   auto sums = hn::Zero(d);
   for (size_t i = 0; i < whole; i += lanes) {
-    sums = hn::MulAdd(hn::PromoteTo(d, hn::LoadU(narrow, y.data() + i)),
-                      hn::PromoteTo(d, hn::LoadU(narrow, dy.data() + i)), sums);
+    sums = hn::MulAdd(LoadRow(d, y.data() + i), LoadRow(d, dy + i), sums);
   }
   double sum = hn::GetLane(hn::SumOfLanes(d, sums));
   for (size_t i = whole; i < y.size(); ++i) sum += double{y[i]} * dy[i];
   const auto mean = hn::Set(d, sum);
   for (size_t i = 0; i < whole; i += lanes) {
-    const auto above =
-        hn::Sub(hn::PromoteTo(d, hn::LoadU(narrow, dy.data() + i)), mean);
-    const auto weight = hn::PromoteTo(d, hn::LoadU(narrow, y.data() + i));
-    hn::StoreU(hn::DemoteTo(narrow, hn::Mul(weight, above)), narrow,
-               dy.data() + i);
+    const auto above = hn::Sub(LoadRow(d, dy + i), mean);
+    StoreRow(d, hn::Mul(LoadRow(d, y.data() + i), above), dx + i);
   }
   for (size_t i = whole; i < y.size(); ++i) {
-    dy[i] = static_cast<float>(y[i] * (dy[i] - sum));
+    dx[i] = static_cast<float>(y[i] * (dy[i] - sum));
   }
 }
 
@@ -188,16 +202,16 @@ SoftmaxSums Exponentiate(absl::Span<double> logits) {
   return HWY_DYNAMIC_DISPATCH(ExponentiateRow)(logits);
 }
 
-void Softmax(absl::Span<float> row, absl::Span<double> scratch) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxRow)(row, scratch);
+void Softmax(absl::Span<const float> x, absl::Span<double> scratch, float* y) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRow)(x, scratch, y);
 }
 
-void SoftmaxInF32(absl::Span<float> row) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxRowInF32)(row);
+void SoftmaxInF32(absl::Span<const float> x, float* y) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRowInF32)(x, y);
 }
 
-void SoftmaxGradient(absl::Span<const float> y, absl::Span<float> dy) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxRowGradient)(y, dy);
+void SoftmaxGradient(absl::Span<const float> y, const float* dy, float* dx) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRowGradient)(y, dy, dx);
 }
 
 }  // namespace convgrad

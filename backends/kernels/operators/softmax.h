@@ -21,17 +21,17 @@ struct SoftmaxSums {
 // Inf, or if all are -Inf. Requires: a multiple of kSoftmaxLanes. Thread-safe.
 SoftmaxSums Exponentiate(absl::Span<double> logits);
 
-// Replace the logits of a row by their softmax, or by NaN if a logit is NaN or
-// +Inf or all are -Inf. Thread-safe.
-// In f64, rounded once. Requires: `scratch` has as many elements.
-void Softmax(absl::Span<float> row, absl::Span<double> scratch);
+// Write the softmax of a row of logits to `y`, which may be the row: NaN if a
+// logit is NaN or +Inf, or if all are -Inf. Thread-safe.
+// In f64, rounded once. Requires: `scratch` has as many elements as the row.
+void Softmax(absl::Span<const float> x, absl::Span<double> scratch, float* y);
 // In f32, with a relative error of at most 2^-16 where the result is a normal
 // number, for results that are rounded to bf16.
-void SoftmaxInF32(absl::Span<float> row);
+void SoftmaxInF32(absl::Span<const float> x, float* y);
 
-// Replaces the gradients dy of the softmax's results y by those of its operand,
-// y * (dy - sum(y * dy)), computed in f64 and rounded once. Requires: equal
-// sizes. Thread-safe.
-void SoftmaxGradient(absl::Span<const float> y, absl::Span<float> dy);
+// Writes the gradients of a softmax's operand, from its results y and their
+// gradients dy: y * (dy - sum(y * dy)), computed in f64 and rounded once. `dx`
+// may be `y` or `dy`. Thread-safe.
+void SoftmaxGradient(absl::Span<const float> y, const float* dy, float* dx);
 
 }  // namespace convgrad

@@ -61,14 +61,10 @@ void LogSoftmaxRows(const RowSoftmax& softmax, const std::byte* x, std::byte* y,
   });
 }
 
-// Requires: f32 rows whose elements are side by side.
-void SoftmaxDenseRows(const RowSoftmax& softmax, const float* x, float* y,
-                      RunParts run) {
-  ForEachRow(softmax, run, [&](int64_t first, RowMemory& memory) {
-    if (x != y) std::copy_n(x + first, softmax.length, y + first);
-    Softmax({y + first, static_cast<size_t>(softmax.length)},
-            absl::MakeSpan(memory.doubles));
-  });
+// Tells that a row's elements are floats side by side.
+bool IsDense(const RowSoftmax& softmax) {
+  return !softmax.is_logarithm && softmax.inner == 1 &&
+         softmax.dtype == DataType::kF32;
 }
 
 }  // namespace
@@ -78,20 +74,25 @@ void SoftmaxRows(const RowSoftmax& softmax, const void* x, void* y,
   const auto* from = static_cast<const std::byte*>(x);
   auto* to = static_cast<std::byte*>(y);
   if (softmax.is_logarithm) return LogSoftmaxRows(softmax, from, to, run);
-  if (softmax.inner == 1 && softmax.dtype == DataType::kF32) {
-    return SoftmaxDenseRows(softmax, static_cast<const float*>(x),
-                            static_cast<float*>(y), run);
+  const auto length = static_cast<size_t>(softmax.length);
+  if (IsDense(softmax)) {
+    const auto* rows = static_cast<const float*>(x);
+    auto* results = static_cast<float*>(y);
+    return ForEachRow(softmax, run, [&](int64_t first, RowMemory& memory) {
+      Softmax({rows + first, length}, absl::MakeSpan(memory.doubles),
+              results + first);
+    });
   }
   ForEachRow(softmax, run, [&](int64_t first, RowMemory& memory) {
     const auto at = [&](int64_t i) { return first + i * softmax.inner; };
-    const auto row = absl::MakeSpan(memory.floats).first(softmax.length);
+    const auto row = absl::MakeSpan(memory.floats).first(length);
     for (int64_t i = 0; i < softmax.length; ++i) {
       row[i] = LoadElement(softmax.dtype, from, at(i));
     }
     if (softmax.dtype == DataType::kBF16) {
-      SoftmaxInF32(row);
+      SoftmaxInF32(row, row.data());
     } else {
-      Softmax(row, absl::MakeSpan(memory.doubles));
+      Softmax(row, absl::MakeSpan(memory.doubles), row.data());
     }
     for (int64_t i = 0; i < softmax.length; ++i) {
       StoreElement(softmax.dtype, row[i], to, at(i));
@@ -103,6 +104,14 @@ void SoftmaxRowsBackward(const RowSoftmax& softmax, const void* dy,
                          const void* y, void* dx, RunParts run) {
   const auto* gradients = static_cast<const std::byte*>(dy);
   const auto* results = static_cast<const std::byte*>(y);
+  if (IsDense(softmax)) {
+    return ForEachRow(softmax, run, [&](int64_t first, RowMemory&) {
+      SoftmaxGradient({static_cast<const float*>(y) + first,
+                       static_cast<size_t>(softmax.length)},
+                      static_cast<const float*>(dy) + first,
+                      static_cast<float*>(dx) + first);
+    });
+  }
   ForEachRow(softmax, run, [&](int64_t first, RowMemory& memory) {
     std::vector<double>& gradient = memory.doubles;
     std::vector<double>& result = memory.others;

@@ -39,23 +39,29 @@ HWY_INLINE void ForWide(size_t count, const Body& body) {
 }
 
 // Adds up terms in an order that depends only on the numbers of lanes and
-// terms.
+// terms. Its terms are those that ForWide visits.
 class WideSum {
  public:
+  // A default member initializer has no target's attribute.
+  HWY_INLINE WideSum() : sums_(hn::Zero(Wide())) {}
+
   template <class D>
-  HWY_INLINE void Add(D d, hn::Vec<D> terms) {
-    double lanes[8];
-    hn::StoreU(terms, d, lanes);
-    for (size_t i = 0; i < hn::Lanes(d); ++i) sums_[i] += lanes[i];
+  HWY_INLINE void Add(D /*d*/, hn::Vec<D> terms) {
+    if constexpr (hn::MaxLanes(D()) == 1) {
+      rest_ += hn::GetLane(terms);
+    } else {
+      sums_ = hn::Add(sums_, terms);
+    }
   }
-  double total() const {
-    double total = 0;
-    for (const double sum : sums_) total += sum;
-    return total;
+  HWY_INLINE double total() const {
+    return hn::GetLane(hn::SumOfLanes(Wide(), sums_)) + rest_;
   }
 
  private:
-  double sums_[8] = {};
+  using Wide = hn::CappedTag<double, 8>;
+
+  hn::Vec<Wide> sums_;
+  double rest_ = 0;
 };
 
 }  // namespace HWY_NAMESPACE

@@ -78,8 +78,12 @@ TEST(SoftmaxGradient, IsRoundedOnce) {
       }
       double sum = 0;
       for (size_t i = 0; i < count; ++i) sum += double{y[i]} * dy[i];
-      std::vector<float> dx = dy;
-      SoftmaxGradient(y, absl::MakeSpan(dx));
+      std::vector<float> dx(count), in_place = dy, over_y = y;
+      SoftmaxGradient(y, dy.data(), dx.data());
+      SoftmaxGradient(y, in_place.data(), in_place.data());
+      SoftmaxGradient(over_y, dy.data(), over_y.data());
+      EXPECT_EQ(in_place, dx);
+      EXPECT_EQ(over_y, dx);
       for (size_t i = 0; i < count; ++i) {
         const double exact = y[i] * (dy[i] - sum);
         EXPECT_NEAR(dx[i], exact, std::fabs(exact) * 0x1p-24 + 1e-14);
@@ -105,14 +109,20 @@ TEST(Softmax, IsWithinItsBounds) {
   std::mt19937_64 random(2);
   std::uniform_real_distribution<float> values(-60, 20);
   ForEachSimdTarget([&] {
-    for (size_t count : {1, 7, 8, 15, 16, 17, 49, 197, 1000}) {
+    for (size_t count :
+         {1, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 49, 197, 1025, 2050}) {
       std::vector<float> logits(count);
       for (float& logit : logits) logit = values(random);
       const std::vector<double> exact = Exact(logits);
-      std::vector<float> precise = logits, in_f32 = logits;
+      std::vector<float> precise(count), in_f32(count), in_place = logits;
       std::vector<double> scratch(count);
-      Softmax(absl::MakeSpan(precise), absl::MakeSpan(scratch));
-      SoftmaxInF32(absl::MakeSpan(in_f32));
+      Softmax(logits, absl::MakeSpan(scratch), precise.data());
+      Softmax(in_place, absl::MakeSpan(scratch), in_place.data());
+      EXPECT_EQ(in_place, precise);
+      SoftmaxInF32(logits, in_f32.data());
+      in_place = logits;
+      SoftmaxInF32(in_place, in_place.data());
+      EXPECT_EQ(in_place, in_f32);
       for (size_t i = 0; i < count; ++i) {
         // The first one is rounded once, the bound of the other is the
         // header's.
@@ -128,7 +138,7 @@ TEST(Softmax, EqualLogitsHaveEqualParts) {
     for (size_t count : {2, 8, 49}) {
       std::vector<float> row(count, 3.25f);
       std::vector<double> scratch(count);
-      Softmax(absl::MakeSpan(row), absl::MakeSpan(scratch));
+      Softmax(row, absl::MakeSpan(scratch), row.data());
       const float part = 1.0f / static_cast<float>(count);
       EXPECT_EQ(row, std::vector<float>(count, part));
     }
@@ -141,7 +151,7 @@ TEST(Softmax, FarBelowTheLargestIsZero) {
       std::vector<float> row(11, low);
       row[5] = 0;
       std::vector<double> scratch(row.size());
-      Softmax(absl::MakeSpan(row), absl::MakeSpan(scratch));
+      Softmax(row, absl::MakeSpan(scratch), row.data());
       std::vector<float> expected(11, 0);
       expected[5] = 1;
       EXPECT_EQ(row, expected) << low;
@@ -154,7 +164,7 @@ TEST(Softmax, LongRowsAreWithinTheBound) {
     std::vector<float> row(300'000, -1);
     row[0] = 0;
     const std::vector<double> exact = Exact(row);
-    SoftmaxInF32(absl::MakeSpan(row));
+    SoftmaxInF32(row, row.data());
     EXPECT_NEAR(row[0], exact[0], exact[0] * 0x1p-16);
     EXPECT_NEAR(row[1], exact[1], exact[1] * 0x1p-16);
   });
@@ -165,8 +175,8 @@ TEST(Softmax, IsZeroAtMinusInfAndNanWhereItHasNoValue) {
   const auto both = [](const std::vector<float>& row) {
     std::vector<float> precise = row, in_f32 = row;
     std::vector<double> scratch(row.size());
-    Softmax(absl::MakeSpan(precise), absl::MakeSpan(scratch));
-    SoftmaxInF32(absl::MakeSpan(in_f32));
+    Softmax(precise, absl::MakeSpan(scratch), precise.data());
+    SoftmaxInF32(in_f32, in_f32.data());
     return std::pair(precise, in_f32);
   };
   ForEachSimdTarget([&] {

@@ -189,9 +189,9 @@ void AttentionTiles::Weigh(const AttentionTensors& tensors, const Tile& tile,
     const int64_t seen = Seen(tile, i);
     const auto scores = absl::MakeSpan(row, seen);
     if (is_rounded_) {
-      SoftmaxInF32(scores);
+      SoftmaxInF32(scores, row);
     } else {
-      Softmax(scores, absl::MakeSpan(worker->doubles));
+      Softmax(scores, absl::MakeSpan(worker->doubles), row);
     }
     std::fill(row + seen, row + tile.keys, 0.0F);
   }
@@ -222,7 +222,7 @@ void AttentionTiles::Slope(const AttentionTensors& tensors, const float* dy,
   for (int64_t i = 0; i < tile.count; ++i) {
     const auto seen = static_cast<size_t>(Seen(tile, i));
     float* slope = worker->slopes + i * keys;
-    SoftmaxGradient({worker->weights + i * keys, seen}, {slope, seen});
+    SoftmaxGradient({worker->weights + i * keys, seen}, slope, slope);
     std::fill(slope + seen, slope + tile.keys, 0.0F);
   }
 }
