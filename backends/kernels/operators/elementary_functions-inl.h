@@ -37,7 +37,11 @@ struct Absolute : Function<Activation::kAbs> {
 
 struct Exponential : Function<Activation::kExp, true> {
   static HWY_INLINE auto Of(auto d, Pointwise, auto x) {
-    const auto power = ExpOf(d, hn::Min(x, hn::Set(d, 104.0f)));
+    // Highway's Exp is wrong above 104, and treats NaN as -Inf. It also raises
+    // x to the fourth power, which may take long if that is subnormal.
+    const auto limited = hn::Min(x, hn::Set(d, 104.0f));
+    const auto is_one = hn::Lt(hn::Abs(x), hn::Set(d, 0x1p-30f));
+    const auto power = hn::Exp(d, hn::IfThenZeroElse(is_one, limited));
     return hn::IfThenElse(hn::IsNaN(x), x, power);
   }
   static HWY_INLINE auto Gradient(auto /*d*/, Pointwise, auto dy, auto saved) {

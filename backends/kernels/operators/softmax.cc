@@ -8,14 +8,12 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "hwy/contrib/math/math-inl.h"
+#include "backends/kernels/operators/element_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convgrad {
 namespace HWY_NAMESPACE {
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 SoftmaxSums ExponentiateRow(absl::Span<double> logits) {
   const hn::CappedTag<double, kSoftmaxLanes> d;
@@ -64,8 +62,7 @@ HWY_INLINE void StoreRow(D d, hn::Vec<D> value, float* to) {
 template <class D>
 HWY_INLINE hn::Vec<D> PowerOf(D d, hn::Vec<D> x) {
   if constexpr (sizeof(hn::TFromD<D>) == sizeof(float)) {
-    // Highway's Exp treats NaN as -Inf.
-    return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
+    return hn::IfThenElse(hn::IsNaN(x), x, ExpOf(d, x));
   } else {
     const hn::RebindToSigned<D> integers;
     // e^x = 2^n 2^f, with the integer n nearest to x / ln 2. The sum with

@@ -69,6 +69,15 @@ std::optional<std::vector<StridedAxis>> AxisIn(AxisRuns* runs, int64_t extent,
 
 }  // namespace
 
+int64_t OffsetOf(const std::vector<StridedAxis>& axes, int64_t index) {
+  int64_t offset = 0;
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    offset += index % axis->extent * axis->stride;
+    index /= axis->extent;
+  }
+  return offset;
+}
+
 StridedPlace PlaceOf(const StepView& view, const Dims& dims) {
   StridedPlace place = {view.offset, {}};
   for (size_t i = 0; i < dims.size(); ++i) {

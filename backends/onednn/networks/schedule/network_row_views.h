@@ -19,6 +19,10 @@ struct StridedAxis {
   friend bool operator==(const StridedAxis&, const StridedAxis&) = default;
 };
 
+// Returns the offset of the element that has this row-major index among the
+// elements of `axes`, the outermost first.
+int64_t OffsetOf(const std::vector<StridedAxis>& axes, int64_t index);
+
 // The places of a value's elements in other memory. Each axis of the value is a
 // list of axes, the outermost first, because a reshape may merge axes that
 // don't lie side by side. An axis of extent 1 has an empty list.

@@ -1,11 +1,48 @@
 #include "backends/onednn/networks/steps/elements/network_repeated.h"
 
+#include <algorithm>
+
+#include "backends/core/checked_math.h"
 #include "backends/core/program/operators/products.h"
 #include "backends/kernels/copies/reorder.h"
 #include "backends/kernels/tokens/broadcast_sums.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 
 namespace convgrad::onednn {
+namespace {
+
+// A shorter run takes longer to set up than to repeat.
+constexpr int64_t kShortestRun = 256;
+// Elements of a piece of a run.
+constexpr int64_t kPiece = 8192;
+
+}  // namespace
+
+std::optional<RepeatedRuns> RunsOf(const Dims& from, const Dims& to) {
+  const Dims strides = BroadcastStrides(from, to);
+  RepeatedRuns runs = {.length = 1, .count = 1, .axes = {}};
+  size_t first = to.size();
+  while (first > 0 &&
+         (to[first - 1] == 1 || strides[first - 1] == runs.length)) {
+    runs.length *= to[--first];
+  }
+  if (runs.length < kShortestRun) return std::nullopt;
+  for (size_t i = 0; i < first; ++i) {
+    runs.count *= to[i];
+    runs.axes.push_back({to[i], strides[i]});
+  }
+  return runs;
+}
+
+void ForRuns(const RepeatedRuns& runs, const RunContext& context,
+             absl::FunctionRef<void(int64_t, int64_t, int64_t)> piece) {
+  const int64_t pieces = CeilDiv(runs.length, kPiece);
+  context.ForParts(runs.count * pieces, [&](int64_t part) {
+    const int64_t run = part / pieces, at = part % pieces * kPiece;
+    piece(run * runs.length + at, OffsetOf(runs.axes, run) + at,
+          std::min(kPiece, runs.length - at));
+  });
+}
 
 BufferId AddRepeated(const std::string& value, const NetworkTensor& like,
                      NetworkBuilder* builder) {

@@ -39,15 +39,6 @@ struct Product {
 
 }  // namespace
 
-int64_t MatrixPlaces::OffsetOf(int64_t matrix) const {
-  int64_t offset = 0;
-  for (auto axis = leading.rbegin(); axis != leading.rend(); ++axis) {
-    offset += matrix % axis->extent * axis->stride;
-    matrix /= axis->extent;
-  }
-  return offset;
-}
-
 // The memory of one thread of a run.
 struct AttentionTiles::Worker {
   // Rows of problem_.keys, for the queries of a tile.
@@ -110,19 +101,20 @@ AttentionTiles::Tile AttentionTiles::TileAt(int64_t matrix,
 AttentionTiles::Matrix AttentionTiles::QueriesOf(
     const AttentionTensors& tensors, const Tile& tile) const {
   const MatrixPlaces& places = layout_.query;
-  return {
-      tensors.query + places.OffsetOf(tile.matrix) + tile.first * places.pitch,
-      places.pitch};
+  return {tensors.query + OffsetOf(places.leading, tile.matrix) +
+              tile.first * places.pitch,
+          places.pitch};
 }
 
 AttentionTiles::Matrix AttentionTiles::KeysOf(const AttentionTensors& tensors,
                                               const Tile& tile) const {
-  return {tensors.key + layout_.key.OffsetOf(tile.matrix), layout_.key.pitch};
+  return {tensors.key + OffsetOf(layout_.key.leading, tile.matrix),
+          layout_.key.pitch};
 }
 
 AttentionTiles::Matrix AttentionTiles::ValuesOf(const AttentionTensors& tensors,
                                                 const Tile& tile) const {
-  return {tensors.value + layout_.value.OffsetOf(tile.matrix),
+  return {tensors.value + OffsetOf(layout_.value.leading, tile.matrix),
           layout_.value.pitch};
 }
 
@@ -167,7 +159,7 @@ void AttentionTiles::AddMask(const float* mask, const Tile& tile,
                              float* scores) const {
   const MatrixPlaces& places = layout_.mask;
   const float* row =
-      mask + places.OffsetOf(tile.matrix) + tile.first * places.pitch;
+      mask + OffsetOf(places.leading, tile.matrix) + tile.first * places.pitch;
   for (int64_t i = 0; i < tile.count; ++i, row += places.pitch) {
     for (int64_t j = 0; j < tile.keys; ++j) {
       scores[i * problem_.keys + j] += row[j * places.stride];

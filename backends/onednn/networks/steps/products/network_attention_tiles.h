@@ -17,8 +17,6 @@ struct MatrixPlaces {
   std::vector<StridedAxis> leading;
   int64_t pitch = 0;   // from one row to the next
   int64_t stride = 1;  // from one column to the next
-
-  int64_t OffsetOf(int64_t matrix) const;
 };
 
 // The places of the operands. Queries, keys and values have the stride 1.
