@@ -1,7 +1,6 @@
 // Arithmetic of two operands: of equal shapes, an add with or without a ReLU
 // among them; of one that has a number per channel, or per image and channel;
 // of one that is repeated in another way; and of a constant.
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -172,12 +171,9 @@ class Binary final : public NetworkGroup {
                  .reads = {buffers.a, buffers.b},
                  .writes = {buffers.y}};
     if (buffers.dy != kNoBuffer) step.reads.push_back(buffers.dy);
-    if (runs_ && buffers.b == b_) {
-      step.function = OfRuns(combination, buffers);
-      return builder->schedule().Add(std::move(step));
-    }
     const bool has_numbers = is_broadcast_ && buffers.b == b_;
     const int64_t stride = b_blocks_.batch == 1 ? 0 : blocks_.padded_channels();
+    const auto runs = buffers.b == b_ ? runs_ : std::nullopt;
     step.function = [=, blocks = blocks_](const RunContext& context) {
       Combined tensors = {.a = context.At(buffers.a),
                           .y = context.At(buffers.y),
@@ -188,33 +184,13 @@ class Binary final : public NetworkGroup {
       } else {
         tensors.b = context.At(buffers.b);
       }
+      if (runs) {
+        return CombineRuns(*runs, combination, tensors, blocks.dtype, context);
+      }
       Combine(blocks, combination, tensors,
               [&](int64_t count, auto part) { context.ForParts(count, part); });
     };
     builder->schedule().Add(std::move(step));
-  }
-
-  // Returns a step's function that combines runs of b, which is repeated.
-  std::function<void(const RunContext&)> OfRuns(Combination combination,
-                                                const Buffers& buffers) const {
-    return [=, runs = *runs_,
-            dtype = blocks_.dtype](const RunContext& context) {
-      const int64_t size = ByteSizeOf(dtype);
-      const auto at = [&](BufferId buffer, int64_t element) {
-        return context.At({buffer, element * size});
-      };
-      ForRuns(runs, context, [&](int64_t rows, int64_t b, int64_t count) {
-        Combine({.batch = 1, .channels = 1, .spatial = count, .dtype = dtype},
-                combination,
-                {.a = at(buffers.a, rows),
-                 .b = at(buffers.b, b),
-                 .y = at(buffers.y, rows),
-                 .dy = at(buffers.dy, rows)},
-                [](int64_t parts, auto part) {
-                  for (int64_t i = 0; i < parts; ++i) part(i);
-                });
-      });
-    };
   }
 
   // Appends what writes the gradient of an operand like a. Requires: not kPass.

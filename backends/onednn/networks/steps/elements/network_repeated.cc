@@ -44,6 +44,28 @@ void ForRuns(const RepeatedRuns& runs, const RunContext& context,
   });
 }
 
+void CombineRuns(const RepeatedRuns& runs, Combination combination,
+                 const Combined& tensors, DataType dtype,
+                 const RunContext& context) {
+  const auto from = [&](const void* tensor, int64_t element) {
+    return tensor == nullptr ? nullptr
+                             : static_cast<const std::byte*>(tensor) +
+                                   element * ByteSizeOf(dtype);
+  };
+  ForRuns(runs, context, [&](int64_t rows, int64_t b, int64_t count) {
+    const ChannelBlocks piece = {
+        .batch = 1, .channels = 1, .spatial = count, .dtype = dtype};
+    Combine(piece, combination,
+            {.a = from(tensors.a, rows),
+             .b = from(tensors.b, b),
+             .y = static_cast<std::byte*>(tensors.y) + rows * ByteSizeOf(dtype),
+             .dy = from(tensors.dy, rows)},
+            [](int64_t parts, auto part) {
+              for (int64_t i = 0; i < parts; ++i) part(i);
+            });
+  });
+}
+
 BufferId AddRepeated(const std::string& value, const NetworkTensor& like,
                      NetworkBuilder* builder) {
   const NetworkTensor from = builder->Value(value, Form::kRows);

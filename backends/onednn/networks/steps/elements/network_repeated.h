@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "backends/kernels/operators/combine.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
 
 namespace convgrad::onednn {
@@ -29,6 +30,12 @@ std::optional<RepeatedRuns> RunsOf(const Dims& from, const Dims& to);
 // number of elements.
 void ForRuns(const RepeatedRuns& runs, const RunContext& context,
              absl::FunctionRef<void(int64_t, int64_t, int64_t)> piece);
+
+// Writes y, the combination of rows a and of the repeated operand b. Requires:
+// no numbers.
+void CombineRuns(const RepeatedRuns& runs, Combination combination,
+                 const Combined& tensors, DataType dtype,
+                 const RunContext& context);
 
 // Appends a step that repeats the value to the dims and the form of `like`.
 // Returns the result.
