@@ -6,94 +6,13 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/kernels/copies/transpose_tile.cc"
 #include <hwy/foreach_target.h>
-#include <hwy/highway.h>
+
+#include "backends/kernels/copies/transpose_square-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace convgrad {
 namespace HWY_NAMESPACE {
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-// Rows and columns of the squares that are transposed in registers.
-#if HWY_TARGET == HWY_SCALAR
-template <class T>
-constexpr int kSide = 1;
-#else
-template <class T>
-constexpr int kSide = sizeof(T) == 4 && HWY_ARCH_X86&& HWY_TARGET <= HWY_AVX2
-                          ? 8
-                          : 16 / sizeof(T);
-#endif
-
-// Vector of one row or column of a square.
-template <class T>
-using Tag = hn::CappedTag<T, kSide<T>>;
-
-#if HWY_TARGET != HWY_SCALAR
-template <class Wide, class D, class V>
-HWY_INLINE void Interleave(D d, const V& a, const V& b, V* low, V* high) {
-  const hn::Repartition<Wide, D> wide;
-  const auto x = hn::BitCast(wide, a), y = hn::BitCast(wide, b);
-  *low = hn::BitCast(d, hn::InterleaveLower(wide, x, y));
-  *high = hn::BitCast(d, hn::InterleaveUpper(wide, x, y));
-}
-
-// Transposes 4 x 4 in each 128-bit block.
-template <class D, class V>
-HWY_INLINE void TransposeBlocks(D d, V* v) {
-  V low01, high01, low23, high23;
-  Interleave<uint32_t>(d, v[0], v[1], &low01, &high01);
-  Interleave<uint32_t>(d, v[2], v[3], &low23, &high23);
-  Interleave<uint64_t>(d, low01, low23, &v[0], &v[1]);
-  Interleave<uint64_t>(d, high01, high23, &v[2], &v[3]);
-}
-
-template <class V>
-HWY_INLINE void Transpose32(Tag<uint32_t> d, V* v) {
-  TransposeBlocks(d, v);
-  if constexpr (kSide<uint32_t> == 8) {
-    TransposeBlocks(d, v + 4);
-    for (int i = 0; i < 4; ++i) {
-      const V low = hn::ConcatLowerLower(d, v[i + 4], v[i]);
-      v[i + 4] = hn::ConcatUpperUpper(d, v[i + 4], v[i]);
-      v[i] = low;
-    }
-  }
-}
-
-// Transposes 8 x 8 in each 128-bit block.
-template <class D, class V>
-HWY_INLINE void Transpose16(D d, V* v) {
-  V pairs[8], quads[8];
-  // pairs[2i], [2i+1]: columns 0..3 and 4..7 of rows 2i and 2i+1.
-  for (int i = 0; i < 4; ++i) {
-    Interleave<uint16_t>(d, v[2 * i], v[2 * i + 1], &pairs[2 * i],
-                         &pairs[2 * i + 1]);
-  }
-  // quads[4h + j]: columns 2j and 2j+1 of rows 4h..4h+3.
-  for (int h = 0; h < 2; ++h) {
-    for (int j = 0; j < 2; ++j) {
-      Interleave<uint32_t>(d, pairs[4 * h + j], pairs[4 * h + 2 + j],
-                           &quads[4 * h + 2 * j], &quads[4 * h + 2 * j + 1]);
-    }
-  }
-  for (int j = 0; j < 4; ++j) {
-    Interleave<uint64_t>(d, quads[j], quads[4 + j], &v[2 * j], &v[2 * j + 1]);
-  }
-}
-#endif
-
-template <class D, class V>
-HWY_INLINE void TransposeSquare([[maybe_unused]] D d, [[maybe_unused]] V* v) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (sizeof(hn::TFromD<D>) == 4) {
-    Transpose32(d, v);
-  } else {
-    Transpose16(d, v);
-  }
-#endif
-}
 
 // The arguments of one transposition.
 template <class T>
@@ -227,9 +146,39 @@ HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
   }
 }
 
+// Transposes kRows rows, which fill the destination: the channels of an image.
+template <class T, int kRows>
+void RunFewRows(Matrix<T> m, int64_t columns) {
+  const hn::ScalableTag<T> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  for (; columns >= lanes; columns -= lanes) {
+    const auto row0 = hn::LoadU(d, m.source);
+    const auto row1 = hn::LoadU(d, m.source + m.row_pitch);
+    if constexpr (kRows == 2) {
+      hn::StoreInterleaved2(row0, row1, d, m.destination);
+    } else {
+      const auto row2 = hn::LoadU(d, m.source + 2 * m.row_pitch);
+      if constexpr (kRows == 3) {
+        hn::StoreInterleaved3(row0, row1, row2, d, m.destination);
+      } else {
+        const auto row3 = hn::LoadU(d, m.source + 3 * m.row_pitch);
+        hn::StoreInterleaved4(row0, row1, row2, row3, d, m.destination);
+      }
+    }
+    m.source += lanes;
+    m.destination += kRows * lanes;
+  }
+  RunScalar(m, kRows, kRows, columns);
+}
+
 template <class T>
 HWY_INLINE void RunMatrix(const TransposeTile& tile, const Matrix<T>& matrix,
                           int64_t readable) {
+  if (tile.rows == tile.column_pitch) {
+    if (tile.rows == 2) return RunFewRows<T, 2>(matrix, tile.columns);
+    if (tile.rows == 3) return RunFewRows<T, 3>(matrix, tile.columns);
+    if (tile.rows == 4) return RunFewRows<T, 4>(matrix, tile.columns);
+  }
   constexpr int kStep = kSide<T>;
   const int64_t width = tile.padded_rows;
   const auto below = [&](int64_t row) HWY_ATTR {

@@ -12,15 +12,16 @@
 namespace convgrad {
 namespace {
 
-// Elements between the ends of neighbouring rows, and of columns.
+// Elements between the ends of neighbouring rows.
 constexpr int64_t kGap = 3;
 // Number of repetitions of a tile.
 constexpr int64_t kSteps = 2;
 
 template <typename Element>
 struct Example {
-  Example(int64_t rows, int64_t padded_rows, int64_t columns)
-      : row_pitch(columns + kGap), column_pitch(padded_rows + kGap) {
+  // `gap` is the number of elements between the ends of neighbouring columns.
+  Example(int64_t rows, int64_t padded_rows, int64_t columns, int64_t gap)
+      : row_pitch(columns + kGap), column_pitch(padded_rows + gap) {
     // The readable memory ends with the last row.
     source.resize((kSteps * rows - 1) * row_pitch + columns);
     std::iota(source.begin(), source.end(), Element{1});
@@ -43,10 +44,11 @@ struct Example {
 };
 
 template <typename Element>
-void Check(int64_t rows, int64_t padded_rows, int64_t columns) {
+void Check(int64_t rows, int64_t padded_rows, int64_t columns,
+           int64_t gap = kGap) {
   SCOPED_TRACE(absl::StrCat(sizeof(Element), " bytes, ", rows, " of ",
-                            padded_rows, " x ", columns));
-  const Example<Element> example(rows, padded_rows, columns);
+                            padded_rows, " x ", columns, ", gap ", gap));
+  const Example<Element> example(rows, padded_rows, columns, gap);
   const StridedLoop outer = {kSteps, rows * example.row_pitch,
                              (columns + 1) * example.column_pitch};
   const TransposeTile tile = {.element_bytes = sizeof(Element),
@@ -70,6 +72,19 @@ TEST(TransposeTile, MatchesPlainLoops) {
           Check<uint16_t>(rows, padded, columns);
           Check<uint32_t>(rows, padded, columns);
           if (testing::Test::HasFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+TEST(TransposeTile, FewRowsMayFillTheDestination) {
+  ForEachSimdTarget([] {
+    for (int64_t rows : {1, 2, 3, 4, 5}) {
+      for (int64_t columns : {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 64, 100}) {
+        for (int64_t padded : {rows, rows + 1}) {
+          Check<uint16_t>(rows, padded, columns, 0);
+          Check<uint32_t>(rows, padded, columns, 0);
         }
       }
     }
