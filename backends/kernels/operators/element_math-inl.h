@@ -115,7 +115,17 @@ HWY_INLINE Normal<D> NormalAt(D d, hn::Vec<D> x) {
   const auto exact = hn::MulAdd(hn::Mul(power, half), lost, power);
   const auto above = hn::Mul(exact, hn::Div(p, hn::Add(one, z)));
   const auto is_low = hn::Lt(x, hn::Zero(d));
-  return {hn::IfThenElse(is_low, above, hn::Sub(one, above)),
+  const auto far = hn::IfThenElse(is_low, above, hn::Sub(one, above));
+  // Near 0 the probability is 0.5 + x * s(x^2), rounded once. The polynomial s
+  // is a Chebyshev interpolation on [0, 1].
+  auto slope = hn::Set(d, -0x1.010b86p-17f);
+  for (const float coefficient :
+       {0x1.dc102ap-14f, -0x1.36fe32p-10f, 0x1.46ce58p-7f, -0x1.105832p-4f,
+        0x1.988454p-2f}) {
+    slope = hn::MulAdd(slope, square, hn::Set(d, coefficient));
+  }
+  const auto near = hn::MulAdd(x, slope, hn::Set(d, 0.5f));
+  return {hn::IfThenElse(hn::Lt(z, one), near, far),
           hn::Mul(exact, hn::Set(d, 0.3989422804f))};
 }
 
