@@ -21,8 +21,8 @@ MOST, MOST_ON_AVERAGE = 4.0, 1.25
 LEAST_ERROR = {torch.float32: 2**-22, torch.bfloat16: 2**-13}
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 LR, STEPS, DECAY = 1e-4, 5, 0.75
-# Errors of single models differ by chance: all gradients of a small model have the errors of its
-# few outputs, and in bf16 a ReLU may take another side.
+# Errors of single models differ by chance: all gradients of a small model have the errors of
+# its few outputs, and in bf16 a ReLU may take another side.
 DRAWS = 4
 IN_BF16 = FAMILIES if os.environ.get("CONVGRAD_FULL") else FAMILIES[::8]
 
