@@ -46,10 +46,15 @@ class Segmenter(nn.Module):
         return self.model(x)["out"]
 
 
-def vit_s16(num_classes):
+def vit_s16(num_classes, size=224):
     """ViT-S/16 of DeiT (Touvron et al. 2021, table 1)."""
-    return torchvision.models.VisionTransformer(224, 16, 12, 6, 384, 1536,
+    return torchvision.models.VisionTransformer(size, 16, 12, 6, 384, 1536,
                                                 num_classes=num_classes)
+
+
+def vit_s16_512(num_classes):
+    """The same for larger images, where attention has 1,025 queries and keys."""
+    return vit_s16(num_classes, 512)
 
 
 def googlenet(**settings):
@@ -73,6 +78,7 @@ NETWORKS = {
     "mobilenet_v3_large": (MODELS.mobilenet_v3_large, (16, 224), (4, 64)),
     "swin_t": (MODELS.swin_t, (8, 224), (4, 64)),
     "vit_s16": (vit_s16, (8, 224), (4, 224)),
+    "vit_s16_512": (vit_s16_512, (4, 512), (1, 512)),
     "deeplabv3_r50": (Segmenter, (8, 224), (4, 64)),
 }
 # Their labels are maps.
