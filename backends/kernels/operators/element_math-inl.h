@@ -1,7 +1,6 @@
 // Computes mathematical functions of vectors, for files that highway compiles
 // once per CPU type. Only such files may include this header, outside their
 // namespaces.
-//
 #if defined(CONVGRAD_ELEMENT_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CONVGRAD_ELEMENT_MATH_INL_H_
 #undef CONVGRAD_ELEMENT_MATH_INL_H_

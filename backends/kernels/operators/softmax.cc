@@ -87,6 +87,7 @@ HWY_INLINE hn::Vec<D> PowerOf(D d, hn::Vec<D> x) {
   }
 }
 
+// Lanes of a vector at most.
 constexpr size_t kMostLanes = 16;
 
 // Returns the largest number of a row, or -Inf. NaN compares as not above any
