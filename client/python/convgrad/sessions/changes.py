@@ -16,7 +16,6 @@ from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
-    DeadlineExceeded,
     EpochEnded,
     SessionExpired,
     unreachable,
@@ -154,6 +153,8 @@ class Changes(ChangeQueue):
         if delay is None:
             self._when_named(first.error, functools.partial(self._fail, first, self._restores))
             return
+        if first.is_late_in(delay):  # it was committed, so it is repeated without its caller
+            first.give_up(late_error(first.error))
         if first.error is not None and delay > 0:
             self._note_repeat(first, first.error, delay)
         for change in changes:
@@ -180,8 +181,7 @@ class Changes(ChangeQueue):
             read.cancel()
         for change in kept:
             self._send(change, restores)
-        first.fail(first.error or DeadlineExceeded(
-            "the deadline was over before the change was repeated"))
+        first.fail(first.error or late_error(None))
         why = first.future.exception()
         for change in changes[1:]:
             change.fail(EpochEnded(f"change {change.sequence} came behind change "

@@ -105,8 +105,11 @@ def delay_after(change: Change, retry: RetryPolicy) -> float | None:
     return None if is_late else delay
 
 
-def late_error(error: ConvgradError) -> DeadlineExceeded:
-    """Returns the error of a change whose last attempt failed with `error`."""
+def late_error(error: ConvgradError | None) -> DeadlineExceeded:
+    """Returns the error of a change whose last attempt failed with `error`; None: the server
+    refused it, and the answer with the reason was lost."""
+    if error is None:
+        return DeadlineExceeded("the deadline was over before the change was repeated")
     # gRPC's message for an attempt that the deadline ended adds nothing.
     is_silent = error.code == grpc.StatusCode.DEADLINE_EXCEEDED and not error.field
     late = DeadlineExceeded("the deadline was over before it was known what became of the "
