@@ -17,17 +17,17 @@ namespace convgrad {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <class T>
+template <class T, class U>
 struct Rows {
   const T* x;
   const T* addend;
-  T* y;
+  U* y;
   size_t count;
   size_t pitch;
 };
 
-template <bool kAddend, Activation kActivation, bool kStream, class T>
-void ScaleRows(const Rows<T>& rows, const ChannelScale& numbers) {
+template <bool kAddend, Activation kActivation, bool kStream, class T, class U>
+void ScaleRows(const Rows<T, U>& rows, const ChannelScale& numbers) {
   ForVectors(rows.pitch, [&](auto d, size_t c) HWY_ATTR {
     const auto center = hn::LoadU(d, numbers.center + c);
     const auto scale = hn::LoadU(d, numbers.scale + c);
@@ -41,16 +41,16 @@ void ScaleRows(const Rows<T>& rows, const ChannelScale& numbers) {
   });
 }
 
-template <Activation kActivation, bool kStream, class T>
-void ScaleRowsTo(const Rows<T>& rows, const ChannelScale& numbers) {
+template <Activation kActivation, bool kStream, class T, class U>
+void ScaleRowsTo(const Rows<T, U>& rows, const ChannelScale& numbers) {
   if (rows.addend != nullptr) {
     return ScaleRows<true, kActivation, kStream>(rows, numbers);
   }
   ScaleRows<false, kActivation, kStream>(rows, numbers);
 }
 
-template <class T>
-void ScaleRowsAs(Activation activation, bool stream, const Rows<T>& rows,
+template <class T, class U>
+void ScaleRowsAs(Activation activation, bool stream, const Rows<T, U>& rows,
                  const ChannelScale& numbers) {
   WithRectifier(activation, [&](auto kind) HWY_ATTR {
     if (stream) return ScaleRowsTo<kind(), true>(rows, numbers);
@@ -58,7 +58,7 @@ void ScaleRowsAs(Activation activation, bool stream, const Rows<T>& rows,
   });
 }
 
-template <class T>
+template <class T, class U>
 void ScaleRun(const ChannelBlocks& blocks, const ChannelScale& numbers,
               const ChannelScaleTensors& tensors, const RowRun& run) {
   const int64_t first =
@@ -67,13 +67,13 @@ void ScaleRun(const ChannelBlocks& blocks, const ChannelScale& numbers,
                          numbers.shift + first};
   const auto* x = static_cast<const T*>(tensors.x);
   const auto* addend = static_cast<const T*>(tensors.addend);
-  auto* y = static_cast<T*>(tensors.y);
+  auto* y = static_cast<U*>(tensors.y);
   const bool stream = StreamsResult(blocks) && FillsVectors(y, blocks.block);
   const int64_t step = RowsOfMap(blocks);
   for (int64_t row = 0; row < run.rows; row += step) {
     const int64_t at = run.offset + row * blocks.block;
     const auto count = static_cast<size_t>(std::min(step, run.rows - row));
-    ScaleRowsAs<T>(tensors.activation, stream,
+    ScaleRowsAs<T, U>(tensors.activation, stream,
                    {x + at, addend == nullptr ? nullptr : addend + at, y + at,
                     count, static_cast<size_t>(blocks.block)},
                    own);
@@ -85,7 +85,10 @@ void Scale(const ChannelBlocks& blocks, const ChannelScale& numbers,
            const ChannelScaleTensors& tensors, const RowRun& run) {
   WithElements(blocks.dtype, [&](auto* element) HWY_ATTR {
     using T = std::remove_pointer_t<decltype(element)>;
-    ScaleRun<T>(blocks, numbers, tensors, run);
+    if (tensors.y_dtype.value_or(blocks.dtype) == blocks.dtype) {
+      return ScaleRun<T, T>(blocks, numbers, tensors, run);
+    }
+    ScaleRun<T, uint16_t>(blocks, numbers, tensors, run);
   });
 }
 

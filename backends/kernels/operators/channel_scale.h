@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "backends/kernels/operators/channel_blocks.h"
 #include "backends/kernels/operators/pointwise.h"
@@ -24,7 +25,9 @@ struct ChannelScaleTensors {
   const void* x;
   const void* addend = nullptr;               // like x; null: none
   Activation activation = Activation::kNone;  // or kRelu, kRelu6
-  void* y;                                    // may be x or addend
+  // Either has the blocks' dtype and may be x or addend, or is bf16 beside f32.
+  void* y;
+  std::optional<DataType> y_dtype = std::nullopt;  // nullopt: the blocks'
 };
 
 // With center 0 and shift -0 the result has the bits of the product alone, with

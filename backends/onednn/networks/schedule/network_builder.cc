@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backends/onednn/execution/onednn_library_step.h"
+
 namespace convgrad::onednn {
 
 NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
@@ -116,11 +118,31 @@ NetworkTensor NetworkBuilder::OwnValue(const std::string& name) {
   const NetworkTensor like = LikeOwn(name);
   if (LiesAlike(descriptor, like)) return AddValue(name, InputBuffer(name));
   NetworkTensor tensor = AddValue(name);
-  // Reads the caller's bytes, even if a backward gets a kept copy of them.
-  AddImport(schedule_.AddBuffer(
-                {*ByteSize(descriptor), Area::kOperand, InputIndex(name)}),
-            descriptor, tensor, &schedule_);
+  AddImport(CallersBytes(name), descriptor, tensor, &schedule_);
   return tensor;
+}
+
+BufferId NetworkBuilder::CallersBytes(const std::string& name) {
+  return schedule_.AddBuffer(
+      {*ByteSize(*InputDescriptor(name)), Area::kOperand, InputIndex(name)});
+}
+
+void NetworkBuilder::CopyValue(const std::string& name,
+                               const PhysicalLayout& layout, DataType dtype,
+                               BufferId to) {
+  const TensorDescriptor* input = InputDescriptor(name);
+  const bool reads_value = input == nullptr || values_.contains(name) ||
+                           input->dtype == DataType::kU8;
+  if (reads_value) {
+    const NetworkTensor value = Value(name);
+    AddReorder(Reorder::Make(PhysicalLayoutOf(value), value.blocks.dtype,
+                             layout, dtype),
+               value.buffer, to, &schedule_);
+    return;
+  }
+  AddReorder(Reorder::Make(convgrad::PhysicalLayoutOf(*input), input->dtype,
+                           layout, dtype),
+             CallersBytes(name), to, &schedule_);
 }
 
 const TensorDescriptor* NetworkBuilder::InputDescriptor(

@@ -64,6 +64,10 @@ class NetworkBuilder {
   // activation has another form or dtype; an input is converted to the plan's
   // layout once.
   NetworkTensor Value(const std::string& name, Form form = Form::kImage);
+  // Appends a copy of the value in another layout. Reads an input as the caller
+  // has it, unless another step needs it in the plan's layout as well.
+  void CopyValue(const std::string& name, const PhysicalLayout& layout,
+                 DataType dtype, BufferId to);
   // Adds the result of a step, with new memory or in `buffer`.
   NetworkTensor AddValue(const std::string& name);
   NetworkTensor AddValue(const std::string& name, BufferId buffer);
@@ -148,6 +152,8 @@ class NetworkBuilder {
   // Returns the number of inputs if `name` isn't an input.
   size_t InputIndex(const std::string& name) const;
   NetworkTensor OwnValue(const std::string& name);
+  // Returns the caller's bytes, even if a backward gets a kept copy of them.
+  BufferId CallersBytes(const std::string& name);
   // Returns the value in `form` and `dtype`; appends each conversion once.
   NetworkTensor ConvertedValue(const std::string& name, Form form,
                                DataType dtype);

@@ -7,17 +7,19 @@
 
 namespace convgrad::onednn {
 
-void AddBias(BufferId bias, const NetworkTensor& result, Schedule* schedule) {
-  const ChannelBlocks blocks = result.blocks;
-  const BufferId y = result.buffer;
+void AddBias(BufferId bias, const NetworkTensor& x, const NetworkTensor& y,
+             Schedule* schedule) {
+  const ChannelBlocks blocks = x.blocks;
   const int64_t padded = blocks.padded_channels();
   // Center, scale and shift.
   const BufferId numbers =
       schedule->AddBuffer(3 * padded * int64_t{sizeof(float)});
   schedule->Add({.kind = "conv forward",
-                 .reads = {bias, y},
-                 .writes = {y, numbers},
-                 .function = [=](const RunContext& context) {
+                 .reads = {bias, x.buffer},
+                 .writes = {y.buffer, numbers},
+                 .function = [=, from = x.buffer, to = y.buffer,
+                              dtype = y.blocks.dtype](
+                                 const RunContext& context) {
                    auto* center = context.Write<float>(numbers);
                    std::fill_n(center, 3 * padded, 0.0f);
                    std::fill_n(center + padded, blocks.channels, 1.0f);
@@ -25,7 +27,9 @@ void AddBias(BufferId bias, const NetworkTensor& result, Schedule* schedule) {
                                center + 2 * padded);
                    ScaleChannels(blocks,
                                  {center, center + padded, center + 2 * padded},
-                                 {.x = context.At(y), .y = context.At(y)},
+                                 {.x = context.At(from),
+                                  .y = context.At(to),
+                                  .y_dtype = dtype},
                                  [&](int64_t count, auto part) {
                                    context.ForParts(count, part);
                                  });

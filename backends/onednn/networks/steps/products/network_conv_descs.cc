@@ -24,6 +24,10 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                                        const ConvDescs& descs) {
   ConvDescs forward = descs;
   forward.bias = {};
+  if (descs.data.get_data_type() != descs.out.get_data_type()) {
+    forward.data = {descs.data.get_dims(), descs.out.get_data_type(),
+                    dnnl::memory::format_tag::any};
+  }
   forward.weight = {descs.weight.get_dims(), descs.out.get_data_type(),
                     dnnl::memory::format_tag::any};
   return MakePassDesc(pass, problem, descs, forward,

@@ -22,11 +22,6 @@ bool IsDense(const ConvProblem& problem) {
       [](const SpatialAxis& axis) { return axis.dilation == 1; });
 }
 
-bool IsRightInBf16(const ConvProblem& problem) {
-  return (problem.groups == 1 || IsDepthwise(problem)) &&
-         problem.axes.size() == 2 && IsDense(problem) && !HasDeadTaps(problem);
-}
-
 // Returns whether the library's bf16 passes read no neighbours of the channels
 // that they sum: with channels last, only pairs of channels are read.
 bool LiesWellForBf16(const NetworkTensor& tensor) {
@@ -38,25 +33,36 @@ bool LiesWellForBf16(const NetworkTensor& tensor) {
 
 }  // namespace
 
+bool IsRightInBf16(const ConvProblem& problem) {
+  return (problem.groups == 1 || IsDepthwise(problem)) &&
+         problem.axes.size() == 2 && IsDense(problem) && !HasDeadTaps(problem);
+}
+
 DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
                           absl::Span<const Pass> passes, const NetworkTensor& x,
                           const NetworkTensor& y,
                           const NetworkBuilder& builder) {
   const bool is_native = builder.options().native_bf16 &&
-                         builder.dtype() == DataType::kBF16 && !is_mirrored &&
+                         builder.dtype() == DataType::kBF16 &&
                          LiesWellForBf16(x) && LiesWellForBf16(y) &&
                          IsRightInBf16(problem);
   if (!is_native) return DataType::kF32;
+  const dnnl::memory::desc out = DescOf(is_mirrored ? x : y);
+  NetworkTensor data = is_mirrored ? y : x;
   for (const Pass pass : passes) {
     // Our kernel computes what the library's doesn't.
     if (pass == Pass::kBackwardWeight && IsDepthwise(problem)) continue;
     const DataType weight =
         pass == Pass::kBackwardWeight ? DataType::kF32 : DataType::kBF16;
+    // A transposed forward keeps f32 until its bias is added.
+    data.blocks.dtype = is_mirrored && pass == Pass::kBackwardData
+                            ? DataType::kF32
+                            : DataType::kBF16;
     const auto found = MakePassDesc(
         pass, problem,
-        {DescOf(x),
+        {DescOf(data),
          {WeightDimsOf(problem), TypeOf(weight), dnnl::memory::format_tag::any},
-         DescOf(y),
+         out,
          {}});
     if (!found || IsPlainLoop(found)) return DataType::kF32;
   }

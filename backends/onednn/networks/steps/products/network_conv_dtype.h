@@ -13,6 +13,10 @@
 
 namespace convgrad::onednn {
 
+// Returns whether none of the library's faults in bf16 depends on the problem's
+// shape. How its tensors lie matters as well.
+bool IsRightInBf16(const ConvProblem& problem);
+
 // Returns bf16 if it is requested and the library is known to compute all of
 // `passes` correctly in it (backends/gotchas.md lists exceptions); otherwise
 // f32. `problem` is the step's, or its mirror, on activations with the layouts

@@ -48,16 +48,19 @@ class Convolution final : public NetworkGroup {
         builder->Like(x_, Form::kImage), builder->Like(step_.result), *builder);
     ReadInput(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
+    const bool adds_bias = is_mirrored_ && !bias_.empty();
     const NetworkTensor computed =
-        ComputedIn(computes_in_, y, &builder->schedule());
+        ComputedIn(adds_bias ? DataType::kF32 : computes_in_, y,
+                   &builder->schedule());
     const Pass pass = is_mirrored_ ? Pass::kBackwardData : Pass::kForward;
     RETURN_IF_ERROR(AddPass(
         {pass, "conv forward", builder->Parameter(bias_)},
         {Input(builder), Weight(builder), TensorOf(computed)}, builder));
-    if (is_mirrored_ && !bias_.empty()) {
-      AddBias(builder->Parameter(bias_), computed, &builder->schedule());
+    if (adds_bias) {
+      AddBias(builder->Parameter(bias_), computed, y, &builder->schedule());
+    } else {
+      AddConversion(computed, y, &builder->schedule());
     }
-    AddConversion(computed, y, &builder->schedule());
     return absl::OkStatus();
   }
 

@@ -1,0 +1,33 @@
+// `PaddedImages` gives images of three channels a fourth one of zeros. The
+// library's bf16 instructions take channels in pairs: with an odd number, the
+// last channel is paired with its neighbour in memory (backends/gotchas.md).
+#pragma once
+
+#include <string>
+
+#include "backends/core/convolution/conv_problem.h"
+#include "backends/onednn/execution/onednn_library_step.h"
+#include "backends/onednn/networks/schedule/network_builder.h"
+
+namespace convgrad::onednn {
+
+// Returns whether a convolution of the value `x` with a result like `y` is
+// computed in bf16 on padded images.
+bool PadsImages(const ConvProblem& problem, const NetworkTensor& y,
+                const NetworkBuilder& builder);
+
+// Returns the problem on padded images.
+ConvProblem PaddedProblem(ConvProblem problem);
+
+// Returns the desc of padded images in bf16, and appends the step that makes
+// them from the value `x`. `problem` is the padded one.
+dnnl::memory::desc PaddedImagesDesc(const ConvProblem& problem);
+LibraryTensor PaddedImages(const std::string& x, const ConvProblem& problem,
+                           NetworkBuilder* builder);
+
+// Appends the step that makes the weight for padded images, f32 and row-major:
+// 0 for the fourth channel.
+LibraryTensor PaddedWeight(const std::string& weight,
+                           const ConvProblem& problem, NetworkBuilder* builder);
+
+}  // namespace convgrad::onednn
