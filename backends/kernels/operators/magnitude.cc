@@ -3,33 +3,61 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 namespace convgrad {
 namespace {
 
 constexpr int64_t kPart = 1 << 16;
 
+// Returns the bits of the largest magnitude. Compares bits as integers: they
+// order magnitudes, with NaN as the largest.
+template <class Bits, class T>
+Bits LargestBits(const T* values, int64_t count) {
+  constexpr Bits kMagnitude = std::numeric_limits<Bits>::max() / 2;
+  Bits largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto bits = std::bit_cast<Bits>(values[i]);
+    largest = std::max(largest, static_cast<Bits>(bits & kMagnitude));
+  }
+  return largest;
+}
+
+float LargestOf(const float* values, int64_t count) {
+  return std::bit_cast<float>(LargestBits<uint32_t>(values, count));
+}
+
+float LargestOf(const uint16_t* bf16, int64_t count) {
+  const uint32_t bits = LargestBits<uint16_t>(bf16, count);
+  return std::bit_cast<float>(bits << 16);
+}
+
+template <class T>
+float LargestInParts(const T* values, int64_t count, RunParts run,
+                     float* largest) {
+  const int64_t parts = MagnitudeParts(count);
+  run(parts, [&](int64_t part) {
+    const int64_t begin = part * kPart;
+    largest[part] = LargestOf(values + begin, std::min(kPart, count - begin));
+  });
+  return LargestOf(largest, parts);
+}
+
 }  // namespace
 
-// Compares bits as integers: they order magnitudes, with NaN as the largest.
 float LargestMagnitude(absl::Span<const float> values) {
-  uint32_t largest = 0;
-  for (const float value : values) {
-    largest = std::max(largest, std::bit_cast<uint32_t>(value) & 0x7fffffffU);
-  }
-  return std::bit_cast<float>(largest);
+  return LargestOf(values.data(), std::ssize(values));
 }
 
 int64_t MagnitudeParts(int64_t count) { return (count + kPart - 1) / kPart; }
 
-float LargestMagnitude(absl::Span<const float> values, RunParts run,
-                       float* largest) {
-  const auto count = static_cast<int64_t>(values.size());
-  const int64_t parts = MagnitudeParts(count);
-  run(parts, [&](int64_t part) {
-    largest[part] = LargestMagnitude(values.subspan(part * kPart, kPart));
-  });
-  return LargestMagnitude({largest, static_cast<size_t>(parts)});
+float LargestMagnitude(DataType dtype, const void* values, int64_t count,
+                       RunParts run, float* largest) {
+  if (dtype == DataType::kBF16) {
+    return LargestInParts(static_cast<const uint16_t*>(values), count, run,
+                          largest);
+  }
+  return LargestInParts(static_cast<const float*>(values), count, run, largest);
 }
 
 float SumOfMagnitudes(absl::Span<const float> values) {

@@ -1,4 +1,4 @@
-// Finds the largest magnitude of floats, and sums their magnitudes.
+// Finds the largest magnitude of f32 or bf16 numbers, and sums magnitudes.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@ namespace convgrad {
 // Returns the largest magnitude; 0 if there are no values, NaN if one is NaN.
 float LargestMagnitude(absl::Span<const float> values);
 
-// Does the same in parts. `largest` has MagnitudeParts(values.size()) elements
-// that the call may overwrite.
+// Does the same in parts, for `count` numbers of f32 or bf16. `largest` has
+// MagnitudeParts(count) elements that the call may overwrite.
 int64_t MagnitudeParts(int64_t count);
-float LargestMagnitude(absl::Span<const float> values, RunParts run,
-                       float* largest);
+float LargestMagnitude(DataType dtype, const void* values, int64_t count,
+                       RunParts run, float* largest);
 
 // Returns the sum of the magnitudes, with rounding; Inf or NaN if a value is
 // Inf or NaN, or if the sum overflows.

@@ -81,9 +81,6 @@ Candidate DescribeCandidate(const PassSpec& spec, Format format,
 // number of channels, its last one is paired with its neighbour in memory,
 // times 0. This neighbour is another group's channel or another position's,
 // unless channels are padded with zeros. Depthwise kernels don't use pairs.
-// With AMX, the forward pass of up to 4 channels adds up whole rows of the
-// kernel at a time, and fills the rest of a tile with what comes next in
-// memory.
 bool MixesNeighbours(const PassSpec& spec, const Candidate& candidate) {
   if (spec.operand_dtype != DataType::kBF16 ||
       spec.pass == Pass::kBackwardWeight ||
@@ -96,9 +93,7 @@ bool MixesNeighbours(const PassSpec& spec, const Candidate& candidate) {
       is_forward ? spec.problem.in_channels : spec.problem.out_channels;
   const memory::desc& summed = is_forward ? candidate.data : candidate.out;
   const bool is_padded = groups == 1 && summed.get_padded_dims()[1] % 2 == 0;
-  constexpr int64_t kFewChannels = 4;
-  if (is_forward && groups == 1 && channels <= kFewChannels &&
-      candidate.implementation == "jit:avx512_core_amx") {
+  if (FillsTilesWithNeighbours(spec.pass, spec.problem, candidate.implementation)) {
     return true;
   }
   return channels / groups % 2 == 1 && !is_padded;
@@ -123,6 +118,14 @@ bool MissesRows(Pass pass, const ConvProblem& problem,
   return pass == Pass::kBackwardWeight && problem.axes.size() == 2 &&
          problem.axes[0].kernel > kRightUpTo && problem.axes[0].stride > 1 &&
          absl::StrContains(implementation, "jit_dw");
+}
+
+bool FillsTilesWithNeighbours(Pass pass, const ConvProblem& problem,
+                absl::string_view implementation) {
+  constexpr int64_t kFewChannels = 4;
+  return pass == Pass::kForward && problem.groups == 1 &&
+         problem.in_channels <= kFewChannels &&
+         implementation == "jit:avx512_core_amx";
 }
 
 PassArguments ArgumentsOf(Pass pass) {

@@ -56,6 +56,12 @@ bool WritesBeyondScratch(const ConvProblem& problem,
 bool MissesRows(Pass pass, const ConvProblem& problem,
                 absl::string_view implementation);
 
+// Returns whether the implementation is one with AMX that adds up whole rows of
+// the kernel at a time, and fills the rest of a tile with what comes next in
+// memory, times 0: a forward pass of up to 4 channels.
+bool FillsTilesWithNeighbours(Pass pass, const ConvProblem& problem,
+                absl::string_view implementation);
+
 // DNNL_ARG_* of a pass's tensors.
 struct PassArguments {
   int data, weight, out, bias;

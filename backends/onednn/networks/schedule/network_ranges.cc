@@ -76,9 +76,11 @@ BufferId InputRange(const std::string& name, NetworkBuilder* builder) {
   if (input.dtype == DataType::kU8) return AddConstant(255, builder);
   // In bf16, 65535 rounds up to 65536.
   if (input.dtype == DataType::kU16) return AddConstant(65536, builder);
-  if (input.dtype != DataType::kF32) return kNoBuffer;
+  if (input.dtype != DataType::kF32 && input.dtype != DataType::kBF16) {
+    return kNoBuffer;
+  }
   const BufferId values = builder->InputBuffer(name);
-  const int64_t count = *ByteSize(input) / int64_t{sizeof(float)};
+  const int64_t count = *ByteSize(input) / ByteSizeOf(input.dtype);
   const int64_t parts = MagnitudeParts(count);
   const BufferId largest =
       builder->schedule().AddBuffer(parts * int64_t{sizeof(float)});
@@ -87,9 +89,9 @@ BufferId InputRange(const std::string& name, NetworkBuilder* builder) {
       {.kind = kKind,
        .reads = {values},
        .writes = {result, largest},
-       .function = [=](const RunContext& context) {
+       .function = [=, dtype = input.dtype](const RunContext& context) {
          const float magnitude = LargestMagnitude(
-             {context.Read<float>(values), static_cast<size_t>(count)},
+             dtype, context.At(values), count,
              [&](int64_t n, auto part) { context.ForParts(n, part); },
              context.Write<float>(largest));
          *context.Write<double>(result) = std::max(magnitude, 1.0F);

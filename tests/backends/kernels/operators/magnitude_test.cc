@@ -12,10 +12,12 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-float InParts(const std::vector<float>& values) {
+template <class T>
+float InParts(const std::vector<T>& values) {
   std::vector<float> largest(MagnitudeParts(std::ssize(values)));
   return LargestMagnitude(
-      values,
+      sizeof(T) == 2 ? DataType::kBF16 : DataType::kF32, values.data(),
+      std::ssize(values),
       [](int64_t count, auto part) {
         for (int64_t i = 0; i < count; ++i) part(i);
       },
@@ -38,6 +40,17 @@ TEST(LargestMagnitude, PutsNanAboveInf) {
   values[7] = -kInf;
   EXPECT_EQ(InParts(values), kInf);
   values[70'000] = -NAN;
+  EXPECT_TRUE(std::isnan(InParts(values)));
+}
+
+TEST(LargestMagnitude, OfBf16) {
+  std::vector<uint16_t> values(100'000, 0x3f80);  // 1
+  EXPECT_EQ(InParts(values), 1);
+  values[99'999] = 0xc040;  // -3
+  EXPECT_EQ(InParts(values), 3);
+  values[65'535] = 0xff80;  // -Inf
+  EXPECT_EQ(InParts(values), kInf);
+  values[65'536] = 0xffc0;
   EXPECT_TRUE(std::isnan(InParts(values)));
 }
 

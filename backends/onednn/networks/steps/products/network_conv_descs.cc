@@ -34,6 +34,7 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                       [&](absl::string_view implementation) {
                         return WritesBeyondScratch(problem, implementation) ||
                                MissesRows(pass, problem, implementation) ||
+                               FillsTilesWithNeighbours(pass, problem, implementation) ||
                                IsSlowDepthwise(pass, problem, implementation);
                       });
 }

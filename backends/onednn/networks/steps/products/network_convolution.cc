@@ -22,6 +22,7 @@
 #include "backends/onednn/networks/steps/products/network_conv_pass.h"
 #include "backends/onednn/networks/steps/products/network_conv_taps.h"
 #include "backends/onednn/networks/steps/products/network_depthwise_gradient.h"
+#include "backends/onednn/networks/steps/products/network_padded_images.h"
 #include "backends/onednn/networks/steps/products/network_winograd.h"
 
 namespace convgrad::onednn {
@@ -46,6 +47,9 @@ class Convolution final : public NetworkGroup {
         problem_, is_mirrored_,
         {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight},
         builder->Like(x_, Form::kImage), builder->Like(step_.result), *builder);
+    if (PadsImages(problem_, builder->Like(step_.result), *builder)) {
+      return AddPaddedForward(builder);
+    }
     ReadInput(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
     const bool adds_bias = is_mirrored_ && !bias_.empty();
@@ -75,11 +79,8 @@ class Convolution final : public NetworkGroup {
                       builder->NewParameterGradient(bias_),
                       &builder->schedule());
     }
-    const LibraryTensor dw = {builder->NewParameterGradient(weight_),
-                              weight_desc_};
-    RETURN_IF_ERROR(
-        AddPass({Pass::kBackwardWeight, "conv backward weight", kNoBuffer},
-                {Input(builder), dw, dy}, builder));
+    RETURN_IF_ERROR(images_ ? AddPaddedBackwardWeight(gradient, builder)
+                            : AddBackwardWeight(dy, builder));
     NetworkTensor dx = builder->Like(x_, Form::kImage);
     dx.buffer = builder->NewGradient(x_);
     const NetworkTensor computed =
@@ -93,6 +94,50 @@ class Convolution final : public NetworkGroup {
   }
 
  private:
+  absl::Status AddPaddedForward(NetworkBuilder* builder) {
+    const ConvProblem padded = PaddedProblem(problem_);
+    images_ = PaddedImages(x_, padded, builder);
+    return AddConvPass({.pass = Pass::kForward,
+                        .problem = padded,
+                        .data = *images_,
+                        .weight = PaddedWeight(weight_, padded, builder),
+                        .out = TensorOf(builder->AddValue(step_.result)),
+                        .dtype = DataType::kBF16,
+                        .bias = builder->Parameter(bias_),
+                        .kind = "conv forward",
+                        .macs = static_cast<double>(MultiplyAdds(problem_)),
+                        .name = step_.result},
+                       &builder->schedule());
+  }
+
+  absl::Status AddPaddedBackwardWeight(const NetworkTensor& dy,
+                                       NetworkBuilder* builder) const {
+    const ConvProblem padded = PaddedProblem(problem_);
+    const LibraryTensor dw = PaddedGradient(padded, &builder->schedule());
+    RETURN_IF_ERROR(
+        AddConvPass({.pass = Pass::kBackwardWeight,
+                     .problem = padded,
+                     .data = *images_,
+                     .weight = dw,
+                     .out = TensorOf(dy),
+                     .dtype = DataType::kBF16,
+                     .kind = "conv backward weight",
+                     .macs = static_cast<double>(MultiplyAdds(problem_)),
+                     .name = step_.result},
+                    &builder->schedule()));
+    AddGradientOf(dw, builder->shapes().dims.at(weight_),
+                  builder->NewParameterGradient(weight_), &builder->schedule());
+    return absl::OkStatus();
+  }
+
+  absl::Status AddBackwardWeight(const LibraryTensor& dy,
+                                 NetworkBuilder* builder) const {
+    const LibraryTensor dw = {builder->NewParameterGradient(weight_),
+                              weight_desc_};
+    return AddPass({Pass::kBackwardWeight, "conv backward weight", kNoBuffer},
+                   {Input(builder), dw, dy}, builder);
+  }
+
   struct PassToAdd {
     Pass pass;
     absl::string_view kind;
@@ -234,6 +279,7 @@ class Convolution final : public NetworkGroup {
   ConvProblem problem_;
   DataType computes_in_ = DataType::kF32;
   // One of these holds the input.
+  std::optional<LibraryTensor> images_;  // padded
   NetworkTensor input_;
   LibraryTensor callers_input_;
   memory::desc weight_desc_;

@@ -28,6 +28,25 @@ PhysicalLayout PaddedLayout(const Dims& dims) {
   return layout;
 }
 
+// Returns the layout of a caller's weight with `dims`.
+PhysicalLayout WeightLayout(const Dims& dims) {
+  return convgrad::PhysicalLayoutOf(
+      TensorDescriptor{DataType::kF32, Layout::kOIX, dims, 0, 1});
+}
+
+// Returns whether the library has a fast pass of the padded problem.
+bool HasPass(Pass pass, const ConvProblem& padded, const NetworkTensor& y) {
+  const DataType weight =
+      pass == Pass::kBackwardWeight ? DataType::kF32 : DataType::kBF16;
+  const auto found = MakePassDesc(
+      pass, padded,
+      {PaddedImagesDesc(padded),
+       {WeightDimsOf(padded), TypeOf(weight), dnnl::memory::format_tag::any},
+       DescOf(y),
+       {}});
+  return found && !IsPlainLoop(found);
+}
+
 }  // namespace
 
 bool PadsImages(const ConvProblem& problem, const NetworkTensor& y,
@@ -38,14 +57,9 @@ bool PadsImages(const ConvProblem& problem, const NetworkTensor& y,
     return false;
   }
   const ConvProblem padded = PaddedProblem(problem);
-  const auto found = MakePassDesc(
-      Pass::kForward, padded,
-      {PaddedImagesDesc(padded),
-       {WeightDimsOf(padded), TypeOf(DataType::kBF16),
-        dnnl::memory::format_tag::any},
-       DescOf(y),
-       {}});
-  return found && !IsPlainLoop(found);
+  return HasPass(Pass::kForward, padded, y) &&
+         (!builder.has_backward() ||
+          HasPass(Pass::kBackwardWeight, padded, y));
 }
 
 ConvProblem PaddedProblem(ConvProblem problem) {
@@ -71,17 +85,24 @@ LibraryTensor PaddedImages(const std::string& x, const ConvProblem& problem,
 LibraryTensor PaddedWeight(const std::string& weight,
                            const ConvProblem& problem,
                            NetworkBuilder* builder) {
-  const dnnl::memory::desc desc = PlainWeightDesc(problem);
-  const BufferId padded =
-      builder->schedule().AddBuffer(static_cast<int64_t>(desc.get_size()));
+  const LibraryTensor padded = PaddedGradient(problem, &builder->schedule());
   const Dims& dims = builder->shapes().dims.at(weight);
-  AddReorder(
-      Reorder::Make(
-          convgrad::PhysicalLayoutOf(
-              TensorDescriptor{DataType::kF32, Layout::kOIX, dims, 0, 1}),
-          DataType::kF32, PaddedLayout(dims), DataType::kF32),
-      builder->Parameter(weight), padded, &builder->schedule());
-  return {padded, desc};
+  AddReorder(Reorder::Make(WeightLayout(dims), DataType::kF32,
+                           PaddedLayout(dims), DataType::kF32),
+             builder->Parameter(weight), padded.location, &builder->schedule());
+  return padded;
+}
+
+LibraryTensor PaddedGradient(const ConvProblem& problem, Schedule* schedule) {
+  const dnnl::memory::desc desc = PlainWeightDesc(problem);
+  return {schedule->AddBuffer(static_cast<int64_t>(desc.get_size())), desc};
+}
+
+void AddGradientOf(const LibraryTensor& padded, const Dims& dims,
+                   BufferId gradient, Schedule* schedule) {
+  AddReorder(Reorder::Make(PaddedLayout(dims), DataType::kF32,
+                           WeightLayout(dims), DataType::kF32),
+             padded.location, gradient, schedule);
 }
 
 }  // namespace convgrad::onednn

@@ -11,8 +11,9 @@
 
 namespace convgrad::onednn {
 
-// Returns whether a convolution of the value `x` with a result like `y` is
-// computed in bf16 on padded images.
+// Returns whether a convolution with a result like `y` is computed in bf16 on
+// padded images: forward, and backward-weight if there is a backward. Throws
+// dnnl::error.
 bool PadsImages(const ConvProblem& problem, const NetworkTensor& y,
                 const NetworkBuilder& builder);
 
@@ -29,5 +30,11 @@ LibraryTensor PaddedImages(const std::string& x, const ConvProblem& problem,
 // 0 for the fourth channel.
 LibraryTensor PaddedWeight(const std::string& weight,
                            const ConvProblem& problem, NetworkBuilder* builder);
+
+// Returns where a pass writes the gradient of that weight, and appends the step
+// that copies it to the gradient of the weight, which has `dims`.
+LibraryTensor PaddedGradient(const ConvProblem& problem, Schedule* schedule);
+void AddGradientOf(const LibraryTensor& padded, const Dims& dims,
+                   BufferId gradient, Schedule* schedule);
 
 }  // namespace convgrad::onednn
