@@ -59,6 +59,14 @@ class Program:
                    and attribute.flag
                    for step in self._message.steps for attribute in step.attributes)
 
+    @property
+    def images(self) -> frozenset[str]:
+        """Inputs that only convolutions read."""
+        others = {name for step in self._message.steps for i, name in enumerate(step.operands)
+                  if i > 0 or step.operator not in ("conv", "conv_transpose")}
+        return frozenset(one.name for one in self._message.inputs
+                         if one.name not in others.union(self._message.outputs))
+
     def copy(self) -> Program:
         """Returns a program with the same content, to which more can be added."""
         copy = Program()

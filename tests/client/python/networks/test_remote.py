@@ -10,6 +10,8 @@ from torch import nn
 
 import convgrad
 from convgrad.torch import remote
+from convgrad.torch.networks import run
+from convgrad.torch.networks.run import inputs_of
 
 
 def run_locally(model, x, dtype):
@@ -149,6 +151,33 @@ def test_autocast_computes_in_bf16(make_remote):
     assert torch.equal(y, make_remote(model, dtype=torch.bfloat16)(x))
     torch.testing.assert_close(y, in_f32, rtol=0.1, atol=0.1)
     y.sum().backward()
+
+
+class ReadsImagesTwice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 3, 1)
+
+    def forward(self, x):
+        return self.conv(x) + x
+
+
+@pytest.mark.parametrize("model, dtype", [(make("ResNet"), "bfloat16"),
+                                          (ReadsImagesTwice(), "float32")])
+def test_images_of_convolutions_in_bf16_are_rounded_and_sent(make_remote, monkeypatch, model,
+                                                             dtype):
+    net, x, sent = make_remote(model, dtype=torch.bfloat16), images(), []
+
+    def noting(*args):
+        sent.append(inputs_of(*args))
+        return sent[-1]
+
+    monkeypatch.setattr(run, "inputs_of", noting)
+    with torch.no_grad():
+        y = net(x)
+        whole = net(x.clone().requires_grad_())  # its gradient has its dtype
+    assert [str(x.dtype) for inputs in sent for x in inputs.values()] == [dtype, "float32"]
+    assert torch.equal(y, whole)
 
 
 def test_inputs_of_other_layouts_and_dtypes(make_remote):

@@ -16,7 +16,7 @@ from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import filled
 from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.refusals import refuse as refuse_model
-from convgrad.torch.networks.run import arrays_of, compute_dtype_of, taken
+from convgrad.torch.networks.run import compute_dtype_of, inputs_of, taken
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.state import like_state, names_of_state
 from convgrad.torch.networks.tracing import bind, without_values
@@ -77,8 +77,10 @@ class AttachedNetwork(RemoteModule):
         variant = self._variant(shapes_of(inputs), constants)
         used = {name: inputs[name] for name in variant.imported.inputs}
         try:
-            run = self.session.run(variant.name, arrays_of(used),
-                                   compute_dtype=compute_dtype_of(inputs, self._dtype))
+            dtype = compute_dtype_of(inputs, self._dtype)
+            run = self.session.run(
+                variant.name, inputs_of(variant, used, dtype, self.session.client),
+                compute_dtype=dtype)
         except NotFound as error:
             if isinstance(error, SessionExpired) or error.field != "program":
                 raise

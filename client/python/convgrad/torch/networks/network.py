@@ -23,7 +23,7 @@ from convgrad.torch.networks.exporting import check_version, shapes_of
 from convgrad.torch.networks.importing import TARGET, filled, loss_of
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.pipeline import mapped
-from convgrad.torch.networks.run import DTYPES, Forward, arrays_of, compute_dtype_of
+from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, inputs_of
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.tracing import bind, check_model
 from convgrad.torch.networks.trainer_state import TrainerState
@@ -285,7 +285,8 @@ class RemoteNetwork(RemoteState):
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         variant = self._variants.find(inputs, constants, loss_of(loss, attributes, target))
         tensors = _used(inputs, variant) | {TARGET: target}
-        return variant, arrays_of(tensors), compute_dtype_of(inputs, self._dtype)
+        dtype = compute_dtype_of(inputs, self._dtype)
+        return variant, inputs_of(variant, tensors, dtype, self.session.client), dtype
 
 
 def _loss_of(run: Run) -> float:

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from convgrad import layouts
+from convgrad.client_base import ClientBase
 from convgrad.errors import bad_reply, invalid, unimplemented
 from convgrad.networks import Run, gradient_name
 from convgrad.torch.layers.functional import autocast_dtype
@@ -56,7 +58,9 @@ class Forward:
         network.draw_seed(self.variant)
         with self.variant.naming_steps():
             run = network.pipeline.call(
-                network.session.run, self.variant.name, arrays_of(self.inputs), tape=tape,
+                network.session.run, self.variant.name,
+                inputs_of(self.variant, self.inputs, self.compute_dtype,
+                          network.session.client), tape=tape,
                 compute_dtype=self.compute_dtype,
                 change=self.variant.imported.program.is_training,
                 fast=network.fast, recompute=network.recompute,
@@ -138,7 +142,21 @@ def compute_dtype_of(inputs: Mapping[str, Tensor], default: torch.dtype) -> str:
     return DTYPES[dtype or default]
 
 
-def arrays_of(tensors: dict[str, Tensor]) -> dict[str, Any]:
+def inputs_of(variant: Variant, tensors: Mapping[str, Tensor], compute_dtype: str,
+              client: ClientBase) -> dict[str, Any]:
+    """Returns the inputs of a run. In bf16, a convolution rounds its images first. Rounding them
+    here gives the same bits and halves the bytes that are sent. NumPy does it, because PyTorch's
+    threads may spin after a loop, on the cores of a server on this host."""
+    arrays = {name: to_array(tensor) for name, tensor in tensors.items()}
+    if compute_dtype == "bf16":
+        for name in variant.images & tensors.keys():
+            array, x = arrays[name], tensors[name]
+            if x.dtype == torch.float32 and not (x.requires_grad or client.shares(array)):
+                arrays[name] = array.astype(layouts.DTYPES["bf16"])
+    return arrays
+
+
+def arrays_of(tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {name: to_array(tensor) for name, tensor in tensors.items()}
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -35,6 +36,11 @@ class Variant:
     @property
     def outputs(self) -> list[str]:
         return list(self.imported.program.message.outputs)
+
+    @functools.cached_property
+    def images(self) -> frozenset[str]:
+        """Inputs that only convolutions read."""
+        return self.imported.program.images
 
     @contextlib.contextmanager
     def naming_steps(self) -> Iterator[None]:
