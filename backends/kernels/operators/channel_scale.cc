@@ -74,9 +74,9 @@ void ScaleRun(const ChannelBlocks& blocks, const ChannelScale& numbers,
     const int64_t at = run.offset + row * blocks.block;
     const auto count = static_cast<size_t>(std::min(step, run.rows - row));
     ScaleRowsAs<T, U>(tensors.activation, stream,
-                   {x + at, addend == nullptr ? nullptr : addend + at, y + at,
-                    count, static_cast<size_t>(blocks.block)},
-                   own);
+                      {x + at, addend == nullptr ? nullptr : addend + at,
+                       y + at, count, static_cast<size_t>(blocks.block)},
+                      own);
   }
   if (stream) hwy::FlushStream();
 }

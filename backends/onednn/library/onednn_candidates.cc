@@ -93,7 +93,8 @@ bool MixesNeighbours(const PassSpec& spec, const Candidate& candidate) {
       is_forward ? spec.problem.in_channels : spec.problem.out_channels;
   const memory::desc& summed = is_forward ? candidate.data : candidate.out;
   const bool is_padded = groups == 1 && summed.get_padded_dims()[1] % 2 == 0;
-  if (FillsTilesWithNeighbours(spec.pass, spec.problem, candidate.implementation)) {
+  if (FillsTilesWithNeighbours(spec.pass, spec.problem,
+                               candidate.implementation)) {
     return true;
   }
   return channels / groups % 2 == 1 && !is_padded;
@@ -121,7 +122,7 @@ bool MissesRows(Pass pass, const ConvProblem& problem,
 }
 
 bool FillsTilesWithNeighbours(Pass pass, const ConvProblem& problem,
-                absl::string_view implementation) {
+                              absl::string_view implementation) {
   constexpr int64_t kFewChannels = 4;
   return pass == Pass::kForward && problem.groups == 1 &&
          problem.in_channels <= kFewChannels &&

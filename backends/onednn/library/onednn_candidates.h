@@ -60,7 +60,7 @@ bool MissesRows(Pass pass, const ConvProblem& problem,
 // the kernel at a time, and fills the rest of a tile with what comes next in
 // memory, times 0: a forward pass of up to 4 channels.
 bool FillsTilesWithNeighbours(Pass pass, const ConvProblem& problem,
-                absl::string_view implementation);
+                              absl::string_view implementation);
 
 // DNNL_ARG_* of a pass's tensors.
 struct PassArguments {

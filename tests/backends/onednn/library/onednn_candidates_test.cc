@@ -10,15 +10,15 @@ namespace {
 TEST(OnednnCandidates, FewChannelsAreNotComputedInTiles) {
   ConvProblem problem;
   problem.in_channels = 4;
-  EXPECT_TRUE(FillsTilesWithNeighbours(Pass::kForward, problem,
-                                       "jit:avx512_core_amx"));
+  EXPECT_TRUE(
+      FillsTilesWithNeighbours(Pass::kForward, problem, "jit:avx512_core_amx"));
   EXPECT_FALSE(FillsTilesWithNeighbours(Pass::kForward, problem,
                                         "jit_bf16:avx512_core_bf16"));
   EXPECT_FALSE(FillsTilesWithNeighbours(Pass::kBackwardData, problem,
                                         "jit:avx512_core_amx"));
   problem.in_channels = 5;
-  EXPECT_FALSE(FillsTilesWithNeighbours(Pass::kForward, problem,
-                                        "jit:avx512_core_amx"));
+  EXPECT_FALSE(
+      FillsTilesWithNeighbours(Pass::kForward, problem, "jit:avx512_core_amx"));
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ struct Case {
 };
 
 // Images whose channels are padded, with and without a bias, borders, odd sizes
-// and a fused relu; and transposed convolutions, whose bias is added behind the library.
+// and a fused relu; and transposed convolutions, whose bias is added behind the
+// library.
 const Case kCases[] = {
     {"input x\nparameter w [32, 3, 7, 7]\n"
      "y = conv(x, w, stride=2, padding=3)\noutput y\n",
@@ -75,8 +76,10 @@ enum class Images { kF32, kBF16, kLast };
 
 class OnednnBf16 : public testing::Test {
  protected:
-  static std::shared_ptr<const ProgramOperation> OperationOf(
-      const Case& one, DataType dtype, Images images, ProgramPart part) {
+  static std::shared_ptr<const ProgramOperation> OperationOf(const Case& one,
+                                                             DataType dtype,
+                                                             Images images,
+                                                             ProgramPart part) {
     ProgramRequest request;
     request.part = part;
     request.compute_dtype = dtype;
@@ -111,10 +114,9 @@ class OnednnBf16 : public testing::Test {
     Operands operands;
     for (const auto& operand : floats) operands.push_back(BytesOf(operand));
     std::vector<float> values =
-        RunProgram(
-            *reference_,
-            *OperationOf(one, DataType::kF32, Images::kF32, kForward),
-            operands)
+        RunProgram(*reference_,
+                   *OperationOf(one, DataType::kF32, Images::kF32, kForward),
+                   operands)
             .Floats(0);
     for (float& value : values) {
       const uint16_t bf16 = Rounded(value);
@@ -127,8 +129,7 @@ class OnednnBf16 : public testing::Test {
   std::vector<float> Got(const Backend& backend, const Case& one, Images images,
                          ProgramPart part,
                          std::vector<std::vector<float>> floats) {
-    const auto operation =
-        OperationOf(one, DataType::kBF16, images, part);
+    const auto operation = OperationOf(one, DataType::kBF16, images, part);
     if (images == Images::kLast) floats[0] = WithChannelsLast(one.x, floats[0]);
     Operands operands;
     for (const auto& operand : floats) operands.push_back(BytesOf(operand));

@@ -4,9 +4,9 @@
 
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_types.h"
+#include "backends/onednn/networks/schedule/network_bias_gradient.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
-#include "backends/onednn/networks/steps/products/network_conv_bias.h"
 
 namespace convgrad::onednn {
 namespace {

@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/steps/products/network_folded_norm.h"
+#include "backends/onednn/networks/steps/convolutions/network_folded_norm.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/steps/products/network_conv_epilogue.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_epilogue.h"
 
 namespace convgrad::onednn {
 namespace {

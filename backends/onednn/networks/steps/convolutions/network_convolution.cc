@@ -14,16 +14,17 @@
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_cpu.h"
 #include "backends/onednn/library/onednn_types.h"
+#include "backends/onednn/networks/schedule/network_bias_gradient.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_bias.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_taps.h"
+#include "backends/onednn/networks/steps/convolutions/network_depthwise_gradient.h"
+#include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
+#include "backends/onednn/networks/steps/convolutions/network_winograd.h"
 #include "backends/onednn/networks/steps/network_operator.h"
-#include "backends/onednn/networks/steps/products/network_conv_bias.h"
-#include "backends/onednn/networks/steps/products/network_conv_descs.h"
-#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
-#include "backends/onednn/networks/steps/products/network_conv_pass.h"
-#include "backends/onednn/networks/steps/products/network_conv_taps.h"
-#include "backends/onednn/networks/steps/products/network_depthwise_gradient.h"
-#include "backends/onednn/networks/steps/products/network_padded_images.h"
-#include "backends/onednn/networks/steps/products/network_winograd.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -53,9 +54,8 @@ class Convolution final : public NetworkGroup {
     ReadInput(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
     const bool adds_bias = is_mirrored_ && !bias_.empty();
-    const NetworkTensor computed =
-        ComputedIn(adds_bias ? DataType::kF32 : computes_in_, y,
-                   &builder->schedule());
+    const NetworkTensor computed = ComputedIn(
+        adds_bias ? DataType::kF32 : computes_in_, y, &builder->schedule());
     const Pass pass = is_mirrored_ ? Pass::kBackwardData : Pass::kForward;
     RETURN_IF_ERROR(AddPass(
         {pass, "conv forward", builder->Parameter(bias_)},

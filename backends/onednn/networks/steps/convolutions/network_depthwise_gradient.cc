@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/steps/products/network_depthwise_gradient.h"
+#include "backends/onednn/networks/steps/convolutions/network_depthwise_gradient.h"
 
 #include "backends/kernels/convolutions/depthwise_gradient.h"
 

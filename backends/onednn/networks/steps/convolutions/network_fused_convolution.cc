@@ -9,14 +9,14 @@
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/schedule/network_guard.h"
 #include "backends/onednn/networks/schedule/network_ranges.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_epilogue.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_taps.h"
+#include "backends/onednn/networks/steps/convolutions/network_folded_norm.h"
+#include "backends/onednn/networks/steps/convolutions/network_library_fusion.h"
+#include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
+#include "backends/onednn/networks/steps/convolutions/network_winograd.h"
 #include "backends/onednn/networks/steps/network_operator.h"
-#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
-#include "backends/onednn/networks/steps/products/network_conv_epilogue.h"
-#include "backends/onednn/networks/steps/products/network_conv_taps.h"
-#include "backends/onednn/networks/steps/products/network_folded_norm.h"
-#include "backends/onednn/networks/steps/products/network_library_fusion.h"
-#include "backends/onednn/networks/steps/products/network_padded_images.h"
-#include "backends/onednn/networks/steps/products/network_winograd.h"
 
 namespace convgrad::onednn {
 namespace {

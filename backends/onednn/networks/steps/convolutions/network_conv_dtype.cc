@@ -1,10 +1,10 @@
-#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
 
 #include <algorithm>
 
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
-#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -42,10 +42,9 @@ DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
                           absl::Span<const Pass> passes, const NetworkTensor& x,
                           const NetworkTensor& y,
                           const NetworkBuilder& builder) {
-  const bool is_native = builder.options().native_bf16 &&
-                         builder.dtype() == DataType::kBF16 &&
-                         LiesWellForBf16(x) && LiesWellForBf16(y) &&
-                         IsRightInBf16(problem);
+  const bool is_native =
+      builder.options().native_bf16 && builder.dtype() == DataType::kBF16 &&
+      LiesWellForBf16(x) && LiesWellForBf16(y) && IsRightInBf16(problem);
   if (!is_native) return DataType::kF32;
   const dnnl::memory::desc out = DescOf(is_mirrored ? x : y);
   NetworkTensor data = is_mirrored ? y : x;

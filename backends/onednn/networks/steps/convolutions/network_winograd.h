@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
-#include "backends/onednn/networks/steps/products/network_fast_pass.h"
+#include "backends/onednn/networks/steps/convolutions/network_fast_pass.h"
 
 namespace convgrad::onednn {
 

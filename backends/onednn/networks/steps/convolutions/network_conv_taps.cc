@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/steps/products/network_conv_taps.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_taps.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,8 +7,8 @@
 #include "backends/core/status.h"
 #include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/execution/onednn_library_step.h"
-#include "backends/onednn/networks/steps/products/network_conv_descs.h"
-#include "backends/onednn/networks/steps/products/network_conv_pass.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
 
 namespace convgrad::onednn {
 namespace {

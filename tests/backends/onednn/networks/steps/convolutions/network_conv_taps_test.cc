@@ -1,6 +1,6 @@
 // Tests which convolutions are computed by taps, and how many products that
 // takes. Values are compared by the programs conv_taps* of tests/conformance.
-#include "backends/onednn/networks/steps/products/network_conv_taps.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_taps.h"
 
 #include "gtest/gtest.h"
 

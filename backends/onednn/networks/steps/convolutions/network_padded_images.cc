@@ -1,10 +1,10 @@
-#include "backends/onednn/networks/steps/products/network_padded_images.h"
+#include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
 
 #include "backends/core/physical_layout.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
-#include "backends/onednn/networks/steps/products/network_conv_descs.h"
-#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -58,8 +58,7 @@ bool PadsImages(const ConvProblem& problem, const NetworkTensor& y,
   }
   const ConvProblem padded = PaddedProblem(problem);
   return HasPass(Pass::kForward, padded, y) &&
-         (!builder.has_backward() ||
-          HasPass(Pass::kBackwardWeight, padded, y));
+         (!builder.has_backward() || HasPass(Pass::kBackwardWeight, padded, y));
 }
 
 ConvProblem PaddedProblem(ConvProblem problem) {
@@ -85,7 +84,7 @@ LibraryTensor PaddedImages(const std::string& x, const ConvProblem& problem,
 LibraryTensor PaddedWeight(const std::string& weight,
                            const ConvProblem& problem,
                            NetworkBuilder* builder) {
-  const LibraryTensor padded = PaddedGradient(problem, &builder->schedule());
+  LibraryTensor padded = PaddedGradient(problem, &builder->schedule());
   const Dims& dims = builder->shapes().dims.at(weight);
   AddReorder(Reorder::Make(WeightLayout(dims), DataType::kF32,
                            PaddedLayout(dims), DataType::kF32),

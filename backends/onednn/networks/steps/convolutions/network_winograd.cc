@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/steps/products/network_winograd.h"
+#include "backends/onednn/networks/steps/convolutions/network_winograd.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,13 +1,13 @@
-#include "backends/onednn/networks/steps/products/network_library_fusion.h"
+#include "backends/onednn/networks/steps/convolutions/network_library_fusion.h"
 
 #include "backends/core/convolution/lowering.h"
 #include "backends/core/program/operators/convolution.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
-#include "backends/onednn/networks/steps/products/network_conv_descs.h"
-#include "backends/onednn/networks/steps/products/network_conv_dtype.h"
-#include "backends/onednn/networks/steps/products/network_padded_images.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -55,8 +55,8 @@ std::optional<LibraryFusion::Way> LibraryFusion::WayIn(
     if (dtype == builder->dtype()) {
       way.callers = CallersInput(x(), dtype, builder);
     }
-    way.descs.data = way.callers ? way.callers->desc
-                                 : DescOf(LikeIn(dtype, x(), *builder));
+    way.descs.data =
+        way.callers ? way.callers->desc : DescOf(LikeIn(dtype, x(), *builder));
   }
   way.epilogue = MakeConvEpilogue(
       way.problem, DescOf(way.like),
@@ -123,9 +123,9 @@ LibraryTensor LibraryFusion::Data(const Way& way,
 
 LibraryTensor LibraryFusion::Weight(const Way& way,
                                     NetworkBuilder* builder) const {
-  return way.is_padded ? PaddedWeight(weight(), way.problem, builder)
-                       : ConvolutionWeight(weight(), way.problem, way.dtype,
-                                           builder);
+  return way.is_padded
+             ? PaddedWeight(weight(), way.problem, builder)
+             : ConvolutionWeight(weight(), way.problem, way.dtype, builder);
 }
 
 void LibraryFusion::ReadPostOps(const Way& way, const FoldedNorm& norm,

@@ -12,8 +12,8 @@
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_pass_desc.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
-#include "backends/onednn/networks/steps/products/network_conv_epilogue.h"
-#include "backends/onednn/networks/steps/products/network_folded_norm.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_epilogue.h"
+#include "backends/onednn/networks/steps/convolutions/network_folded_norm.h"
 
 namespace convgrad::onednn {
 

@@ -1,4 +1,4 @@
-#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 
 #include <utility>
 
@@ -30,13 +30,13 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
   }
   forward.weight = {descs.weight.get_dims(), descs.out.get_data_type(),
                     dnnl::memory::format_tag::any};
-  return MakePassDesc(pass, problem, descs, forward,
-                      [&](absl::string_view implementation) {
-                        return WritesBeyondScratch(problem, implementation) ||
-                               MissesRows(pass, problem, implementation) ||
-                               FillsTilesWithNeighbours(pass, problem, implementation) ||
-                               IsSlowDepthwise(pass, problem, implementation);
-                      });
+  return MakePassDesc(
+      pass, problem, descs, forward, [&](absl::string_view implementation) {
+        return WritesBeyondScratch(problem, implementation) ||
+               MissesRows(pass, problem, implementation) ||
+               FillsTilesWithNeighbours(pass, problem, implementation) ||
+               IsSlowDepthwise(pass, problem, implementation);
+      });
 }
 
 dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc) {

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "backends/onednn/execution/onednn_schedule.h"
-#include "backends/onednn/networks/steps/products/network_fast_pass.h"
+#include "backends/onednn/networks/steps/convolutions/network_fast_pass.h"
 
 namespace convgrad::onednn {
 

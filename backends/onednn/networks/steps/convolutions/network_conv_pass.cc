@@ -1,9 +1,9 @@
-#include "backends/onednn/networks/steps/products/network_conv_pass.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
 
 #include "backends/core/status.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
-#include "backends/onednn/networks/steps/products/network_conv_descs.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 
 namespace convgrad::onednn {
 namespace {

@@ -1,0 +1,31 @@
+#include "backends/onednn/networks/schedule/network_bias_gradient.h"
+
+#include "backends/kernels/operators/batch_norm.h"
+#include "backends/kernels/operators/channel_scale.h"
+
+namespace convgrad::onednn {
+
+void AddBiasGradient(absl::string_view kind, const NetworkTensor& dy,
+                     BufferId gradient, Schedule* schedule) {
+  const ChannelBlocks blocks = dy.blocks;
+  const int64_t padded = blocks.padded_channels();
+  // Sums, unused sums of squares, and the kernel's scratch.
+  const BufferId sums = schedule->AddBuffer(
+      (2 * padded + BatchNormScratch(blocks)) * int64_t{sizeof(double)});
+  schedule->Add(
+      {.kind = kind,
+       .reads = {dy.buffer},
+       .writes = {gradient, sums},
+       .function = [=, from = dy.buffer](const RunContext& context) {
+         auto* sum = context.Write<double>(sums);
+         SumChannels(
+             blocks, context.At(from), nullptr, sum + 2 * padded,
+             [&](int64_t count, auto part) { context.ForParts(count, part); },
+             {sum, sum + padded});
+         for (int64_t c = 0; c < blocks.channels; ++c) {
+           context.Write<float>(gradient)[c] = static_cast<float>(sum[c]);
+         }
+       }});
+}
+
+}  // namespace convgrad::onednn
