@@ -100,7 +100,7 @@ int64_t ForwardScratch(const Shape& shape) {
 }
 
 GradientBlocks::GradientBlocks(const Shape& shape) {
-  tiles = std::clamp<int64_t>(shape.tiles(), 1, kMostTiles);
+  tiles = std::clamp<int64_t>(shape.tiles(), 1, kMostRows);
   sum_stride = PositionStride(
       shape.out_blocks() * shape.in_blocks() * shape.block, shape.block);
   // Of all output channels, so that a part of them has the same pieces.

@@ -9,8 +9,8 @@
 
 namespace convgrad::winograd {
 
-inline constexpr int64_t kPositions = 16;   // of a transformed tile
-inline constexpr int64_t kMostTiles = 128;  // of a part at a time
+inline constexpr int64_t kPositions = 16;  // of a transformed tile
+inline constexpr int64_t kMostRows = 128;  // of a part at a time
 
 // Returns the floats between two positions of `rows` rows of `block` floats.
 // All positions of a row are in use at a time. Distances of whole pages would

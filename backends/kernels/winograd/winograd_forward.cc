@@ -77,7 +77,7 @@ class Part {
     // 64 channels each have about the rounding errors of oneDNN's direct
     // passes; those of 128 channels have 1.3 times as large ones.
     constexpr int64_t kDepth = 64 / kBlock;
-    constexpr int64_t kCallTiles = MostTiles<kBlock, 2>();
+    constexpr int64_t kCallTiles = MostRows<kBlock, 2>();
     const int64_t width = std::min<int64_t>(block_count_ - block, 2) * kBlock;
     const int64_t calls = (count_ + kCallTiles - 1) / kCallTiles;
     const int64_t lines = kBlock * width / 16;
@@ -231,7 +231,7 @@ class Part {
   float* const inputs_;
   float* const products_;
   float* const halves_;
-  std::array<Tile, kMostTiles> tiles_;
+  std::array<Tile, kMostRows> tiles_;
 };
 
 bool ForwardPart(const Shape& shape, const Epilogue& epilogue,

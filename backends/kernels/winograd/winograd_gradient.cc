@@ -157,7 +157,7 @@ class Part {
   float* const gradients_;
   float* const sums_;
   int64_t count_ = 0;  // tiles at a time
-  std::array<Tile, kMostTiles> tiles_;
+  std::array<Tile, kMostRows> tiles_;
 };
 
 bool GradientPart(const Shape& shape, const GradientTensors& tensors,

@@ -1,5 +1,4 @@
-// Multiplies matrices whose columns are in blocks, with the sums in registers,
-// for one instruction set.
+// Multiplies transformed tiles and weights, for one instruction set.
 #if defined(BACKENDS_KERNELS_WINOGRAD_PRODUCTS_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
 #ifdef BACKENDS_KERNELS_WINOGRAD_PRODUCTS_INL_H_
@@ -17,75 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace convgrad::winograd {
 namespace HWY_NAMESPACE {
 namespace {
-
-constexpr bool kHas32Registers = HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86;
-
-// Sums of kRows rows and of the columns of kBlocks blocks.
-template <int kBlock, int kRows, int kBlocks>
-class Sums {
- public:
-  static constexpr int kLanes = static_cast<int>(hn::MaxLanes(Tag<kBlock>()));
-  static constexpr int kVectors = kBlocks * kBlock / kLanes;
-
-  // A column's vector `v` is at `v / kPerBlock * stride + v % kPerBlock *
-  // kLanes`.
-  static constexpr int kPerBlock = kBlock / kLanes;
-  static HWY_INLINE int64_t OffsetOf(int v, int64_t stride) {
-    return v / kPerBlock * stride + v % kPerBlock * kLanes;
-  }
-
-  HWY_INLINE void Clear() {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) sums_[r][v] = hn::Zero(kTag);
-    }
-  }
-  HWY_INLINE void Store(float* to, int64_t stride) const {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        hn::Store(sums_[r][v], kTag, to + OffsetOf(v, stride) + r * kBlock);
-      }
-    }
-  }
-  // Adds the sums to others. Sums of few products each have smaller rounding
-  // errors than one long sum.
-  HWY_INLINE void AddTo(float* to, int64_t stride) const {
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        float* at = to + OffsetOf(v, stride) + r * kBlock;
-        hn::Store(hn::Add(hn::Load(kTag, at), sums_[r][v]), kTag, at);
-      }
-    }
-  }
-  // Adds the products of a column, with `step` floats between its elements, and
-  // a row in blocks.
-  HWY_INLINE void Add(const float* column, int64_t step, const float* row,
-                      int64_t stride) {
-    Vector<kBlock> w[kVectors];
-#pragma GCC unroll 16
-    for (int v = 0; v < kVectors; ++v) {
-      w[v] = hn::Load(kTag, row + OffsetOf(v, stride));
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const auto x = hn::Set(kTag, column[r * step]);
-#pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        sums_[r][v] = hn::MulAdd(x, w[v], sums_[r][v]);
-      }
-    }
-  }
-
- private:
-  static constexpr Tag<kBlock> kTag = {};
-
-  Vector<kBlock> sums_[kRows][kVectors];
-};
 
 // Some tiles and one panel of output channels of one position.
 struct TileProducts {
@@ -127,16 +57,6 @@ void MultiplyTiles(const TileProducts& at) {
   }
 }
 
-// The most tiles whose sums fit in registers, beside a row of weights and a
-// factor.
-template <int kBlock, int kBlocks>
-constexpr int MostTiles() {
-  constexpr int kVectors = Sums<kBlock, 1, kBlocks>::kVectors;
-  constexpr int kRegisters = kHas32Registers ? 32 : 16;
-  constexpr int kMost = (kRegisters - 1) / kVectors - 1;
-  return kMost < 1 ? 1 : kMost > 14 ? 14 : kMost;
-}
-
 using TilesFunction = void (*)(const TileProducts&);
 
 template <int kBlock, int kBlocks, size_t... kIndex>
@@ -148,7 +68,7 @@ constexpr auto TilesFunctions(std::index_sequence<kIndex...>) {
 // Multiplies `count` tiles, some at a time.
 template <int kBlock, int kBlocks>
 void MultiplyPanel(TileProducts at, int64_t count) {
-  constexpr int kMost = MostTiles<kBlock, kBlocks>();
+  constexpr int kMost = MostRows<kBlock, kBlocks>();
   static constexpr auto kFunctions =
       TilesFunctions<kBlock, kBlocks>(std::make_index_sequence<kMost>());
   for (int64_t calls = (count + kMost - 1) / kMost; calls > 0; --calls) {

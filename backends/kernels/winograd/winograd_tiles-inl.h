@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include "absl/types/span.h"
+#include "backends/kernels/convolutions/block_sums-inl.h"
 #include "backends/kernels/winograd/winograd.h"
 #include "backends/kernels/winograd/winograd_blocks.h"
 
@@ -20,10 +21,11 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <int kBlock>
-using Tag = hn::CappedTag<float, kBlock>;
-template <int kBlock>
-using Vector = hn::Vec<Tag<kBlock>>;
+using convgrad::HWY_NAMESPACE::kHas32Registers;
+using convgrad::HWY_NAMESPACE::MostRows;
+using convgrad::HWY_NAMESPACE::Sums;
+using convgrad::HWY_NAMESPACE::Tag;
+using convgrad::HWY_NAMESPACE::Vector;
 
 // `Magnitudes` finds whether elements are too large. It compares magnitudes as
 // integers, of which those of Inf and NaN are the largest.

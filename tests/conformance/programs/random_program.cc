@@ -157,7 +157,11 @@ class Builder : public RandomTokens {
     const int64_t groups = Chance(30) ? channels : 1;
     const int64_t outputs = groups * Between(1, groups == 1 ? 8 : 2);
     Dims weight = {outputs, channels / groups};
-    for (size_t i = 0; i < axes; ++i) weight.push_back(OneOf({1, 2, 3, 3}));
+    // Kernels of ours compute what is long.
+    const bool is_long = axes == 1 && Chance(30);
+    for (size_t i = 0; i < axes; ++i) {
+      weight.push_back(is_long ? Between(9, 20) : OneOf({1, 2, 3, 3}));
+    }
     std::vector<std::string> operands = {x, AddWeight(weight)};
     if (Chance(50)) operands.push_back(AddWeight({outputs}));
     const bool is_computed =
@@ -168,7 +172,8 @@ class Builder : public RandomTokens {
     if (Chance(30)) {
       attributes["padding"] = std::string("same");
     } else {
-      attributes["padding"] = Numbers(axes, 0, 2);
+      attributes["padding"] =
+          is_long ? Numbers(axes, 4, 10) : Numbers(axes, 0, 2);
       attributes["stride"] = Numbers(axes, 1, 2);
     }
     if (Chance(30)) attributes["dilation"] = Numbers(axes, 1, 2);

@@ -20,6 +20,7 @@
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_sequence.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_taps.h"
 #include "backends/onednn/networks/steps/convolutions/network_depthwise_gradient.h"
 #include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
@@ -49,7 +50,8 @@ class Convolution final : public NetworkGroup {
         {Pass::kForward, Pass::kBackwardData, Pass::kBackwardWeight},
         builder->Like(x_, Form::kImage), builder->Like(step_.result), *builder);
     if (PadsImages(problem_, builder->Like(step_.result), *builder)) {
-      return AddPaddedForward(builder);
+      padded_.emplace(step_, problem_);
+      return padded_->AddForward(builder);
     }
     ReadInput(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
@@ -79,7 +81,7 @@ class Convolution final : public NetworkGroup {
                       builder->NewParameterGradient(bias_),
                       &builder->schedule());
     }
-    RETURN_IF_ERROR(images_ ? AddPaddedBackwardWeight(gradient, builder)
+    RETURN_IF_ERROR(padded_ ? padded_->AddBackwardWeight(gradient, builder)
                             : AddBackwardWeight(dy, builder));
     NetworkTensor dx = builder->Like(x_, Form::kImage);
     dx.buffer = builder->NewGradient(x_);
@@ -94,42 +96,6 @@ class Convolution final : public NetworkGroup {
   }
 
  private:
-  absl::Status AddPaddedForward(NetworkBuilder* builder) {
-    const ConvProblem padded = PaddedProblem(problem_);
-    images_ = PaddedImages(x_, padded, builder);
-    return AddConvPass({.pass = Pass::kForward,
-                        .problem = padded,
-                        .data = *images_,
-                        .weight = PaddedWeight(weight_, padded, builder),
-                        .out = TensorOf(builder->AddValue(step_.result)),
-                        .dtype = DataType::kBF16,
-                        .bias = builder->Parameter(bias_),
-                        .kind = "conv forward",
-                        .macs = static_cast<double>(MultiplyAdds(problem_)),
-                        .name = step_.result},
-                       &builder->schedule());
-  }
-
-  absl::Status AddPaddedBackwardWeight(const NetworkTensor& dy,
-                                       NetworkBuilder* builder) const {
-    const ConvProblem padded = PaddedProblem(problem_);
-    const LibraryTensor dw = PaddedGradient(padded, &builder->schedule());
-    RETURN_IF_ERROR(
-        AddConvPass({.pass = Pass::kBackwardWeight,
-                     .problem = padded,
-                     .data = *images_,
-                     .weight = dw,
-                     .out = TensorOf(dy),
-                     .dtype = DataType::kBF16,
-                     .kind = "conv backward weight",
-                     .macs = static_cast<double>(MultiplyAdds(problem_)),
-                     .name = step_.result},
-                    &builder->schedule()));
-    AddGradientOf(dw, builder->shapes().dims.at(weight_),
-                  builder->NewParameterGradient(weight_), &builder->schedule());
-    return absl::OkStatus();
-  }
-
   absl::Status AddBackwardWeight(const LibraryTensor& dy,
                                  NetworkBuilder* builder) const {
     const LibraryTensor dw = {builder->NewParameterGradient(weight_),
@@ -194,6 +160,10 @@ class Convolution final : public NetworkGroup {
         builder->operation().request().fast && IsFastByWinograd(fast);
     fast.x.blocks.dtype = fast.y.blocks.dtype = computes_in_;
     Schedule& schedule = builder->schedule();
+    if (callers_input_.location.buffer == kNoBuffer && IsFastAsSequence(fast)) {
+      AddSequencePass(fast, pass.kind, &schedule);
+      return absl::OkStatus();
+    }
     if (IsFastByTaps(fast, is_fast, schedule.steps().size())) {
       return AddByTaps(fast, pass.kind, step_.result, &schedule);
     }
@@ -229,7 +199,7 @@ class Convolution final : public NetworkGroup {
     own.dy.buffer = tensors.result.location.buffer;
     own.x.blocks.dtype = own.dy.blocks.dtype = computes_in_;
     if (is_mirrored_ || callers_input_.location.buffer != kNoBuffer ||
-        !IsDepthwise(problem_) || problem_.axes.size() != 2 ||
+        !IsDepthwise(problem_) || problem_.axes.size() > 2 ||
         problem_.in_channels <= kFewChannels) {
       return false;
     }
@@ -279,7 +249,7 @@ class Convolution final : public NetworkGroup {
   ConvProblem problem_;
   DataType computes_in_ = DataType::kF32;
   // One of these holds the input.
-  std::optional<LibraryTensor> images_;  // padded
+  std::optional<PaddedConvolution> padded_;
   NetworkTensor input_;
   LibraryTensor callers_input_;
   memory::desc weight_desc_;

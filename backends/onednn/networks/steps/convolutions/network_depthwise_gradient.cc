@@ -22,8 +22,10 @@ void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
   const DepthwiseShape shape = {.batch = problem.batch,
                                 .channels = problem.in_channels,
                                 .block = pass.x.blocks.block,
-                                .y = AxisOf(problem.axes[0]),
-                                .x = AxisOf(problem.axes[1])};
+                                .y = problem.axes.size() > 1
+                                         ? AxisOf(problem.axes[0])
+                                         : DepthwiseShape::Axis(),
+                                .x = AxisOf(problem.axes.back())};
   const BufferId x = pass.x.buffer, dy = pass.dy.buffer, dw = pass.dw;
   schedule->Add(
       {.kind = kind,

@@ -16,8 +16,8 @@ struct DepthwiseGradientPass {
   BufferId dw = kNoBuffer;
 };
 
-// Appends the pass. Requires: each channel has one filter, of two axes, and the
-// images are f32 in blocks of channels.
+// Appends the pass. Requires: each channel has one filter, of one or two axes,
+// and the images are f32 in blocks of channels.
 void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
                           absl::string_view kind, Schedule* schedule);
 

@@ -11,6 +11,7 @@
 #include "backends/onednn/networks/schedule/network_ranges.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_epilogue.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_sequence.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_taps.h"
 #include "backends/onednn/networks/steps/convolutions/network_folded_norm.h"
 #include "backends/onednn/networks/steps/convolutions/network_library_fusion.h"
@@ -43,7 +44,7 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   absl::Status Forward(NetworkBuilder* builder) override {
-    if (!IsByTaps(builder) && (AddFast(builder) || AddFused(builder))) {
+    if (!IsOurs(builder) && (AddFast(builder) || AddFused(builder))) {
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(MakeConvolution(convolution_)->Forward(builder));
@@ -73,9 +74,11 @@ class FusedConvolution final : public NetworkGroup {
   const std::string& result() const {
     return program_.steps[steps_.last()].result;
   }
-  bool IsByTaps(NetworkBuilder* builder) const {
+  // Returns whether kernels of ours compute the convolution alone faster.
+  bool IsOurs(NetworkBuilder* builder) const {
     FastPass pass = PassOf(*builder);
     pass.x.blocks.dtype = pass.y.blocks.dtype = Native(*builder);
+    if (IsFastAsSequence(pass)) return true;
     return IsFastByTaps(pass, IsFast(*builder),
                         builder->schedule().steps().size());
   }

@@ -1,10 +1,13 @@
 #include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
 
 #include "backends/core/physical_layout.h"
+#include "backends/core/program/operators/convolution.h"
+#include "backends/core/status.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -47,6 +50,12 @@ bool HasPass(Pass pass, const ConvProblem& padded, const NetworkTensor& y) {
   return found && !IsPlainLoop(found);
 }
 
+// Returns a buffer for the weight of the padded problem, or its gradient.
+LibraryTensor AddWeightBuffer(const ConvProblem& padded, Schedule* schedule) {
+  const dnnl::memory::desc desc = PlainWeightDesc(padded);
+  return {schedule->AddBuffer(static_cast<int64_t>(desc.get_size())), desc};
+}
+
 }  // namespace
 
 bool PadsImages(const ConvProblem& problem, const NetworkTensor& y,
@@ -84,7 +93,7 @@ LibraryTensor PaddedImages(const std::string& x, const ConvProblem& problem,
 LibraryTensor PaddedWeight(const std::string& weight,
                            const ConvProblem& problem,
                            NetworkBuilder* builder) {
-  LibraryTensor padded = PaddedGradient(problem, &builder->schedule());
+  LibraryTensor padded = AddWeightBuffer(problem, &builder->schedule());
   const Dims& dims = builder->shapes().dims.at(weight);
   AddReorder(Reorder::Make(WeightLayout(dims), DataType::kF32,
                            PaddedLayout(dims), DataType::kF32),
@@ -92,16 +101,45 @@ LibraryTensor PaddedWeight(const std::string& weight,
   return padded;
 }
 
-LibraryTensor PaddedGradient(const ConvProblem& problem, Schedule* schedule) {
-  const dnnl::memory::desc desc = PlainWeightDesc(problem);
-  return {schedule->AddBuffer(static_cast<int64_t>(desc.get_size())), desc};
+absl::Status PaddedConvolution::AddForward(NetworkBuilder* builder) {
+  const ConvProblem padded = PaddedProblem(problem_);
+  images_ = PaddedImages(step_.operands[0], padded, builder);
+  return AddConvPass(
+      {.pass = Pass::kForward,
+       .problem = padded,
+       .data = images_,
+       .weight = PaddedWeight(step_.operands[1], padded, builder),
+       .out = TensorOf(builder->AddValue(step_.result)),
+       .dtype = DataType::kBF16,
+       .bias = builder->Parameter(OperandAt(step_, 2)),
+       .kind = "conv forward",
+       .macs = static_cast<double>(MultiplyAdds(problem_)),
+       .name = step_.result},
+      &builder->schedule());
 }
 
-void AddGradientOf(const LibraryTensor& padded, const Dims& dims,
-                   BufferId gradient, Schedule* schedule) {
+absl::Status PaddedConvolution::AddBackwardWeight(
+    const NetworkTensor& dy, NetworkBuilder* builder) const {
+  const ConvProblem padded = PaddedProblem(problem_);
+  Schedule* const schedule = &builder->schedule();
+  const LibraryTensor dw = AddWeightBuffer(padded, schedule);
+  RETURN_IF_ERROR(
+      AddConvPass({.pass = Pass::kBackwardWeight,
+                   .problem = padded,
+                   .data = images_,
+                   .weight = dw,
+                   .out = TensorOf(dy),
+                   .dtype = DataType::kBF16,
+                   .kind = "conv backward weight",
+                   .macs = static_cast<double>(MultiplyAdds(problem_)),
+                   .name = step_.result},
+                  schedule));
+  const std::string& weight = step_.operands[1];
+  const Dims& dims = builder->shapes().dims.at(weight);
   AddReorder(Reorder::Make(PaddedLayout(dims), DataType::kF32,
                            WeightLayout(dims), DataType::kF32),
-             padded.location, gradient, schedule);
+             dw.location, builder->NewParameterGradient(weight), schedule);
+  return absl::OkStatus();
 }
 
 }  // namespace convgrad::onednn

@@ -5,7 +5,9 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "backends/core/convolution/conv_problem.h"
+#include "backends/core/program/program.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
 
@@ -31,10 +33,23 @@ LibraryTensor PaddedImages(const std::string& x, const ConvProblem& problem,
 LibraryTensor PaddedWeight(const std::string& weight,
                            const ConvProblem& problem, NetworkBuilder* builder);
 
-// Returns where a pass writes the gradient of that weight, and appends the step
-// that copies it to the gradient of the weight, which has `dims`.
-LibraryTensor PaddedGradient(const ConvProblem& problem, Schedule* schedule);
-void AddGradientOf(const LibraryTensor& padded, const Dims& dims,
-                   BufferId gradient, Schedule* schedule);
+// A convolution of images with three channels in training.
+class PaddedConvolution {
+ public:
+  // `problem` isn't padded. Both arguments must outlive this.
+  PaddedConvolution(const ProgramStep& step, const ConvProblem& problem)
+      : step_(step), problem_(problem) {}
+
+  // Append the forward and, from the result's gradient `dy`, the
+  // backward-weight. Errors as AddConvPass.
+  absl::Status AddForward(NetworkBuilder* builder);
+  absl::Status AddBackwardWeight(const NetworkTensor& dy,
+                                 NetworkBuilder* builder) const;
+
+ private:
+  const ProgramStep& step_;
+  const ConvProblem& problem_;
+  LibraryTensor images_;
+};
 
 }  // namespace convgrad::onednn

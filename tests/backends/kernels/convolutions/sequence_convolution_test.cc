@@ -1,0 +1,273 @@
+// Tests convolutions of sequences and their gradients against the definition,
+// with every instruction set.
+#include "backends/kernels/convolutions/sequence_convolution.h"
+
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/backends/kernels/simd_targets.h"
+
+namespace convgrad {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// A tensor in blocks of channels, aligned to 64 bytes.
+class Sequences {
+ public:
+  Sequences(const SequenceShape& shape, int64_t channels, int64_t positions)
+      : batch_(shape.batch),
+        block_(shape.block),
+        blocks_((channels + block_ - 1) / block_),
+        positions_(positions),
+        channels_(channels),
+        memory_(batch_ * blocks_ * positions * block_ + 16, NAN) {
+    const auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    first_ = (64 - address % 64) % 64 / sizeof(float);
+  }
+  Sequences(const Sequences&) = delete;
+  Sequences& operator=(const Sequences&) = delete;
+
+  float* data() { return memory_.data() + first_; }
+  float& At(int64_t n, int64_t c, int64_t t) {
+    return data()[((n * blocks_ + c / block_) * positions_ + t) * block_ +
+                  c % block_];
+  }
+
+  template <class Draw>
+  void Fill(const Draw& draw) {
+    for (int64_t n = 0; n < batch_; ++n) {
+      for (int64_t t = 0; t < positions_; ++t) {
+        for (int64_t c = 0; c < blocks_ * block_; ++c) {
+          At(n, c, t) = c < channels_ ? draw() : 0;
+        }
+      }
+    }
+  }
+  void ExpectZeroPadding() {
+    for (int64_t n = 0; n < batch_; ++n) {
+      for (int64_t t = 0; t < positions_; ++t) {
+        for (int64_t c = channels_; c < blocks_ * block_; ++c) {
+          ASSERT_EQ(At(n, c, t), 0);
+        }
+      }
+    }
+  }
+
+ private:
+  const int64_t batch_, block_, blocks_, positions_, channels_;
+  std::vector<float> memory_;
+  int64_t first_;
+};
+
+void InReverse(int64_t count, absl::FunctionRef<void(int64_t)> part) {
+  for (int64_t i = count; i-- > 0;) part(i);
+}
+
+float* Aligned(std::vector<float>* floats, int64_t count) {
+  floats->assign(count + 16, NAN);
+  const auto address = reinterpret_cast<uintptr_t>(floats->data());
+  return floats->data() + (64 - address % 64) % 64 / sizeof(float);
+}
+
+// One convolution of integers, so that all sums are exact in f32.
+struct Example {
+  explicit Example(const SequenceShape& of)
+      : shape(of),
+        x(of, of.in_channels, of.in),
+        y(of, of.out_channels, of.out),
+        weights(of.out_channels * of.in_channels * of.kernel),
+        bias(of.out_channels) {
+    std::mt19937 random(7);
+    const auto draw = [&] {
+      return static_cast<float>(std::uniform_int_distribution(-5, 5)(random));
+    };
+    x.Fill(draw);
+    y.Fill(draw);
+    for (float& weight : weights) weight = draw();
+    for (float& one : bias) one = draw();
+  }
+
+  float& WeightAt(int64_t o, int64_t c, int64_t tap) {
+    return weights[(o * shape.in_channels + c) * shape.kernel + tap];
+  }
+  // Calls visit(o, c, tap, input position) for the products of an output.
+  template <class Visit>
+  void ForProducts(int64_t t, const Visit& visit) {
+    for (int64_t tap = 0; tap < shape.kernel; ++tap) {
+      const int64_t at = t * shape.stride + tap * shape.dilation - shape.pad;
+      if (at < 0 || at >= shape.in) continue;
+      for (int64_t o = 0; o < shape.out_channels; ++o) {
+        for (int64_t c = 0; c < shape.in_channels; ++c) visit(o, c, tap, at);
+      }
+    }
+  }
+
+  std::vector<double> ExpectedOutput() {
+    std::vector<double> sums;
+    for (int64_t n = 0; n < shape.batch; ++n) {
+      for (int64_t t = 0; t < shape.out; ++t) {
+        std::vector<double> outputs(bias.begin(), bias.end());
+        ForProducts(t, [&](int64_t o, int64_t c, int64_t tap, int64_t at) {
+          outputs[o] += double{WeightAt(o, c, tap)} * x.At(n, c, at);
+        });
+        sums.insert(sums.end(), outputs.begin(), outputs.end());
+      }
+    }
+    return sums;
+  }
+
+  SequenceShape shape;
+  Sequences x, y;
+  std::vector<float> weights, bias;
+};
+
+std::vector<SequenceShape> Shapes() {
+  std::vector<SequenceShape> shapes;
+  for (const int64_t block : {8, 16}) {
+    shapes.insert(
+        shapes.end(),
+        {// A wide kernel, whose border has a set of taps for each output.
+         {2, 16, 32, block, 50, 50, 17, 1, 1, 8},
+         // Channels that don't fill blocks, three blocks, dilation.
+         {1, 15, 35, block, 40, 40, 5, 1, 4, 8},
+         // More than one chunk and short sum.
+         {1, 9, 7, block, 300, 300, 3, 1, 2, 2},
+         // A stride, and padding at one end only.
+         {2, 8, 24, block, 41, 14, 4, 3, 2, 5},
+         // Several slices of input channels.
+         {1, 400, 17, block, 5, 5, 21, 1, 1, 10},
+         // Outputs that see padding only, no output, no image.
+         {1, 8, 8, block, 3, 13, 1, 1, 1, 5},
+         {1, 8, 8, block, 2, 0, 3, 1, 1, 0},
+         {0, 8, 8, block, 4, 4, 3, 1, 1, 1},
+         // Input that no output sees.
+         {1, 8, 8, block, 20, 3, 2, 1, 1, -4}});
+  }
+  return shapes;
+}
+
+std::string ToText(const SequenceShape& shape) {
+  return absl::StrCat(shape.batch, "x", shape.in_channels, "x", shape.in,
+                      " kernel ", shape.kernel, " block ", shape.block);
+}
+
+TEST(SequenceConvolution, OutputIsTheSumOfProducts) {
+  ForEachSimdTarget([] {
+    for (const SequenceShape& shape : Shapes()) {
+      SCOPED_TRACE(ToText(shape));
+      Example example(shape);
+      const std::vector<double> expected = example.ExpectedOutput();
+      std::vector<float> memory;
+      float* arranged = Aligned(&memory, ArrangedFloats(shape));
+      ArrangeWeights(
+          shape,
+          {.weights = example.weights.data(), .bias = example.bias.data()},
+          InReverse, arranged);
+      Sequences y(shape, shape.out_channels, shape.out);
+      ConvolveSequences(shape, example.x.data(), arranged, InReverse, y.data());
+      size_t i = 0;
+      for (int64_t n = 0; n < shape.batch; ++n) {
+        for (int64_t t = 0; t < shape.out; ++t) {
+          for (int64_t o = 0; o < shape.out_channels; ++o) {
+            ASSERT_EQ(y.At(n, o, t), expected[i++])
+                << n << " " << o << " " << t;
+          }
+        }
+      }
+      y.ExpectZeroPadding();
+    }
+  });
+}
+
+TEST(SequenceConvolution, TheMirrorGivesTheGradientOfTheInput) {
+  ForEachSimdTarget([] {
+    for (const SequenceShape& shape : Shapes()) {
+      if (shape.stride != 1) continue;
+      SCOPED_TRACE(ToText(shape));
+      Example example(shape);
+      std::vector<double> expected(shape.batch * shape.in * shape.in_channels);
+      for (int64_t n = 0; n < shape.batch; ++n) {
+        for (int64_t t = 0; t < shape.out; ++t) {
+          example.ForProducts(
+              t, [&](int64_t o, int64_t c, int64_t tap, int64_t at) {
+                expected[(n * shape.in + at) * shape.in_channels + c] +=
+                    double{example.WeightAt(o, c, tap)} * example.y.At(n, o, t);
+              });
+        }
+      }
+      const SequenceShape mirror = MirrorOf(shape);
+      std::vector<float> memory;
+      float* arranged = Aligned(&memory, ArrangedFloats(mirror));
+      ArrangeWeights(mirror,
+                     {.weights = example.weights.data(), .is_mirrored = true},
+                     InReverse, arranged);
+      Sequences dx(shape, shape.in_channels, shape.in);
+      ConvolveSequences(mirror, example.y.data(), arranged, InReverse,
+                        dx.data());
+      for (int64_t i = 0; i < std::ssize(expected); ++i) {
+        const int64_t c = i % shape.in_channels, at = i / shape.in_channels;
+        ASSERT_EQ(dx.At(at / shape.in, c, at % shape.in), expected[i]) << i;
+      }
+      dx.ExpectZeroPadding();
+    }
+  });
+}
+
+TEST(SequenceConvolution, GradientOfWeightsIsTheSumOfProducts) {
+  ForEachSimdTarget([] {
+    for (const SequenceShape& shape : Shapes()) {
+      SCOPED_TRACE(ToText(shape));
+      Example example(shape);
+      std::vector<double> expected(example.weights.size());
+      for (int64_t n = 0; n < shape.batch; ++n) {
+        for (int64_t t = 0; t < shape.out; ++t) {
+          example.ForProducts(
+              t, [&](int64_t o, int64_t c, int64_t tap, int64_t at) {
+                expected[(o * shape.in_channels + c) * shape.kernel + tap] +=
+                    double{example.x.At(n, c, at)} * example.y.At(n, o, t);
+              });
+        }
+      }
+      std::vector<float> memory, got(expected.size(), NAN);
+      float* sums = Aligned(&memory, ArrangedFloats(shape));
+      AddUpSequenceGradient(shape, example.x.data(), example.y.data(),
+                            InReverse, sums, got.data());
+      for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]);
+    }
+  });
+}
+
+TEST(SequenceConvolution, WhatIsNotFiniteReachesOnlyItsOwnSums) {
+  ForEachSimdTarget([] {
+    const SequenceShape shape{1, 8, 9, 16, 40, 40, 3, 1, 1, 1};
+    Example example(shape);
+    example.x.At(0, 2, 20) = kInf;
+    // Only padding meets this weight at output 0.
+    for (int64_t o = 0; o < shape.out_channels; ++o) {
+      example.WeightAt(o, 3, 0) = kInf;
+    }
+    for (int64_t t = 0; t < shape.in; ++t) example.x.At(0, 3, t) = 1;
+    std::vector<float> memory;
+    float* arranged = Aligned(&memory, ArrangedFloats(shape));
+    ArrangeWeights(shape, {.weights = example.weights.data()}, InReverse,
+                   arranged);
+    Sequences y(shape, shape.out_channels, shape.out);
+    ConvolveSequences(shape, example.x.data(), arranged, InReverse, y.data());
+    for (int64_t o = 0; o < shape.out_channels; ++o) {
+      EXPECT_TRUE(std::isfinite(y.At(0, o, 0))) << o;
+      for (int64_t t = 1; t < shape.out; ++t) {
+        EXPECT_FALSE(std::isfinite(y.At(0, o, t))) << o << " " << t;
+      }
+    }
+    y.ExpectZeroPadding();
+  });
+}
+
+}  // namespace
+}  // namespace convgrad
