@@ -66,4 +66,16 @@ inline SequenceRange OutputsOf(const SequenceShape& shape, int64_t tap) {
   return {before(0), before(shape.in)};
 }
 
+// Returns the end of the outputs from `begin` on, before `limit`, that see the
+// same taps, `taps`.
+inline int64_t EndOfRun(const SequenceShape& shape, const SequenceRange& taps,
+                        int64_t begin, int64_t limit) {
+  if (taps == SequenceRange{0, shape.kernel}) {
+    return std::min(limit, OutputsOf(shape, shape.kernel - 1).end);
+  }
+  int64_t end = begin + 1;
+  while (end < limit && TapsOf(shape, end) == taps) ++end;
+  return end;
+}
+
 }  // namespace convgrad

@@ -93,8 +93,7 @@ void SumRange(Rows rows, SequenceRange range) {
     for (int64_t at = range.begin; at < range.end;) {
       rows.begin = at;
       rows.taps = TapsOf(shape, at);
-      while (++at < range.end && TapsOf(shape, at) == rows.taps) {
-      }
+      at = EndOfRun(shape, rows.taps, at, range.end);
       SumRun<kBlock, kBlocks>(rows, at - rows.begin);
     }
     rows.input += rows.blocks * shape.in * kBlock;

@@ -32,10 +32,11 @@ HWY_INLINE void SumRows(const Block& at, SequenceRange taps, int64_t begin) {
     hn::Vec<decltype(d)> sums[kRows];
     const auto bias = hn::LoadU(d, at.weights + shape.kernel * kBlock + lane);
     for (auto& sum : sums) sum = bias;
-    const float* x = at.input + shape.FirstOf(begin) * kBlock + lane;
+    const int64_t first = shape.FirstOf(begin);
     for (int64_t tap = taps.begin; tap < taps.end; ++tap) {
       const auto w = hn::LoadU(d, at.weights + tap * kBlock + lane);
-      const float* from = x + tap * shape.dilation * kBlock;
+      const float* from =
+          at.input + (first + tap * shape.dilation) * kBlock + lane;
       for (int r = 0; r < kRows; ++r) {
         sums[r] = hn::MulAdd(hn::LoadU(d, from + r * step), w, sums[r]);
       }
@@ -51,8 +52,7 @@ void ConvolveBlock(const Block& at) {
   constexpr int kRows = 8;
   for (int64_t t = 0; t < at.shape.out;) {
     const SequenceRange taps = TapsOf(at.shape, t);
-    int64_t end = t + 1;
-    while (end < at.shape.out && TapsOf(at.shape, end) == taps) ++end;
+    const int64_t end = EndOfRun(at.shape, taps, t, at.shape.out);
     for (; end - t >= kRows; t += kRows) SumRows<kBlock, kRows>(at, taps, t);
     for (; t < end; ++t) SumRows<kBlock, 1>(at, taps, t);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "backends/kernels/convolutions/sequence_depthwise.h"
 #include "gtest/gtest.h"
 #include "tests/backends/kernels/simd_targets.h"
 
@@ -147,7 +148,9 @@ std::vector<SequenceShape> Shapes() {
          {1, 8, 8, block, 2, 0, 3, 1, 1, 0},
          {0, 8, 8, block, 4, 4, 3, 1, 1, 1},
          // Input that no output sees.
-         {1, 8, 8, block, 20, 3, 2, 1, 1, -4}});
+         {1, 8, 8, block, 20, 3, 2, 1, 1, -4},
+         // A dilation and pads that are nearly as large as an int64.
+         {1, 8, 8, block, 5, 5, 2, 1, int64_t{1} << 62, int64_t{1} << 61}});
   }
   return shapes;
 }
@@ -239,6 +242,43 @@ TEST(SequenceConvolution, GradientOfWeightsIsTheSumOfProducts) {
       AddUpSequenceGradient(shape, example.x.data(), example.y.data(),
                             InReverse, sums, got.data());
       for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], expected[i]);
+    }
+  });
+}
+
+TEST(SequenceConvolution, DepthwiseOutputIsTheSumOfProducts) {
+  ForEachSimdTarget([] {
+    for (SequenceShape shape : Shapes()) {
+      shape.out_channels = shape.in_channels;
+      for (const bool is_mirrored : {false, true}) {
+        if (is_mirrored && shape.stride != 1) continue;
+        SCOPED_TRACE(ToText(shape));
+        Example example(shape);
+        const std::vector<float> weights(
+            example.weights.begin(),
+            example.weights.begin() + shape.in_channels * shape.kernel);
+        std::vector<float> arranged(DepthwiseFloats(shape), NAN);
+        Sequences y(shape, shape.out_channels, shape.out);
+        ConvolveSequencesDepthwise(
+            shape, example.x.data(),
+            {weights.data(), is_mirrored, example.bias.data(), arranged.data()},
+            InReverse, y.data());
+        for (int64_t i = 0; i < shape.batch * shape.out; ++i) {
+          const int64_t n = i / shape.out, t = i % shape.out;
+          std::vector<double> sums(example.bias.begin(), example.bias.end());
+          example.ForProducts(
+              t, [&](int64_t o, int64_t c, int64_t tap, int64_t at) {
+                if (o != c) return;
+                const int64_t k = is_mirrored ? shape.kernel - 1 - tap : tap;
+                sums[c] += double{weights[c * shape.kernel + k]} *
+                           example.x.At(n, c, at);
+              });
+          for (int64_t c = 0; c < shape.out_channels; ++c) {
+            ASSERT_EQ(y.At(n, c, t), sums[c]) << n << " " << c << " " << t;
+          }
+        }
+        y.ExpectZeroPadding();
+      }
     }
   });
 }
