@@ -41,8 +41,9 @@ std::string LibraryFusion::bias() const {
 
 std::optional<LibraryFusion::Way> LibraryFusion::WayIn(
     DataType dtype, NetworkBuilder* builder) const {
-  Way way = {.dtype = dtype, .problem = steps_.problem};
-  way.like = LikeIn(dtype, steps_.result, *builder);
+  Way way = {.dtype = dtype,
+             .problem = steps_.problem,
+             .like = LikeIn(dtype, steps_.result, *builder)};
   way.scales_weight = steps_.norm != nullptr && dtype == DataType::kF32;
   way.has_bias =
       way.scales_weight || (steps_.norm == nullptr && !bias().empty());
