@@ -63,6 +63,13 @@ constexpr Advice kAdvice[] = {
     {kSilence, "this address accepts connections but doesn't answer"},
 };
 
+absl::StatusCode CodeOf(const grpc::Status& status) {
+  const bool has_closed = status.error_code() == grpc::StatusCode::UNKNOWN &&
+                          status.error_message() == "Stream removed";
+  return has_closed ? absl::StatusCode::kUnavailable
+                    : static_cast<absl::StatusCode>(status.error_code());
+}
+
 // Appends an explanation to `message` if it reports a failed connection.
 std::string Explained(const std::string& message) {
   if (!absl::StrContains(message, "last error: ")) return message;
@@ -78,8 +85,7 @@ std::string Explained(const std::string& message) {
 absl::Status FromRpc(const grpc::Status& status,
                      const grpc::ClientContext& context) {
   if (status.ok()) return absl::OkStatus();
-  absl::Status converted(static_cast<absl::StatusCode>(status.error_code()),
-                         Explained(status.error_message()));
+  absl::Status converted(CodeOf(status), Explained(status.error_message()));
   const auto& trailers = context.GetServerTrailingMetadata();
   const auto pushback = trailers.find(kPushbackTrailer);
   if (pushback != trailers.end()) {

@@ -13,7 +13,8 @@ namespace convgrad {
 
 // Converts `status` of the finished call `context`. DetailOf and PushbackOf
 // find the server's detail and retry time in the result, if the server sent
-// them.
+// them. Returns kUnavailable for a connection that closed while gRPC began the
+// call. gRPC itself calls that UNKNOWN (grpc/grpc issue 34076).
 absl::Status FromRpc(const grpc::Status& status,
                      const grpc::ClientContext& context);
 

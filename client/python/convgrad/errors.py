@@ -230,7 +230,13 @@ def message_of(field: str, found: str, expected: str) -> str:
 
 def from_rpc(code: grpc.StatusCode, message: str | None,
              trailers: Metadata | None) -> ConvgradError:
-    """Returns the exception for a call that gRPC ended with `code`."""
+    """Returns the exception for a call that gRPC ended with `code`.
+
+    Returns Unavailable for a connection that closed while gRPC began the call. gRPC itself
+    calls that UNKNOWN (grpc/grpc issue 34076).
+    """
+    if code == grpc.StatusCode.UNKNOWN and message == "Stream removed":
+        code = grpc.StatusCode.UNAVAILABLE
     detail = None
     pushback = None
     for key, value in trailers or ():

@@ -42,6 +42,15 @@ TEST(FromRpc, KeepsCodeMessageAndDetail) {
   EXPECT_EQ(detail->expected, "this");
 }
 
+TEST(FromRpc, AConnectionThatClosesIsUnavailable) {
+  const grpc::ClientContext context;
+  const auto of = [&](const char* message) {
+    return FromRpc({grpc::StatusCode::UNKNOWN, message}, context).code();
+  };
+  EXPECT_EQ(of("Stream removed"), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(of("Stream"), absl::StatusCode::kUnknown);
+}
+
 TEST(FromRpc, AStatusWithoutTrailersHasNoDetail) {
   EXPECT_TRUE(StatusOf({}).ok());
   const absl::Status status = StatusOf({grpc::StatusCode::ABORTED});

@@ -113,7 +113,9 @@ def test_one_deadline_for_all_attempts(server):
 
 def test_delays():
     policy = convgrad.RetryPolicy()
-    unavailable = from_rpc(grpc.StatusCode.UNAVAILABLE, "", [])
+    for unavailable in (from_rpc(grpc.StatusCode.UNAVAILABLE, "", []),
+                        from_rpc(grpc.StatusCode.UNKNOWN, "Stream removed", [])):
+        assert isinstance(unavailable, convgrad.Unavailable)
     delays = [policy.delay(unavailable, n) for n in range(1, 20)]
     for n, delay in enumerate(delays):
         least = min(0.05 * 2**n, 2.0)
