@@ -1,5 +1,7 @@
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -18,10 +20,23 @@ bool IsSlowDepthwise(Pass pass, const ConvProblem& problem,
          absl::StartsWith(implementation, "brgconv_strided");
 }
 
+// Returns whether the library's kernels, which count in 32 bits, have room for
+// the window. They would truncate larger numbers.
+bool FitsKernels(const ConvProblem& problem) {
+  constexpr int64_t kMost = 1 << 29;
+  return std::all_of(
+      problem.axes.begin(), problem.axes.end(), [](const SpatialAxis& axis) {
+        return MeaningfulStride(axis) <= kMost && axis.dilation <= kMost &&
+               std::abs(axis.pad_begin) <= kMost &&
+               std::abs(axis.pad_end) <= kMost;
+      });
+}
+
 }  // namespace
 
 dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                                        const ConvDescs& descs) {
+  if (!FitsKernels(problem)) return {};
   ConvDescs forward = descs;
   forward.bias = {};
   if (descs.data.get_data_type() != descs.out.get_data_type()) {
