@@ -18,23 +18,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Products that are added in f32 before the sum is added in double.
 constexpr int64_t kShortSum = 128;
 
-struct Range {
-  int64_t begin, end;
-};
-
-// Returns the outputs that read the input through tap `tap`.
-Range OutputsOf(const DepthwiseShape::Axis& axis, int64_t tap) {
-  // Output 0 reads here.
-  const int64_t first = tap * axis.dilation - axis.pad;
-  const auto outputs_before = [&](int64_t position) {
-    const int64_t distance = position - first;
-    // Strides may be as large as an int64.
-    return distance <= 0 ? 0 : (distance - 1) / axis.stride + 1;
-  };
-  return {std::min(outputs_before(0), axis.out),
-          std::min(outputs_before(axis.in), axis.out)};
-}
-
 // Some taps of a kernel's row in one block of channels.
 struct Part {
   int64_t block;
@@ -76,7 +59,7 @@ class TapSums {
   static constexpr Tag kTag = {};
 
   HWY_INLINE void SumLanes(int64_t lane) {
-    const DepthwiseShape::Axis &y = shape_.y, &x = shape_.x;
+    const ConvAxis &y = shape_.y, &x = shape_.x;
     V sums[kTaps];
     for (V& sum : sums) sum = hn::Zero(kTag);
     int64_t products = 0;
@@ -151,9 +134,9 @@ class TapSums {
   const DepthwiseShape& shape_;
   const DepthwiseGradientTensors& tensors_;
   const Part part_;
-  const Range rows_;
+  const AxisRange rows_;
   // Outputs of each tap, and of all of them.
-  Range columns_[kTaps], common_;
+  AxisRange columns_[kTaps], common_;
   int64_t shift_[kTaps];
   double totals_[kTaps * kBlock];
 };

@@ -4,21 +4,17 @@
 
 #include <cstdint>
 
+#include "backends/kernels/convolutions/conv_axis.h"
 #include "backends/kernels/operators/channel_blocks.h"
 
 namespace convgrad {
 
 // A depthwise convolution of images in channel blocks (ChannelBlocks).
 struct DepthwiseShape {
-  struct Axis {
-    int64_t in = 1, out = 1;
-    int64_t kernel = 1, stride = 1, dilation = 1;
-    int64_t pad = 0;  // at the begin
-  };
   int64_t batch = 0;
   int64_t channels = 0;
   int64_t block = 8;  // 8 or 16 channels
-  Axis y, x;
+  ConvAxis y, x;
 
   int64_t blocks() const { return (channels + block - 1) / block; }
 };

@@ -26,7 +26,7 @@ struct Rows {
   const float* bias;     // of the panel; null if the sums are added
   float* output;         // of the image and the panel
   int64_t blocks = 0;    // of input channels
-  SequenceRange taps = {};
+  AxisRange taps = {};
   int64_t begin = 0;  // the first output
 };
 
@@ -39,14 +39,14 @@ void SumRows(const Rows& rows) {
   } else {
     sums.Clear();
   }
-  const int64_t first = shape.FirstOf(rows.begin);
-  const int64_t step = shape.stride * kBlock;
+  const int64_t first = shape.axis.FirstOf(rows.begin);
+  const int64_t step = shape.axis.stride * kBlock;
   for (int64_t block = 0; block < rows.blocks; ++block) {
-    const float* input = rows.input + block * shape.in * kBlock;
+    const float* input = rows.input + block * shape.axis.in * kBlock;
     for (int64_t tap = rows.taps.begin; tap < rows.taps.end; ++tap) {
-      const float* x = input + (first + tap * shape.dilation) * kBlock;
-      const float* w = rows.weights +
-                       (block * shape.kernel + tap) * kBlock * kBlocks * kBlock;
+      const float* x = input + (first + tap * shape.axis.dilation) * kBlock;
+      const float* w = rows.weights + (block * shape.axis.kernel + tap) *
+                                          kBlock * kBlocks * kBlock;
       for (int c = 0; c < kBlock; ++c) {
         sums.Add(x + c, step, w + c * kBlocks * kBlock, kBlock);
       }
@@ -54,9 +54,9 @@ void SumRows(const Rows& rows) {
   }
   float* to = rows.output + rows.begin * kBlock;
   if (rows.bias != nullptr) {
-    sums.Store(to, shape.out * kBlock);
+    sums.Store(to, shape.axis.out * kBlock);
   } else {
-    sums.AddTo(to, shape.out * kBlock);
+    sums.AddTo(to, shape.axis.out * kBlock);
   }
 }
 
@@ -84,19 +84,19 @@ void SumRun(Rows rows, int64_t count) {
 
 // Computes the outputs `range` of a panel, slice by slice of input channels.
 template <int kBlock, int kBlocks>
-void SumRange(Rows rows, SequenceRange range) {
+void SumRange(Rows rows, AxisRange range) {
   const SequenceShape& shape = rows.shape;
   const int64_t blocks = shape.in_blocks(), slice = SliceOf(shape);
-  const int64_t floats = shape.kernel * kBlock * kBlocks * kBlock;
+  const int64_t floats = shape.axis.kernel * kBlock * kBlocks * kBlock;
   for (int64_t block = 0; block < blocks; block += slice) {
     rows.blocks = std::min(slice, blocks - block);
     for (int64_t at = range.begin; at < range.end;) {
       rows.begin = at;
-      rows.taps = TapsOf(shape, at);
-      at = EndOfRun(shape, rows.taps, at, range.end);
+      rows.taps = TapsOf(shape.axis, at);
+      at = EndOfRun(shape.axis, rows.taps, at, range.end);
       SumRun<kBlock, kBlocks>(rows, at - rows.begin);
     }
-    rows.input += rows.blocks * shape.in * kBlock;
+    rows.input += rows.blocks * shape.axis.in * kBlock;
     rows.weights += rows.blocks * floats;
     rows.bias = nullptr;
   }
@@ -108,16 +108,17 @@ void Convolve(const SequenceShape& shape, const float* input,
   const int64_t chunks = ChunksOf(shape), panels = PanelsOf(shape);
   const int64_t chunk = part % chunks, panel = part / chunks % panels;
   const int64_t image = part / chunks / panels;
-  const SequenceRange range = {chunk * kChunk,
-                               std::min((chunk + 1) * kChunk, shape.out)};
-  const Panel at(shape, panel);
+  const AxisRange range = {
+      chunk * kSequenceChunk,
+      std::min((chunk + 1) * kSequenceChunk, shape.axis.out)};
+  const SequencePanel at(shape, panel);
   const Rows rows = {
       .shape = shape,
-      .input = input + image * shape.in_blocks() * shape.in * kBlock,
+      .input = input + image * shape.in_blocks() * shape.axis.in * kBlock,
       .weights = arranged + at.weights,
       .bias = arranged + BiasOffset(shape) + at.first_block * kBlock,
       .output = output + (image * shape.out_blocks() + at.first_block) *
-                             shape.out * kBlock};
+                             shape.axis.out * kBlock};
   if (at.blocks == 2) {
     SumRange<kBlock, 2>(rows, range);
   } else {
@@ -126,7 +127,7 @@ void Convolve(const SequenceShape& shape, const float* input,
   const int64_t padding = shape.out_blocks() * kBlock - shape.out_channels;
   if (padding == 0 || panel + 1 < panels) return;
   // An Inf or NaN times the weights' padding isn't 0.
-  float* last = rows.output + (at.blocks - 1) * shape.out * kBlock;
+  float* last = rows.output + (at.blocks - 1) * shape.axis.out * kBlock;
   for (int64_t i = range.begin; i < range.end; ++i) {
     std::fill_n(last + (i + 1) * kBlock - padding, padding, 0.0F);
   }
@@ -136,15 +137,15 @@ void Convolve(const SequenceShape& shape, const float* input,
 // tap and a panel.
 template <int kBlock, int kBlocks>
 void AddProducts(const SequenceShape& shape, const float* input,
-                 const float* gradient, SequenceRange range, float* sums) {
+                 const float* gradient, AxisRange range, float* sums) {
   constexpr int kRows = kHas32Registers ? 8 : 4;
-  const int64_t step = shape.stride * kBlock;
+  const int64_t step = shape.axis.stride * kBlock;
   for (int c = 0; c < kBlock; c += kRows) {
     Sums<kBlock, kRows, kBlocks> part;
     part.Clear();
     for (int64_t t = range.begin; t < range.end; ++t) {
       part.Add(input + t * step + c, 1, gradient + t * kBlock,
-               shape.out * kBlock);
+               shape.axis.out * kBlock);
     }
     part.AddTo(sums + c * kBlock, kBlock * kBlock);
   }
@@ -152,21 +153,22 @@ void AddProducts(const SequenceShape& shape, const float* input,
 
 template <int kBlock, int kBlocks>
 void AddUpTaps(const SequenceShape& shape, const float* input,
-               const float* gradient, const GradientPart& at, float* sums) {
+               const float* gradient, const SequenceGradientPart& at,
+               float* sums) {
   for (int64_t n = 0; n < shape.batch; ++n) {
     const float* x =
-        input + (n * shape.in_blocks() + at.in_block) * shape.in * kBlock;
+        input + (n * shape.in_blocks() + at.in_block) * shape.axis.in * kBlock;
     const float* dy = gradient + (n * shape.out_blocks() + at.first_block) *
-                                     shape.out * kBlock;
-    for (int64_t t = 0; t < shape.out; t += kShortSum) {
+                                     shape.axis.out * kBlock;
+    for (int64_t t = 0; t < shape.axis.out; t += kSequenceShortSum) {
       for (int64_t tap = at.taps.begin; tap < at.taps.end; ++tap) {
-        const SequenceRange all = OutputsOf(shape, tap);
-        const SequenceRange range = {std::max(all.begin, t),
-                                     std::min(all.end, t + kShortSum)};
+        const AxisRange all = OutputsOf(shape.axis, tap);
+        const AxisRange range = {std::max(all.begin, t),
+                                 std::min(all.end, t + kSequenceShortSum)};
         if (range.begin >= range.end) continue;
         AddProducts<kBlock, kBlocks>(
-            shape, x + (tap * shape.dilation - shape.pad) * kBlock, dy, range,
-            sums + tap * kBlocks * kBlock * kBlock);
+            shape, x + (tap * shape.axis.dilation - shape.axis.pad) * kBlock,
+            dy, range, sums + tap * kBlocks * kBlock * kBlock);
       }
     }
   }
@@ -176,7 +178,7 @@ template <int kBlock>
 void AddUp(const SequenceShape& shape, const float* input,
            const float* gradient, float* sums, float* weight_gradient,
            int64_t part) {
-  const GradientPart at(shape, part);
+  const SequenceGradientPart at(shape, part);
   float* own = sums + at.sums;
   const int64_t floats = at.blocks * kBlock * kBlock;
   std::fill(own + at.taps.begin * floats, own + at.taps.end * floats, 0.0F);

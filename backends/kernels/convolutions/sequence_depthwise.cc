@@ -24,19 +24,20 @@ struct Block {
 
 // Computes kRows outputs from `begin` on, all with the same taps.
 template <int kBlock, int kRows>
-HWY_INLINE void SumRows(const Block& at, SequenceRange taps, int64_t begin) {
+HWY_INLINE void SumRows(const Block& at, AxisRange taps, int64_t begin) {
   const hn::CappedTag<float, kBlock> d;
   const SequenceShape& shape = at.shape;
-  const int64_t step = shape.stride * kBlock;
+  const int64_t step = shape.axis.stride * kBlock;
   for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
     hn::Vec<decltype(d)> sums[kRows];
-    const auto bias = hn::LoadU(d, at.weights + shape.kernel * kBlock + lane);
+    const auto bias =
+        hn::LoadU(d, at.weights + shape.axis.kernel * kBlock + lane);
     for (auto& sum : sums) sum = bias;
-    const int64_t first = shape.FirstOf(begin);
+    const int64_t first = shape.axis.FirstOf(begin);
     for (int64_t tap = taps.begin; tap < taps.end; ++tap) {
       const auto w = hn::LoadU(d, at.weights + tap * kBlock + lane);
       const float* from =
-          at.input + (first + tap * shape.dilation) * kBlock + lane;
+          at.input + (first + tap * shape.axis.dilation) * kBlock + lane;
       for (int r = 0; r < kRows; ++r) {
         sums[r] = hn::MulAdd(hn::LoadU(d, from + r * step), w, sums[r]);
       }
@@ -50,9 +51,9 @@ HWY_INLINE void SumRows(const Block& at, SequenceRange taps, int64_t begin) {
 template <int kBlock>
 void ConvolveBlock(const Block& at) {
   constexpr int kRows = 8;
-  for (int64_t t = 0; t < at.shape.out;) {
-    const SequenceRange taps = TapsOf(at.shape, t);
-    const int64_t end = EndOfRun(at.shape, taps, t, at.shape.out);
+  for (int64_t t = 0; t < at.shape.axis.out;) {
+    const AxisRange taps = TapsOf(at.shape.axis, t);
+    const int64_t end = EndOfRun(at.shape.axis, taps, t, at.shape.axis.out);
     for (; end - t >= kRows; t += kRows) SumRows<kBlock, kRows>(at, taps, t);
     for (; t < end; ++t) SumRows<kBlock, 1>(at, taps, t);
   }
@@ -61,9 +62,9 @@ void ConvolveBlock(const Block& at) {
 void Convolve(const SequenceShape& shape, const float* input,
               const float* arranged, float* output, int64_t part) {
   const int64_t block = part % shape.in_blocks();
-  const Block at = {shape, input + part * shape.in * shape.block,
-                    arranged + block * (shape.kernel + 1) * shape.block,
-                    output + part * shape.out * shape.block};
+  const Block at = {shape, input + part * shape.axis.in * shape.block,
+                    arranged + block * (shape.axis.kernel + 1) * shape.block,
+                    output + part * shape.axis.out * shape.block};
   if (shape.block == 16) {
     ConvolveBlock<16>(at);
   } else {
@@ -84,7 +85,7 @@ HWY_EXPORT(Convolve);
 
 // Writes the weights of each block tap after tap, and its bias after them.
 void Arrange(const SequenceShape& shape, const DepthwiseWeights& from) {
-  const int64_t kernel = shape.kernel, block = shape.block;
+  const int64_t kernel = shape.axis.kernel, block = shape.block;
   std::fill_n(from.arranged, DepthwiseFloats(shape), 0.0F);
   for (int64_t c = 0; c < shape.in_channels; ++c) {
     float* to = from.arranged + c / block * (kernel + 1) * block + c % block;
@@ -100,7 +101,7 @@ void Arrange(const SequenceShape& shape, const DepthwiseWeights& from) {
 }  // namespace
 
 int64_t DepthwiseFloats(const SequenceShape& shape) {
-  return shape.in_blocks() * shape.block * (shape.kernel + 1);
+  return shape.in_blocks() * shape.block * (shape.axis.kernel + 1);
 }
 
 void ConvolveSequencesDepthwise(const SequenceShape& shape, const float* input,

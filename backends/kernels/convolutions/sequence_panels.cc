@@ -8,14 +8,16 @@ namespace convgrad {
 namespace {
 
 constexpr int64_t kPanelBlocks = 2;
+// Taps of one part of a gradient.
+constexpr int64_t kTapsOfPart = 8;
 
 // Weights of a block of input channels, of all taps and one output block.
 int64_t WeightsOfBlock(const SequenceShape& shape) {
-  return shape.kernel * shape.block * shape.block;
+  return shape.axis.kernel * shape.block * shape.block;
 }
 
 int64_t TapGroups(const SequenceShape& shape) {
-  return (shape.kernel + kTapsOfPart - 1) / kTapsOfPart;
+  return (shape.axis.kernel + kTapsOfPart - 1) / kTapsOfPart;
 }
 
 }  // namespace
@@ -25,7 +27,7 @@ int64_t SliceOf(const SequenceShape& shape) {
   return std::max<int64_t>(1, kFloats / (WeightsOfBlock(shape) * kPanelBlocks));
 }
 
-Panel::Panel(const SequenceShape& shape, int64_t panel)
+SequencePanel::SequencePanel(const SequenceShape& shape, int64_t panel)
     : first_block(panel * kPanelBlocks),
       blocks(std::min(kPanelBlocks, shape.out_blocks() - first_block)),
       weights(first_block * shape.in_blocks() * WeightsOfBlock(shape)) {}
@@ -40,7 +42,7 @@ int64_t ArrangedFloats(const SequenceShape& shape) {
 
 void ArrangeWeights(const SequenceShape& shape, const SequenceWeights& from,
                     RunParts run, float* arranged) {
-  const int64_t kernel = shape.kernel, block = shape.block;
+  const int64_t kernel = shape.axis.kernel, block = shape.block;
   const auto weight = [&](int64_t out, int64_t in, int64_t tap) {
     if (out >= shape.out_channels || in >= shape.in_channels) return 0.0F;
     return from.is_mirrored
@@ -50,7 +52,7 @@ void ArrangeWeights(const SequenceShape& shape, const SequenceWeights& from,
   };
   const int64_t in_blocks = shape.in_blocks();
   run(PanelsOf(shape) * in_blocks, [&](int64_t part) {
-    const Panel panel(shape, part / in_blocks);
+    const SequencePanel panel(shape, part / in_blocks);
     const int64_t in_block = part % in_blocks;
     float* to = arranged + panel.weights +
                 in_block * WeightsOfBlock(shape) * panel.blocks;
@@ -67,20 +69,21 @@ void ArrangeWeights(const SequenceShape& shape, const SequenceWeights& from,
   if (from.bias != nullptr) std::copy_n(from.bias, shape.out_channels, bias);
 }
 
-GradientPart::GradientPart(const SequenceShape& shape, int64_t part) {
+SequenceGradientPart::SequenceGradientPart(const SequenceShape& shape,
+                                           int64_t part) {
   const int64_t groups = TapGroups(shape), group = part % groups;
   taps = {group * kTapsOfPart,
-          std::min((group + 1) * kTapsOfPart, shape.kernel)};
+          std::min((group + 1) * kTapsOfPart, shape.axis.kernel)};
   part /= groups;
   in_block = part % shape.in_blocks();
-  const Panel panel(shape, part / shape.in_blocks());
+  const SequencePanel panel(shape, part / shape.in_blocks());
   first_block = panel.first_block;
   blocks = panel.blocks;
   sums = panel.weights + in_block * WeightsOfBlock(shape) * blocks;
 }
 
-void GradientPart::Write(const SequenceShape& shape, const float* own,
-                         float* to) const {
+void SequenceGradientPart::Write(const SequenceShape& shape, const float* own,
+                                 float* to) const {
   const int64_t block = shape.block;
   const int64_t first_in = in_block * block, first_out = first_block * block;
   const int64_t ins = std::min(block, shape.in_channels - first_in);
@@ -88,7 +91,7 @@ void GradientPart::Write(const SequenceShape& shape, const float* own,
   for (int64_t o = 0; o < outs; ++o) {
     for (int64_t c = 0; c < ins; ++c) {
       float* row = to + ((first_out + o) * shape.in_channels + first_in + c) *
-                            shape.kernel;
+                            shape.axis.kernel;
       for (int64_t tap = taps.begin; tap < taps.end; ++tap) {
         row[tap] =
             own[((tap * blocks + o / block) * block + c) * block + o % block];

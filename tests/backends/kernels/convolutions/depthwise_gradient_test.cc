@@ -38,7 +38,7 @@ struct Example {
   }
 
   std::vector<double> Expected() const {
-    const DepthwiseShape::Axis &y = shape.y, &x = shape.x;
+    const ConvAxis &y = shape.y, &x = shape.x;
     std::vector<double> sums(shape.channels * y.kernel * x.kernel);
     for (size_t i = 0; i < sums.size(); ++i) {
       const int64_t c = i / (y.kernel * x.kernel);

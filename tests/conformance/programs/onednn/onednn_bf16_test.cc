@@ -72,7 +72,21 @@ const Case kCases[] = {
      {1, 16, 8, 8}},
 };
 
-enum class Images { kF32, kBF16, kLast };
+// The caller's images: their dtype, or f32 in channels last.
+enum class Images { kF32, kBF16, kU8, kU16, kLast };
+
+DataType DtypeOf(Images images) {
+  switch (images) {
+    case Images::kBF16:
+      return DataType::kBF16;
+    case Images::kU8:
+      return DataType::kU8;
+    case Images::kU16:
+      return DataType::kU16;
+    default:
+      return DataType::kF32;
+  }
+}
 
 class OnednnBf16 : public testing::Test {
  protected:
@@ -85,7 +99,7 @@ class OnednnBf16 : public testing::Test {
     request.compute_dtype = dtype;
     TensorDescriptor x;
     x.dims = one.x;
-    if (images == Images::kBF16) x.dtype = DataType::kBF16;
+    x.dtype = DtypeOf(images);
     if (images == Images::kLast) x.layout = Layout::kNXC;
     request.inputs = {x};
     return MakeProgramOperation(one.program, std::move(request));
@@ -133,11 +147,12 @@ class OnednnBf16 : public testing::Test {
     if (images == Images::kLast) floats[0] = WithChannelsLast(one.x, floats[0]);
     Operands operands;
     for (const auto& operand : floats) operands.push_back(BytesOf(operand));
-    if (images == Images::kBF16) {
-      std::vector<uint16_t> narrow;
-      for (const float value : floats[0]) narrow.push_back(Rounded(value));
-      operands[0].resize(narrow.size() * sizeof(uint16_t));
-      std::memcpy(operands[0].data(), narrow.data(), operands[0].size());
+    const DataType dtype = DtypeOf(images);
+    operands[0].resize(floats[0].size() * ByteSizeOf(dtype));
+    std::byte* to = operands[0].data();
+    for (const float value : floats[0]) {
+      StoreRounded(dtype, value, to);
+      to += ByteSizeOf(dtype);
     }
     return RunProgram(backend, *operation, operands).Floats(0);
   }
@@ -162,10 +177,12 @@ class OnednnBf16 : public testing::Test {
 TEST_F(OnednnBf16, SumsAreRoundedOnce) {
   for (const Case& one : kCases) {
     SCOPED_TRACE(one.program);
-    const auto floats =
+    auto floats =
         IntegersFor(*OperationOf(one, DataType::kF32, Images::kF32, kForward));
+    for (float& value : floats[0]) value = std::abs(value);  // for kU8 and kU16
     const std::vector<float> expected = Expected(one, floats);
-    for (const Images images : {Images::kF32, Images::kBF16, Images::kLast}) {
+    for (const Images images : {Images::kF32, Images::kBF16, Images::kU8,
+                                Images::kU16, Images::kLast}) {
       for (const Backend* backend : {blocks_.get(), last_.get()}) {
         EXPECT_EQ(Got(*backend, one, images, kForward, floats), expected);
       }

@@ -14,17 +14,11 @@ constexpr int64_t kFloat = sizeof(float);
 
 SequenceShape ShapeOf(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
-  const SpatialAxis& axis = problem.axes[0];
   const SequenceShape shape = {.batch = problem.batch,
                                .in_channels = problem.in_channels,
                                .out_channels = problem.out_channels,
                                .block = pass.x.blocks.block,
-                               .in = axis.in,
-                               .out = axis.out,
-                               .kernel = axis.kernel,
-                               .stride = axis.stride,
-                               .dilation = axis.dilation,
-                               .pad = axis.pad_begin};
+                               .axis = AxisOf(problem.axes[0])};
   return pass.pass == Pass::kBackwardData ? MirrorOf(shape) : shape;
 }
 

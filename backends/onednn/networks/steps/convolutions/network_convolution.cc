@@ -139,8 +139,8 @@ class Convolution final : public NetworkGroup {
     return TensorOf(Converted(input_, computes_in_, &builder->schedule()));
   }
 
-  // Appends a pass of `problem_`: by taps or by Winograd's algorithm where that
-  // is allowed and faster, and by the library for what it leaves.
+  // Appends a pass of `problem_`: as a FastPass where that is allowed and
+  // faster, and by the library for what that leaves.
   absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
                        NetworkBuilder* builder) const {
     if (pass.pass == Pass::kBackwardWeight &&

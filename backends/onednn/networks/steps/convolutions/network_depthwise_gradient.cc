@@ -1,31 +1,18 @@
 #include "backends/onednn/networks/steps/convolutions/network_depthwise_gradient.h"
 
 #include "backends/kernels/convolutions/depthwise_gradient.h"
+#include "backends/onednn/networks/steps/convolutions/network_fast_pass.h"
 
 namespace convgrad::onednn {
-namespace {
-
-DepthwiseShape::Axis AxisOf(const SpatialAxis& axis) {
-  return {.in = axis.in,
-          .out = axis.out,
-          .kernel = axis.kernel,
-          .stride = axis.stride,
-          .dilation = axis.dilation,
-          .pad = axis.pad_begin};
-}
-
-}  // namespace
-
 void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
                           absl::string_view kind, Schedule* schedule) {
   const ConvProblem& problem = pass.problem;
-  const DepthwiseShape shape = {.batch = problem.batch,
-                                .channels = problem.in_channels,
-                                .block = pass.x.blocks.block,
-                                .y = problem.axes.size() > 1
-                                         ? AxisOf(problem.axes[0])
-                                         : DepthwiseShape::Axis(),
-                                .x = AxisOf(problem.axes.back())};
+  const DepthwiseShape shape = {
+      .batch = problem.batch,
+      .channels = problem.in_channels,
+      .block = pass.x.blocks.block,
+      .y = problem.axes.size() > 1 ? AxisOf(problem.axes[0]) : ConvAxis(),
+      .x = AxisOf(problem.axes.back())};
   const BufferId x = pass.x.buffer, dy = pass.dy.buffer, dw = pass.dw;
   schedule->Add(
       {.kind = kind,

@@ -1,10 +1,11 @@
-// `FastPass` is a convolution that is computed with fewer multiplications than
-// the library does: by Winograd's algorithm (network_winograd.h) or by taps
-// (network_conv_taps.h).
+// `FastPass` is a convolution that is computed faster than by the library: by
+// Winograd's algorithm (network_winograd.h), by taps (network_conv_taps.h) or
+// by kernels for sequences (network_conv_sequence.h).
 #pragma once
 
 #include "backends/core/convolution/conv_problem.h"
 #include "backends/core/convolution/lowering.h"
+#include "backends/kernels/convolutions/conv_axis.h"
 #include "backends/kernels/operators/pointwise.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 #include "backends/onednn/networks/schedule/network_layouts.h"
@@ -27,5 +28,15 @@ struct FastPass {
   BufferId addend = kNoBuffer;
   Pointwise function = {};
 };
+
+// Returns an axis as our kernels take it.
+inline ConvAxis AxisOf(const SpatialAxis& axis) {
+  return {.in = axis.in,
+          .out = axis.out,
+          .kernel = axis.kernel,
+          .stride = axis.stride,
+          .dilation = axis.dilation,
+          .pad = axis.pad_begin};
+}
 
 }  // namespace convgrad::onednn

@@ -127,15 +127,17 @@ class FusedConvolution final : public NetworkGroup {
   bool AddFused(NetworkBuilder* builder) const {
     const LibraryFusion fusion(
         {convolution_, problem_, norm_, addend_, activation_, result()});
-    for (const DataType dtype : {Native(*builder), DataType::kF32}) {
-      const auto way = fusion.WayIn(dtype, builder);
-      if (!way) continue;
-      if (is_capped() && !AddRangeCheckOn(activated_, builder)) return false;
-      fusion.Append(*way, builder);
-      builder->SetMayRepeat();
-      return true;
+    const DataType native = Native(*builder);
+    auto way = fusion.WayIn(native, builder);
+    if (!way && native != DataType::kF32) {
+      way = fusion.WayIn(DataType::kF32, builder);
     }
-    return false;
+    if (!way || (is_capped() && !AddRangeCheckOn(activated_, builder))) {
+      return false;
+    }
+    fusion.Append(*way, builder);
+    builder->SetMayRepeat();
+    return true;
   }
 
   // Returns false if `value` has no known bound.

@@ -17,7 +17,7 @@
 
 namespace convgrad::onednn {
 
-// The steps that are fused.
+// The steps that are fused. What it refers to must outlive the fusion.
 struct FusedSteps {
   const ProgramStep& convolution;
   const ConvProblem& problem;
