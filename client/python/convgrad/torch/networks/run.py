@@ -147,7 +147,7 @@ def inputs_of(variant: Variant, tensors: Mapping[str, Tensor], compute_dtype: st
     """Returns the inputs of a run. In bf16, a convolution rounds its images first. Rounding
     them here gives the same bits and halves the bytes that are sent. NumPy does it, because
     PyTorch's threads may spin after a loop, on the cores of a server on this host."""
-    arrays = {name: to_array(tensor) for name, tensor in tensors.items()}
+    arrays = arrays_of(tensors)
     if compute_dtype == "bf16":
         for name in variant.images & tensors.keys():
             array, x = arrays[name], tensors[name]
