@@ -13,6 +13,7 @@
 // prints their sums by kind of step, and "end" ends. Bind the threads with
 // OMP_PROC_BIND=true, because a parallel region takes milliseconds if libgomp
 // has two threads on one core.
+#include <hwy/targets.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -143,9 +144,9 @@ void PrintSteps(const onednn::NetworkPlan& plan,
   for (size_t i = 0; i < minima.size(); ++i) {
     const onednn::Step& step = plan.steps()[i];
     const double milliseconds = absl::ToDoubleMilliseconds(minima[i]);
-    std::printf("%4zu %-26s %8.3f %7.1f GFLOP/s %s\n", i,
+    std::printf("%4zu %-26s %8.3f ms %7.1f GFLOP/s %12.0f MAC %s\n", i,
                 std::string(step.kind).c_str(), milliseconds,
-                2 * step.macs / milliseconds / 1e6,
+                2 * step.macs / milliseconds / 1e6, step.macs,
                 step.function ? "" : step.primitive_desc.impl_info_str());
   }
 }
@@ -205,5 +206,9 @@ void Main() {
 
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
+  // Our kernels keep to ONEDNN_MAX_CPU_ISA, too.
+  if (dnnl::get_effective_cpu_isa() < dnnl::cpu_isa::avx512_core) {
+    hwy::DisableTargets(HWY_AVX2 - 1);
+  }
   convgrad::bench::Main();
 }

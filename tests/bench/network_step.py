@@ -19,7 +19,9 @@ import tempfile
 import time
 
 import torch
-import torchvision
+
+sys.path.append(str(pathlib.Path(__file__).parent / "networks"))
+from networks_models import data, make  # noqa: E402
 
 from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import Loss, import_model
@@ -80,11 +82,8 @@ class Torch:
 
 def prepare(options, name, folder):
     """Returns the model, its inputs and their names; writes all of them to `folder`."""
-    torch.manual_seed(1)
-    model = getattr(torchvision.models, name)(weights=None)
-    model.train(options.part == "train")
-    x = torch.randn(options.batch, 3, options.size, options.size)
-    target = torch.randint(0, 1000, (options.batch,))
+    model = make(name).train(options.part == "train")
+    x, target = data(name, options.batch, options.size)
     loss = Loss("cross_entropy", is_index=True) if options.part == "train" else None
     imported = import_model(model, shapes_of({"x": x}), {}, loss)
     (folder / "program").write_text(str(imported.program))
@@ -98,6 +97,12 @@ def prepare(options, name, folder):
         tensor = operands.get(entry.name, values.get(entry.name, x))
         tensor.detach().contiguous().numpy().tofile(folder / f"operand_{i}")
     return model, x, target, program
+
+
+def sizes_of(program, x, target):
+    """Returns the dims of the program's inputs."""
+    return ["x".join(map(str, (target if entry.name == "target" else x).shape))
+            for entry in program.inputs]
 
 
 def check(options, folder, model, program):
@@ -124,8 +129,7 @@ def measure(options, name):
     with tempfile.TemporaryDirectory() as where:
         folder = pathlib.Path(where)
         model, x, target, program = prepare(options, name, folder)
-        sizes = {"x": "x".join(map(str, x.shape)), "target": str(options.batch)}
-        inputs = [sizes.get(entry.name, sizes["x"]) for entry in program.inputs]
+        inputs = sizes_of(program, x, target)
         ours = {f"block {block}": Ours(options, folder, inputs, block)
                 for block in options.blocks.split(",")}
         import copy

@@ -3,7 +3,8 @@
 // 4x4 input elements, multiplies them by transformed weights, and transforms
 // the products to tiles of 2x2 output elements. With a dilation, the elements
 // of a tile have that distance: the image is taken as dilation^2 interleaved
-// ones.
+// ones. A 3-D image is a stack of 2-D planes. Each plane of the output is the
+// sum of as many 2-D convolutions as the kernel is deep.
 //
 // The constants are powers of two, so sums of small integers stay exact.
 // Elements of one tile share rounding errors, and Inf or NaN would spread over
@@ -37,16 +38,23 @@ struct Shape {
   int64_t pad_top = 0, pad_left = 0;
   int64_t block = 16;  // channels per block: 8 or 16
   int64_t dilation = 1;
+  // Planes of a 3-D image and of its kernel, at stride and dilation 1.
+  int64_t in_depth = 1, out_depth = 1, kernel_depth = 1;
+  int64_t pad_front = 0;
   // A pass may compute a part of an image's output channels: those from this
   // block on, of so many blocks. 0: all blocks.
   int64_t first_out_block = 0;
   int64_t image_out_blocks = 0;
 
   int64_t in_blocks() const { return (in_channels + block - 1) / block; }
+  // The planes of the input that each plane of the output depends on.
+  int64_t in_planes() const { return kernel_depth * in_blocks(); }
   int64_t out_blocks() const { return (out_channels + block - 1) / block; }
   int64_t tile_rows() const { return TilesAlong(out_height); }
   int64_t tile_columns() const { return TilesAlong(out_width); }
-  int64_t tiles() const { return batch * tile_rows() * tile_columns(); }
+  int64_t tiles() const {
+    return batch * out_depth * tile_rows() * tile_columns();
+  }
 
  private:
   // Returns the tiles along an axis of this output size. Some of the
@@ -65,7 +73,8 @@ Shape SomeOutputs(const Shape& shape, int64_t first_block, int64_t count);
 // a Forward with weights that are turned.
 Shape BackwardDataShape(const Shape& forward);
 
-// Weights of the forward: (O, C, 3, 3), row-major.
+// Weights of the forward: (O, C, 3, 3) or (O, C, kernel_depth, 3, 3),
+// row-major.
 struct Weights {
   const float* values = nullptr;
   int64_t out_channels = 0, in_channels = 0;
@@ -78,6 +87,7 @@ struct Weights {
   // The blocks of the pass's output channels to transform. -1: all.
   int64_t first_out_block = 0;
   int64_t out_blocks = -1;
+  int64_t kernel_depth = 1;
 };
 
 // What Forward does to a result before it writes it, in this order: adds a bias
@@ -112,7 +122,7 @@ struct ForwardTensors {
 struct GradientTensors {
   const float* x;
   const float* dy;
-  float* dw;       // (O, C, 3, 3), row-major
+  float* dw;       // as Weights::values
   float* sums;     // GradientSums floats
   float* scratch;  // GradientScratch floats for each thread
 };

@@ -50,8 +50,10 @@ Shape BackwardDataShape(const Shape& forward) {
   std::swap(shape.in_channels, shape.out_channels);
   std::swap(shape.in_height, shape.out_height);
   std::swap(shape.in_width, shape.out_width);
+  std::swap(shape.in_depth, shape.out_depth);
   shape.pad_top = 2 * forward.dilation - forward.pad_top;
   shape.pad_left = 2 * forward.dilation - forward.pad_left;
+  shape.pad_front = forward.kernel_depth - 1 - forward.pad_front;
   return shape;
 }
 
@@ -71,7 +73,8 @@ int64_t TransformedFloats(const Weights& weights) {
       CeilDiv(weights.is_turned ? weights.out_channels : weights.in_channels,
               weights.block);
   return kPositions *
-         PositionStride(PassOutBlocks(weights) * in_blocks * weights.block,
+         PositionStride(PassOutBlocks(weights) * weights.kernel_depth *
+                            in_blocks * weights.block,
                         weights.block);
 }
 
@@ -83,9 +86,9 @@ ForwardBlocks::ForwardBlocks(const Shape& shape) {
       std::max<int64_t>(shape.out_blocks() / kLeastGroup, 1));
   group_blocks = CeilDiv(CeilDiv(shape.out_blocks(), wanted), 2) * 2;
   groups = CeilDiv(shape.out_blocks(), group_blocks);
-  input_stride = PositionStride(shape.in_blocks() * tiles, shape.block);
+  input_stride = PositionStride(shape.in_planes() * tiles, shape.block);
   weight_stride = PositionStride(
-      shape.out_blocks() * shape.in_blocks() * shape.block, shape.block);
+      shape.out_blocks() * shape.in_planes() * shape.block, shape.block);
   product_stride = PositionStride(2 * tiles, shape.block);
 }
 
@@ -102,11 +105,11 @@ int64_t ForwardScratch(const Shape& shape) {
 GradientBlocks::GradientBlocks(const Shape& shape) {
   tiles = std::clamp<int64_t>(shape.tiles(), 1, kMostRows);
   sum_stride = PositionStride(
-      shape.out_blocks() * shape.in_blocks() * shape.block, shape.block);
+      shape.out_blocks() * shape.in_planes() * shape.block, shape.block);
   // Of all output channels, so that a part of them has the same pieces.
   const int64_t whole_stride =
       PositionStride(std::max(shape.image_out_blocks, shape.out_blocks()) *
-                         shape.in_blocks() * shape.block,
+                         shape.in_planes() * shape.block,
                      shape.block);
   const int64_t wanted =
       std::clamp<int64_t>(std::min(shape.tiles() / (4 * tiles),
@@ -115,7 +118,7 @@ GradientBlocks::GradientBlocks(const Shape& shape) {
   const int64_t blocks = std::max<int64_t>(CeilDiv(shape.tiles(), tiles), 1);
   piece_tiles = CeilDiv(blocks, wanted) * tiles;
   pieces = std::max<int64_t>(CeilDiv(shape.tiles(), piece_tiles), 1);
-  input_stride = PositionStride(shape.in_blocks() * tiles, shape.block);
+  input_stride = PositionStride(shape.in_planes() * tiles, shape.block);
   gradient_stride = PositionStride(shape.out_blocks() * tiles, shape.block);
 }
 
@@ -134,7 +137,8 @@ void ListTiles(const Shape& shape, int64_t first, absl::Span<Tile> tiles) {
   const int64_t columns = shape.tile_columns(), rows = shape.tile_rows();
   int64_t column = first % columns;
   int64_t row = first / columns % rows;
-  int64_t image = first / columns / rows;
+  int64_t depth = first / columns / rows % shape.out_depth;
+  int64_t image = first / columns / rows / shape.out_depth;
   for (Tile& tile : tiles) {
     const int64_t y = FirstOutput(shape.out_height, shape.dilation, row);
     const int64_t x = FirstOutput(shape.out_width, shape.dilation, column);
@@ -145,11 +149,13 @@ void ListTiles(const Shape& shape, int64_t first, absl::Span<Tile> tiles) {
     const bool is_inner = is_inside && y >= step && x >= step &&
                           y + step < shape.out_height &&
                           x + step < shape.out_width;
-    tile = {image, y, x, is_inside, is_inner};
+    tile = {image, depth, y, x, is_inside, is_inner};
     if (++column < columns) continue;
     column = 0;
     if (++row < rows) continue;
     row = 0;
+    if (++depth < shape.out_depth) continue;
+    depth = 0;
     ++image;
   }
 }

@@ -20,14 +20,6 @@ int64_t PositionStride(int64_t rows, int64_t block);
 // Returns the blocks of the pass's output channels that are transformed.
 int64_t PassOutBlocks(const Weights& weights);
 
-// Returns the position of a block of the pass's output channels among those of
-// all images.
-inline int64_t OutPlane(const Shape& shape, int64_t image, int64_t block) {
-  const int64_t blocks =
-      shape.image_out_blocks == 0 ? shape.out_blocks() : shape.image_out_blocks;
-  return image * blocks + shape.first_out_block + block;
-}
-
 // Forward is cut into blocks of tiles, and these into groups of blocks of
 // output channels. A part computes all of its output elements.
 struct ForwardBlocks {
@@ -60,13 +52,23 @@ struct GradientBlocks {
 
 // The position of a tile.
 struct Tile {
-  int64_t image;
+  int64_t image, depth;
   int64_t row, column;  // of its first output element
-  // Whether all of its input is in the image.
+  // Whether all of its input is in a plane, if that is in the image.
   bool is_inside;
   // Whether its outer input elements are inner ones of other tiles.
   bool is_inner;
 };
+
+// Returns the position of a block of the pass's output channels, in the tile's
+// plane, among those of all images.
+inline int64_t OutPlane(const Shape& shape, const Tile& tile, int64_t block) {
+  const int64_t blocks =
+      shape.image_out_blocks == 0 ? shape.out_blocks() : shape.image_out_blocks;
+  return (tile.image * blocks + shape.first_out_block + block) *
+             shape.out_depth +
+         tile.depth;
+}
 
 // Writes the tiles [first, first + tiles.size()).
 void ListTiles(const Shape& shape, int64_t first, absl::Span<Tile> tiles);

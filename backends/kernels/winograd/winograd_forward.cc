@@ -69,7 +69,8 @@ class Part {
     return true;
   }
 
-  int64_t depth() const { return shape_.in_blocks() * kBlock; }
+  // Returns the rows of a panel of weights.
+  int64_t weight_rows() const { return shape_.in_planes() * kBlock; }
 
   // Multiplies the four positions of a row, for up to two blocks of channels.
   void Multiply(int row, int64_t block) {
@@ -84,22 +85,22 @@ class Part {
     for (int64_t p = 0; p < 4; ++p) {
       const float* weights = tensors_.transformed +
                              (4 * row + p) * blocks_.weight_stride +
-                             (first_block_ + block) * depth() * kBlock;
+                             (first_block_ + block) * weight_rows() * kBlock;
       // The next position, or after the last one the next panel.
       const float* next =
           p < 3 ? weights + blocks_.weight_stride
-                : weights - 3 * blocks_.weight_stride + depth() * width;
+                : weights - 3 * blocks_.weight_stride + weight_rows() * width;
       TileProducts at = {.tiles = inputs_ + p * blocks_.input_stride,
                          .tile_stride = blocks_.tiles * kBlock,
-                         .blocks = 0,
+                         .planes = 0,
                          .weights = weights,
                          .products = products_ + p * blocks_.product_stride,
                          .product_stride = blocks_.tiles * kBlock,
                          .adds = false,
                          .next = next,
                          .next_lines = (lines + calls - 1) / calls};
-      for (int64_t first = 0; first < shape_.in_blocks(); first += kDepth) {
-        at.blocks = std::min(kDepth, shape_.in_blocks() - first);
+      for (int64_t first = 0; first < shape_.in_planes(); first += kDepth) {
+        at.planes = std::min(kDepth, shape_.in_planes() - first);
         if (width > kBlock) {
           MultiplyPanel<kBlock, 2>(at, count_);
         } else {
@@ -108,7 +109,7 @@ class Part {
         at.tiles += kDepth * at.tile_stride;
         at.weights += kDepth * kBlock * width;
         at.adds = true;
-        at.next += calls * at.blocks * at.next_lines * 16;
+        at.next += calls * at.planes * at.next_lines * 16;
       }
     }
   }
@@ -180,8 +181,7 @@ class Part {
                         int64_t block, size_t lane) const {
     const int64_t row = tiles_[tile].row, column = tiles_[tile].column;
     const int64_t step = shape_.dilation;
-    const int64_t plane =
-        OutPlane(shape_, tiles_[tile].image, first_block_ + block);
+    const int64_t plane = OutPlane(shape_, tiles_[tile], first_block_ + block);
     const int64_t at =
         ((plane * shape_.out_height + row) * shape_.out_width + column) *
             kBlock +

@@ -69,7 +69,7 @@ class Part {
     for (int64_t block = 0; block < shape_.out_blocks(); ++block) {
       float* to = gradients_ + block * blocks_.tiles * kBlock;
       for (int64_t i = 0; i < count_; ++i, to += kBlock) {
-        const int64_t from = OutPlane(shape_, tiles_[i].image, block);
+        const int64_t from = OutPlane(shape_, tiles_[i], block);
         TransformGradient<kRow>(tensors_.dy + from * plane, tiles_[i], to,
                                 &magnitudes);
       }
@@ -123,7 +123,7 @@ class Part {
         .gradient_stride = blocks_.tiles * kBlock,
         .tiles = count_,
         .sums = sums_ + position * blocks_.sum_stride,
-        .sum_stride = shape_.in_blocks() * kBlock * kBlock};
+        .sum_stride = shape_.in_planes() * kBlock * kBlock};
     const float* inputs = inputs_ + position * blocks_.input_stride;
     int64_t left = shape_.out_blocks();
     for (int64_t panels = (left + kMost - 1) / kMost; panels > 0; --panels) {
@@ -140,9 +140,9 @@ class Part {
   template <int kBlocks>
   void MultiplyPanel(const float* inputs, ChannelProducts at) const {
     constexpr int kRows = kHas32Registers ? 8 : 4;
-    for (int64_t block = 0; block < shape_.in_blocks(); ++block) {
+    for (int64_t plane = 0; plane < shape_.in_planes(); ++plane) {
       for (int c = 0; c < kBlock; c += kRows) {
-        at.inputs = inputs + block * blocks_.tiles * kBlock + c;
+        at.inputs = inputs + plane * blocks_.tiles * kBlock + c;
         AddChannelProducts<kBlock, kRows, kBlocks>(at);
         at.sums += kRows * kBlock;
       }
@@ -212,8 +212,8 @@ void Finish(const Shape& shape, const GradientTensors& tensors,
       std::min<int64_t>(kBlock, shape.out_channels - first_out);
   // [input channel][tap][output channel]
   alignas(64) float kernels[kBlock * 9 * kBlock];
-  for (int64_t block = 0; block < shape.in_blocks(); ++block) {
-    const float* sums = tensors.sums + (out_block * shape.in_blocks() + block) *
+  for (int64_t plane = 0; plane < shape.in_planes(); ++plane) {
+    const float* sums = tensors.sums + (out_block * shape.in_planes() + plane) *
                                            kBlock * kBlock;
     for (int64_t c = 0; c < kBlock; ++c) {
       for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(Tag<kBlock>())) {
@@ -221,13 +221,18 @@ void Finish(const Shape& shape, const GradientTensors& tensors,
                            kernels + c * 9 * kBlock + lane);
       }
     }
-    const int64_t first_in = block * kBlock;
-    const int64_t count =
-        9 * std::min<int64_t>(kBlock, shape.in_channels - first_in);
+    const int64_t first_in = plane % shape.in_blocks() * kBlock;
+    const int64_t depth = plane / shape.in_blocks();
+    const int64_t ins = std::min<int64_t>(kBlock, shape.in_channels - first_in);
     for (int64_t o = 0; o < outs; ++o) {
       const int64_t out = shape.first_out_block * kBlock + first_out + o;
-      float* to = tensors.dw + (out * shape.in_channels + first_in) * 9;
-      for (int64_t i = 0; i < count; ++i) to[i] = kernels[i * kBlock + o];
+      const float* from = kernels + o;
+      for (int64_t c = first_in; c < first_in + ins; ++c) {
+        float* to =
+            tensors.dw +
+            ((out * shape.in_channels + c) * shape.kernel_depth + depth) * 9;
+        for (int k = 0; k < 9; ++k, from += kBlock) to[k] = *from;
+      }
     }
   }
 }

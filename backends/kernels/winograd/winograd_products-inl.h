@@ -20,15 +20,15 @@ namespace {
 // Some tiles and one panel of output channels of one position.
 struct TileProducts {
   const float* tiles;    // transformed, of the first one
-  int64_t tile_stride;   // floats between blocks of input channels
-  int64_t blocks;        // of input channels
+  int64_t tile_stride;   // floats between planes of the input
+  int64_t planes;        // of the input, a block of channels each
   const float* weights;  // of the panel: one row for each input channel
   float* products;
   int64_t product_stride;  // floats between blocks of output channels
   // Whether the products are added to those that are there.
   bool adds;
   // Weights that are used next, and how many lines of them are fetched for
-  // each block of input channels: those of wide layers come from the last
+  // each plane of the input: those of wide layers come from the last
   // cache, whose latency would be waited for.
   const float* next;
   int64_t next_lines;
@@ -41,11 +41,11 @@ void MultiplyTiles(const TileProducts& at) {
   sums.Clear();
   const float* weights = at.weights;
   const float* next = at.next;
-  for (int64_t block = 0; block < at.blocks; ++block) {
+  for (int64_t plane = 0; plane < at.planes; ++plane) {
     for (int64_t i = 0; i < at.next_lines; ++i, next += kLine) {
       __builtin_prefetch(next, 0, 2);
     }
-    const float* tiles = at.tiles + block * at.tile_stride;
+    const float* tiles = at.tiles + plane * at.tile_stride;
     for (int c = 0; c < kBlock; ++c, weights += kBlocks * kBlock) {
       sums.Add(tiles + c, kBlock, weights, kBlock);
     }
@@ -76,7 +76,7 @@ void MultiplyPanel(TileProducts at, int64_t count) {
     kFunctions[size - 1](at);
     at.tiles += size * kBlock;
     at.products += size * kBlock;
-    at.next += at.blocks * at.next_lines * 16;
+    at.next += at.planes * at.next_lines * 16;
     count -= size;
   }
 }

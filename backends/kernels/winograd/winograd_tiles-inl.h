@@ -9,6 +9,8 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+
 #include "absl/types/span.h"
 #include "backends/kernels/convolutions/block_sums-inl.h"
 #include "backends/kernels/winograd/winograd.h"
@@ -75,7 +77,7 @@ HWY_INLINE void LoadRow(const Shape& shape, const float* plane,
 struct TransformedTiles {
   float* at;
   int64_t position_stride;
-  int64_t block_stride;  // between blocks of channels
+  int64_t plane_stride;  // between planes of the input
 };
 
 // Writes four positions: row `kRow` of the transformed tiles. Returns whether
@@ -90,10 +92,23 @@ bool TransformInputRow(const Shape& shape, absl::Span<const Tile> tiles,
   const Tag<kBlock> d;
   Magnitudes<kBlock> magnitudes;
   const int64_t plane = shape.in_height * shape.in_width * kBlock;
-  for (int64_t block = 0; block < shape.in_blocks(); ++block) {
-    float* at = to.at + block * to.block_stride;
+  for (int64_t i = 0; i < shape.in_planes(); ++i) {
+    const int64_t block = i % shape.in_blocks();
+    const int64_t first_depth = i / shape.in_blocks() - shape.pad_front;
+    float* at = to.at + i * to.plane_stride;
     for (const Tile& tile : tiles) {
-      const float* from = x + (tile.image * shape.in_blocks() + block) * plane;
+      const int64_t depth = tile.depth + first_depth;
+      if (HWY_UNLIKELY(depth < 0 || depth >= shape.in_depth)) {
+        for (int j = 0; j < 4; ++j) {
+          std::fill_n(at + j * to.position_stride, kBlock, 0.0F);
+        }
+        at += kBlock;
+        continue;
+      }
+      const float* from =
+          x +
+          ((tile.image * shape.in_blocks() + block) * shape.in_depth + depth) *
+              plane;
       for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
         Vector<kBlock> a[4], b[4];
         LoadRow<kBlock>(shape, from + lane, tile, kA, a);

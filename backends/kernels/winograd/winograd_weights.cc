@@ -51,8 +51,8 @@ HWY_INLINE void Transpose4x4(const float* from, int64_t from_stride, float* to,
 #endif
 }
 
-// Transformed weights lie as [position][panel][input channel][output channel],
-// with two blocks of output channels in a panel, or one in the last.
+// Transformed weights lie as [position][panel][depth][input channel][output
+// channel], with two blocks of output channels in a panel, or one in the last.
 template <int kBlock>
 class Transform {
  public:
@@ -63,18 +63,21 @@ class Transform {
         in_(weights.is_turned ? weights.out_channels : weights.in_channels),
         out_blocks_(PassOutBlocks(weights)),
         in_blocks_((in_ + kBlock - 1) / kBlock),
-        out_stride_(weights.is_turned ? 9 : weights.in_channels * 9),
-        in_stride_(weights.is_turned ? weights.in_channels * 9 : 9) {}
+        in_planes_(weights.kernel_depth * in_blocks_),
+        out_stride_(9 * weights.kernel_depth *
+                    (weights.is_turned ? 1 : weights.in_channels)),
+        in_stride_(9 * weights.kernel_depth *
+                   (weights.is_turned ? weights.in_channels : 1)) {}
 
   // Transforms the kernels of one of the blocks of the pass's output channels
-  // and one of its input channels. Returns whether they are usable.
-  bool Run(int64_t out_block, int64_t in_block) const {
+  // and one of the planes of its input. Returns whether they are usable.
+  bool Run(int64_t out_block, int64_t in_plane) const {
     const Tag<kBlock> d;
     Magnitudes<kBlock> magnitudes;
     // [input channel][tap][output channel]
     alignas(64) float kernels[kBlock * 9 * kBlock];
     const int64_t first_out = (weights_.first_out_block + out_block) * kBlock;
-    Gather(first_out, in_block * kBlock, kernels);
+    Gather(first_out, in_plane, kernels);
     alignas(64) float scales[kBlock];
     std::fill_n(scales, kBlock, 1.0F);
     if (weights_.scales != nullptr) {
@@ -82,11 +85,11 @@ class Transform {
                   std::min<int64_t>(kBlock, out_ - first_out), scales);
     }
     const int64_t stride =
-        PositionStride(out_blocks_ * in_blocks_ * kBlock, kBlock);
+        PositionStride(out_blocks_ * in_planes_ * kBlock, kBlock);
     const int64_t first = out_block / 2 * 2;  // of the panel
     const int64_t width = std::min<int64_t>(out_blocks_ - first, 2) * kBlock;
-    float* to = to_ + first * in_blocks_ * kBlock * kBlock +
-                in_block * kBlock * width + (out_block - first) * kBlock;
+    float* to = to_ + first * in_planes_ * kBlock * kBlock +
+                in_plane * kBlock * width + (out_block - first) * kBlock;
     for (int c = 0; c < kBlock; ++c, to += width) {
       for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
         Vector<kBlock> taps[9], rows[12], positions[kPositions];
@@ -111,46 +114,52 @@ class Transform {
   }
 
  private:
-  void Gather(int64_t first_out, int64_t first_in, float* kernels) const {
-    if (first_out + kBlock > out_ || first_in + kBlock > in_) {
-      GatherSome(first_out, first_in, kernels);
+  // Copies the kernels to [input channel][tap][output channel].
+  void Gather(int64_t first_out, int64_t in_plane, float* kernels) const {
+    const int64_t first_in = in_plane % in_blocks_ * kBlock;
+    const int64_t depth = in_plane / in_blocks_;
+    const float* from =
+        weights_.values + first_out * out_stride_ + first_in * in_stride_ +
+        9 * (weights_.is_turned ? weights_.kernel_depth - 1 - depth : depth);
+    const int64_t outs = std::min<int64_t>(kBlock, out_ - first_out);
+    const int64_t ins = std::min<int64_t>(kBlock, in_ - first_in);
+    if (outs < kBlock || ins < kBlock) {
+      GatherSome(from, outs, ins, kernels);
       return;
     }
-    const float* from =
-        weights_.values + first_out * out_stride_ + first_in * in_stride_;
-    if (weights_.is_turned) {
-      for (int64_t c = 0; c < kBlock; ++c, from += in_stride_) {
-        float* to = kernels + c * 9 * kBlock;
-        for (int64_t o = 0; o < kBlock; o += 4) {
-          const float* rows = from + o * 9;
-          // The first tap is the last one of a turned kernel.
-          Transpose4x4(rows, 9, to + 8 * kBlock + o, -kBlock);
-          Transpose4x4(rows + 4, 9, to + 4 * kBlock + o, -kBlock);
-          for (int64_t i = 0; i < 4; ++i) to[o + i] = rows[i * 9 + 8];
+    if (!weights_.is_turned && in_stride_ == 9) {
+      for (int64_t o = 0; o < kBlock; o += 4, from += 4 * out_stride_) {
+        for (int64_t i = 0; i < kBlock * 9; i += 4) {
+          Transpose4x4(from + i, out_stride_, kernels + i * kBlock + o, kBlock);
         }
       }
       return;
     }
-    for (int64_t o = 0; o < kBlock; o += 4, from += 4 * out_stride_) {
-      for (int64_t i = 0; i < kBlock * 9; i += 4) {
-        Transpose4x4(from + i, out_stride_, kernels + i * kBlock + o, kBlock);
+    // The first tap is the last one of a turned kernel.
+    const int64_t step = weights_.is_turned ? -kBlock : kBlock;
+    for (int64_t c = 0; c < kBlock; ++c, from += in_stride_) {
+      float* to = kernels + (c * 9 + (weights_.is_turned ? 8 : 0)) * kBlock;
+      for (int64_t o = 0; o < kBlock; o += 4) {
+        const float* rows = from + o * out_stride_;
+        Transpose4x4(rows, out_stride_, to + o, step);
+        Transpose4x4(rows + 4, out_stride_, to + 4 * step + o, step);
+        for (int64_t i = 0; i < 4; ++i) {
+          to[8 * step + o + i] = rows[i * out_stride_ + 8];
+        }
       }
     }
   }
 
   // Does the same where the weights end.
-  void GatherSome(int64_t first_out, int64_t first_in, float* kernels) const {
-    for (int64_t o = 0; o < kBlock; ++o) {
-      for (int64_t c = 0; c < kBlock; ++c) {
-        float* to = kernels + c * 9 * kBlock + o;
-        if (first_out + o >= out_ || first_in + c >= in_) {
-          for (int k = 0; k < 9; ++k) to[k * kBlock] = 0;
-          continue;
-        }
-        const float* from = weights_.values + (first_out + o) * out_stride_ +
-                            (first_in + c) * in_stride_;
+  void GatherSome(const float* from, int64_t outs, int64_t ins,
+                  float* kernels) const {
+    std::fill_n(kernels, kBlock * 9 * kBlock, 0.0F);
+    for (int64_t o = 0; o < outs; ++o) {
+      for (int64_t c = 0; c < ins; ++c) {
+        const float* taps = from + o * out_stride_ + c * in_stride_;
         for (int k = 0; k < 9; ++k) {
-          to[k * kBlock] = from[weights_.is_turned ? 8 - k : k];
+          kernels[(c * 9 + k) * kBlock + o] =
+              taps[weights_.is_turned ? 8 - k : k];
         }
       }
     }
@@ -159,15 +168,15 @@ class Transform {
   const Weights& weights_;
   float* const to_;
   const int64_t out_, in_;  // channels of the pass
-  const int64_t out_blocks_, in_blocks_;
+  const int64_t out_blocks_, in_blocks_, in_planes_;
   const int64_t out_stride_, in_stride_;
 };
 
-bool TransformBlock(const Weights& weights, int64_t out_block, int64_t in_block,
+bool TransformBlock(const Weights& weights, int64_t out_block, int64_t in_plane,
                     float* to) {
   return weights.block == 16
-             ? Transform<16>(weights, to).Run(out_block, in_block)
-             : Transform<8>(weights, to).Run(out_block, in_block);
+             ? Transform<16>(weights, to).Run(out_block, in_plane)
+             : Transform<8>(weights, to).Run(out_block, in_plane);
 }
 
 }  // namespace
@@ -190,10 +199,11 @@ bool TransformWeights(const Weights& weights, float* transformed,
   };
   std::atomic<bool> is_usable = true;
   const int64_t out_blocks = PassOutBlocks(weights);
-  const int64_t in_blocks =
+  const int64_t in_planes =
+      weights.kernel_depth *
       blocks(weights.is_turned ? weights.out_channels : weights.in_channels);
-  const int64_t rows = weights.is_turned ? in_blocks : out_blocks;
-  const int64_t columns = weights.is_turned ? out_blocks : in_blocks;
+  const int64_t rows = weights.is_turned ? in_planes : out_blocks;
+  const int64_t columns = weights.is_turned ? out_blocks : in_planes;
   // In the order of the weights in memory.
   run(rows, [&](int64_t row, int64_t) {
     for (int64_t column = 0; column < columns; ++column) {

@@ -47,15 +47,19 @@ class Builder : public RandomTokens {
   }
 
   void AddFastSteps() {
-    max_elements_ = 30'000;
-    AddInput("x",
-             {Between(1, 2), Between(32, 40), Between(13, 17), Between(13, 17)},
-             false);
+    max_elements_ = 50'000;
+    Dims dims = {Between(1, 2), Between(32, 40)};
+    if (Chance(25)) {
+      dims.insert(dims.end(), {Between(2, 4), Between(8, 10), Between(8, 10)});
+    } else {
+      dims.insert(dims.end(), {Between(13, 17), Between(13, 17)});
+    }
+    AddInput("x", dims, false);
     AddFastConvolution("x");
     const int64_t steps = Between(0, 4);
     for (int64_t i = 0; i < steps; ++i) {
       const std::string x = PickValue();
-      if (DimsOf(x).size() == 4 && DimsOf(x)[1] >= 32 && Chance(60)) {
+      if (DimsOf(x).size() >= 4 && DimsOf(x)[1] >= 32 && Chance(60)) {
         AddFastConvolution(x);
       } else {
         AddStep();
@@ -184,11 +188,13 @@ class Builder : public RandomTokens {
   // computed with it: a batch_norm, an add and an activation.
   void AddFastConvolution(const std::string& x) {
     const int64_t outputs = Chance(40) ? DimsOf(x)[1] : Between(32, 40);
-    std::vector<std::string> operands = {
-        x, AddWeight({outputs, DimsOf(x)[1], 3, 3})};
+    const size_t axes = DimsOf(x).size() - 2;
+    Dims weight = {outputs, DimsOf(x)[1], 3, 3};
+    if (axes == 3) weight.insert(weight.begin() + 2, Between(1, 3));
+    std::vector<std::string> operands = {x, AddWeight(weight)};
     if (Chance(50)) operands.push_back(AddWeight({outputs}));
     const AttributeValue padding =
-        Chance(70) ? AttributeValue(int64_t{1}) : Numbers(2, 0, 2);
+        Chance(70) ? AttributeValue(int64_t{1}) : Numbers(axes, 0, 2);
     if (!Append(Operator::kConv, operands, {{"padding", padding}})) return;
     if (Chance(30)) AddNorm(std::string(values_.back()));
     const std::string y = values_.back();

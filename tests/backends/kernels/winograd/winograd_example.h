@@ -53,7 +53,8 @@ inline auto PartsOf(int64_t threads, bool is_backward = false) {
 }
 
 // A tensor in row-major order (N, C, H, W), which Blocked puts into blocks of
-// channels.
+// channels. The planes of a 3-D image lie below each other: its height is that
+// of all planes.
 struct Image {
   int64_t batch, channels, height, width;
   std::vector<float> values =
@@ -61,9 +62,6 @@ struct Image {
 
   float* At(int64_t n, int64_t c, int64_t y, int64_t x) {
     return &values[((n * channels + c) * height + y) * width + x];
-  }
-  bool Has(int64_t y, int64_t x) const {
-    return y >= 0 && x >= 0 && y < height && x < width;
   }
 };
 
@@ -103,26 +101,39 @@ inline void Blocked(Image image, int64_t block, float* to) {
 struct Example {
   Shape shape;
   Image x, y;
-  std::vector<float> weights;  // (O, C, 3, 3)
+  std::vector<float> weights;  // (O, C, kernel_depth, 3, 3)
 
   Example(const Shape& of, const std::function<float()>& draw)
       : shape(of),
-        x{of.batch, of.in_channels, of.in_height, of.in_width},
-        y{of.batch, of.out_channels, of.out_height, of.out_width},
-        weights(of.out_channels * of.in_channels * 9) {
+        x{of.batch, of.in_channels, of.in_depth * of.in_height, of.in_width},
+        y{of.batch, of.out_channels, of.out_depth * of.out_height,
+          of.out_width},
+        weights(of.out_channels * taps()) {
     for (float& value : x.values) value = draw();
     for (float& value : weights) value = draw();
   }
+
+  // Returns whether the input has an element there.
+  bool Has(int64_t z, int64_t y, int64_t x) const {
+    return z >= 0 && y >= 0 && x >= 0 && z < shape.in_depth &&
+           y < shape.in_height && x < shape.in_width;
+  }
+  // Returns the weights of an output channel.
+  int64_t taps() const { return shape.in_channels * shape.kernel_depth * 9; }
 
   // Calls visit(n, o, oy, ox, c, iy, ix, weight's index) for each product.
   template <typename Visit>
   void ForProducts(const Visit& visit) {
     ForEach(y, [&](auto n, auto o, auto oy, auto ox) {
-      for (int64_t i = 0; i < shape.in_channels * 9; ++i) {
-        const int64_t iy = oy - shape.pad_top + i % 9 / 3 * shape.dilation;
+      for (int64_t i = 0; i < taps(); ++i) {
+        const int64_t iz = oy / shape.out_height - shape.pad_front +
+                           i / 9 % shape.kernel_depth;
+        const int64_t iy =
+            oy % shape.out_height - shape.pad_top + i % 9 / 3 * shape.dilation;
         const int64_t ix = ox - shape.pad_left + i % 3 * shape.dilation;
-        if (x.Has(iy, ix)) {
-          visit(n, o, oy, ox, i / 9, iy, ix, o * shape.in_channels * 9 + i);
+        if (Has(iz, iy, ix)) {
+          visit(n, o, oy, ox, i / 9 / shape.kernel_depth,
+                iz * shape.in_height + iy, ix, o * taps() + i);
         }
       }
     });
@@ -141,7 +152,7 @@ inline double RelativeError(const std::vector<float>& values,
 }
 
 // Shapes with both sizes of blocks, channels that don't fill them, odd sizes,
-// paddings that differ, more tiles than a part has, and dilations.
+// paddings that differ, more tiles than a part has, dilations, and depths.
 inline std::vector<Shape> Shapes() {
   return {
       {1, 16, 16, 4, 4, 4, 4, 1, 1, 16},
@@ -156,6 +167,11 @@ inline std::vector<Shape> Shapes() {
       {1, 20, 24, 13, 15, 13, 15, 4, 4, 8, 4},
       {2, 17, 16, 9, 12, 5, 10, 1, 2, 16, 3},
       {1, 8, 9, 5, 3, 5, 3, 7, 7, 8, 7},
+      {1, 20, 33, 5, 6, 5, 6, 1, 1, 16, 1, 4, 4, 3, 1},
+      {2, 17, 16, 6, 5, 4, 3, 0, 0, 8, 1, 3, 1, 3, 0},
+      {1, 8, 24, 6, 6, 6, 6, 1, 1, 8, 2, 3, 3, 1, 0},
+      {3, 48, 32, 9, 7, 9, 7, 1, 1, 16, 1, 1, 5, 3, 3},
+      {1, 16, 16, 4, 4, 4, 4, 1, 1, 16, 1, 5, 3, 2, -1},
   };
 }
 

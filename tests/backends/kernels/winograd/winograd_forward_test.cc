@@ -30,7 +30,10 @@ Result RunPass(Example* example, const Shape& shape, const Image& from,
                            example->shape.in_channels,
                            nullptr,
                            is_turned,
-                           shape.block};
+                           shape.block,
+                           0,
+                           -1,
+                           shape.kernel_depth};
   const auto run = PartsOf(threads, is_backward_order);
   Floats x(BlockedFloats(from, shape.block));
   Floats y(BlockedFloats(to, shape.block), NAN);
@@ -61,7 +64,10 @@ Image InRounds(Example* example, const Shape& shape, const Image& from,
                      example->shape.in_channels,
                      nullptr,
                      is_turned,
-                     shape.block};
+                     shape.block,
+                     0,
+                     -1,
+                     shape.kernel_depth};
   Floats x(BlockedFloats(from, shape.block));
   Floats y(BlockedFloats(to, shape.block), NAN);
   Blocked(from, shape.block, x.data());
@@ -163,23 +169,27 @@ TEST(WinogradForward, WithTurnedWeightsIsBackwardData) {
 // element's tile with all weights.
 double RootOverTile(Example* example, int64_t n, int64_t o, int64_t oy,
                     int64_t ox) {
-  const int64_t channels = example->shape.in_channels;
-  const int64_t step = example->shape.dilation;
+  const Shape& shape = example->shape;
+  const int64_t step = shape.dilation;
   const auto first_of = [=](int64_t at) {
     return at % step + at / step / 2 * 2 * step;
   };
-  const int64_t top = first_of(oy) - example->shape.pad_top;
-  const int64_t left = first_of(ox) - example->shape.pad_left;
+  const int64_t front = oy / shape.out_height - shape.pad_front;
+  const int64_t top = first_of(oy % shape.out_height) - shape.pad_top;
+  const int64_t left = first_of(ox) - shape.pad_left;
   double squares = 0;
-  for (int64_t c = 0; c < channels; ++c) {
+  for (int64_t plane = 0; plane < example->taps() / 9; ++plane) {
+    const int64_t c = plane / shape.kernel_depth;
+    const int64_t z = front + plane % shape.kernel_depth;
     double inputs = 0, weights = 0;
     for (int64_t i = 0; i < 16; ++i) {
       const int64_t y = top + i / 4 * step, x = left + i % 4 * step;
-      if (!example->x.Has(y, x)) continue;
-      inputs += std::pow(*example->x.At(n, c, y, x), 2);
+      if (!example->Has(z, y, x)) continue;
+      inputs += std::pow(*example->x.At(n, c, z * shape.in_height + y, x), 2);
     }
     for (int64_t i = 0; i < 9; ++i) {
-      weights += std::pow(example->weights[(o * channels + c) * 9 + i], 2);
+      weights +=
+          std::pow(example->weights[o * example->taps() + plane * 9 + i], 2);
     }
     squares += inputs * weights;
   }
@@ -199,7 +209,7 @@ TEST(WinogradForward, HasTheErrorOfSumsOverTheTile) {
       });
       const Result result = RunForward(&example);
       const double factor =
-          4 * std::sqrt(9.0 * static_cast<double>(shape.in_channels) + 2);
+          4 * std::sqrt(static_cast<double>(example.taps()) + 2);
       ForEach(example.y, [&](auto n, auto o, auto oy, auto ox) {
         const int64_t i = example.y.At(n, o, oy, ox) - example.y.values.data();
         const double size = std::fabs(expected[i]);
@@ -274,7 +284,7 @@ TEST(WinogradForward, RefusesWhatIsNotFiniteOrTooLarge) {
   ForEachSimdTarget([] {
     for (const float value :
          {NAN, std::numeric_limits<float>::infinity(), -1e20F, kLimit}) {
-      for (const Shape& shape : {Shapes()[1], Shapes()[5]}) {
+      for (const Shape& shape : {Shapes()[1], Shapes()[5], Shapes()[12]}) {
         Example example(shape, Reals());
         std::vector<float>& x = example.x.values;
         for (size_t i = 0; i < x.size(); i += 1 + x.size() / 50) {

@@ -17,6 +17,7 @@ constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kLeastTiles = 64;
 constexpr int64_t kLeastChannels = 32;
 constexpr double kLeastFilled = 0.7;
+constexpr double kLeastPlanes = 0.6;
 
 // A training run computes a pass in rounds of output channels, because
 // transformed weights, and sums for their gradient, take 16/9 of the memory of
@@ -49,31 +50,64 @@ using WinogradFunction = std::function<bool(const RunContext&)>;
 // Returns the shape of the step's forward.
 winograd::Shape ShapeOf(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
-  const SpatialAxis& y = problem.axes[0];
-  const SpatialAxis& x = problem.axes[1];
-  return {.batch = problem.batch,
-          .in_channels = problem.in_channels,
-          .out_channels = problem.out_channels,
-          .in_height = y.in,
-          .in_width = x.in,
-          .out_height = y.out,
-          .out_width = x.out,
-          .pad_top = y.pad_begin,
-          .pad_left = x.pad_begin,
-          .block = pass.x.blocks.block,
-          .dilation = y.dilation};
+  const SpatialAxis& y = problem.axes[problem.axes.size() - 2];
+  const SpatialAxis& x = problem.axes.back();
+  winograd::Shape shape = {.batch = problem.batch,
+                           .in_channels = problem.in_channels,
+                           .out_channels = problem.out_channels,
+                           .in_height = y.in,
+                           .in_width = x.in,
+                           .out_height = y.out,
+                           .out_width = x.out,
+                           .pad_top = y.pad_begin,
+                           .pad_left = x.pad_begin,
+                           .block = pass.x.blocks.block,
+                           .dilation = y.dilation};
+  if (problem.axes.size() == 3) {
+    const SpatialAxis& z = problem.axes[0];
+    shape.in_depth = z.in;
+    shape.out_depth = z.out;
+    shape.kernel_depth = z.kernel;
+    shape.pad_front = z.pad_begin;
+  }
+  return shape;
 }
 
-bool IsThreeWide(const SpatialAxis& axis) {
-  return axis.kernel == 3 && axis.stride == 1;
+// Returns whether the kernel has the size and steps that the tiles need.
+bool HasTiles(const ConvProblem& problem) {
+  const size_t rank = problem.axes.size();
+  if (rank < 2) return false;
+  const SpatialAxis& y = problem.axes[rank - 2];
+  const SpatialAxis& x = problem.axes.back();
+  if (y.kernel != 3 || x.kernel != 3 || y.stride != 1 || x.stride != 1 ||
+      y.dilation != x.dilation) {
+    return false;
+  }
+  return rank == 2 ||
+         (problem.axes[0].stride == 1 && problem.axes[0].dilation == 1);
 }
 
 // Returns whether most outputs of the tiles exist: with a dilation, many tiles
 // may reach beyond the image.
 bool FillsTiles(const winograd::Shape& shape) {
-  return static_cast<double>(shape.batch * shape.out_height *
+  return static_cast<double>(shape.batch * shape.out_depth * shape.out_height *
                              shape.out_width) >=
          kLeastFilled * 4 * static_cast<double>(shape.tiles());
+}
+
+// Returns whether most planes that the outputs sum are in the image. The
+// library skips the others.
+bool HasPlanes(const winograd::Shape& shape) {
+  int64_t planes = 0;
+  for (int64_t k = 0; k < shape.kernel_depth; ++k) {
+    const int64_t first = std::max<int64_t>(shape.pad_front - k, 0);
+    const int64_t end =
+        std::min(shape.in_depth + shape.pad_front - k, shape.out_depth);
+    planes += std::max<int64_t>(end - first, 0);
+  }
+  return static_cast<double>(planes) >=
+         kLeastPlanes *
+             static_cast<double>(shape.out_depth * shape.kernel_depth);
 }
 
 // Appends a step that runs `function`. Returns a buffer in which it leaves 0 if
@@ -104,7 +138,8 @@ winograd::Weights WeightsOf(const FastPass& pass) {
   return {.out_channels = pass.problem.out_channels,
           .in_channels = pass.problem.in_channels,
           .is_turned = pass.pass == Pass::kBackwardData,
-          .block = pass.x.blocks.block};
+          .block = pass.x.blocks.block,
+          .kernel_depth = ShapeOf(pass).kernel_depth};
 }
 
 // Appends the transformation of the weights.
@@ -234,17 +269,14 @@ BufferId AddBackwardWeight(const FastPass& pass, absl::string_view kind,
 
 bool IsFastByWinograd(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
-  return problem.axes.size() == 2 && problem.groups == 1 &&
-         !problem.transposed &&
-         std::all_of(problem.axes.begin(), problem.axes.end(), IsThreeWide) &&
-         problem.axes[0].dilation == problem.axes[1].dilation &&
+  return HasTiles(problem) && problem.groups == 1 && !problem.transposed &&
          IsInBlocks(pass.x, DataType::kF32) &&
          IsInBlocks(pass.y, DataType::kF32) &&
          pass.x.blocks.block == pass.y.blocks.block &&
          std::min(problem.in_channels, problem.out_channels) >=
              kLeastChannels &&
-         ShapeOf(pass).tiles() >= kLeastTiles &&
-         (problem.axes[0].dilation == 1 || FillsTiles(ShapeOf(pass)));
+         ShapeOf(pass).tiles() >= kLeastTiles && HasPlanes(ShapeOf(pass)) &&
+         (problem.axes.back().dilation == 1 || FillsTiles(ShapeOf(pass)));
 }
 
 BufferId AddWinograd(const FastPass& pass, absl::string_view kind,
