@@ -30,14 +30,15 @@ from convgrad.torch.networks.importing import Loss, import_model
 class Ours:
     """Runs the C++ program, which makes one step for each line that it reads."""
 
-    def __init__(self, options, folder, inputs, block):
+    def __init__(self, options, folder, inputs, block, isa="ALL"):
         self.process = subprocess.Popen(
             [f"{options.build}/tests/bench/network_step", f"--program={folder}/program",
              f"--data={folder}", f"--threads={options.threads}", f"--block={block}",
              f"--part={options.part}", *(["--fast"] if options.fast else []),
              "--input=" + ",".join(inputs)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={"OMP_PROC_BIND": "true", "OMP_WAIT_POLICY": "passive"})
+            env={"OMP_PROC_BIND": "true", "OMP_WAIT_POLICY": "passive",
+                 "ONEDNN_MAX_CPU_ISA": isa})
         self.about = self.read()[0]
 
     def read(self):

@@ -155,9 +155,10 @@ int Threads() {
                      : static_cast<int>(std::thread::hardware_concurrency());
 }
 
-void AddLibrary(const Task& task, std::vector<Contestant>* contestants) {
+void AddLibrary(const Task& task, int threads,
+                std::vector<Contestant>* contestants) {
   const auto library =
-      Shared(DirectOnednn::Make(task.operation, DirectFormat::kAny, Threads()));
+      Shared(DirectOnednn::Make(task.operation, DirectFormat::kAny, threads));
   if (library == nullptr) return;
   contestants->push_back(
       {"onednn", [library] { return library->Run().compute; }});
@@ -211,7 +212,8 @@ void RunAlone(const Task& task) {
   std::vector<Contestant> contestants;
   const std::string part = absl::GetFlag(FLAGS_part);
   const bool tiny = part == "tiny";
-  AddLibrary(task, &contestants);
+  // The threads of a team would spin while the other contestants run.
+  AddLibrary(task, tiny ? 1 : Threads(), &contestants);
   if (!tiny) AddTorch(task, &contestants);
   AddMovers(task, &contestants);
   AddCalls(task, !tiny, &contestants);
@@ -254,7 +256,7 @@ void RunTogether(const Task& task, int count) {
 
 void RunClients(const Task& task) {
   std::vector<Contestant> floors;
-  AddLibrary(task, &floors);
+  AddLibrary(task, Threads(), &floors);
   AddMovers(task, &floors);
   Race(task, std::move(floors));
   for (const std::string& count : absl::GetFlag(FLAGS_clients)) {

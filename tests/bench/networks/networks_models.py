@@ -66,6 +66,7 @@ MODELS = torchvision.models
 NETWORKS = {
     "resnet18": (MODELS.resnet18, (16, 224), (4, 64)),
     "resnet50": (MODELS.resnet50, (16, 224), (4, 64)),
+    "resnext50": (MODELS.resnext50_32x4d, (16, 224), (4, 64)),
     "vgg11_bn": (MODELS.vgg11_bn, (8, 224), (2, 64)),
     "vgg16_bn": (MODELS.vgg16_bn, (8, 224), (2, 64)),
     "mobilenet_v2": (MODELS.mobilenet_v2, (16, 224), (4, 64)),
