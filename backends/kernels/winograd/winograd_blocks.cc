@@ -18,7 +18,8 @@ constexpr int64_t kWantedParts = 16;
 constexpr int64_t kLeastGroup = 8;
 // Pieces, and floats that all of their sums may have, because each piece's are
 // added once.
-constexpr int64_t kMostPieces = 8;
+constexpr int64_t kMostPieces = 16;
+constexpr int64_t kManyPieces = 8;  // enough to keep threads busy
 constexpr int64_t kMostSums = int64_t{2} << 20;
 
 // Returns the first output element of the tile with this number along an axis
@@ -118,6 +119,7 @@ GradientBlocks::GradientBlocks(const Shape& shape) {
   const int64_t blocks = std::max<int64_t>(CeilDiv(shape.tiles(), tiles), 1);
   piece_tiles = CeilDiv(blocks, wanted) * tiles;
   pieces = std::max<int64_t>(CeilDiv(shape.tiles(), piece_tiles), 1);
+  part_rows = pieces >= kManyPieces ? 4 : 1;
   input_stride = PositionStride(shape.in_planes() * tiles, shape.block);
   gradient_stride = PositionStride(shape.out_blocks() * tiles, shape.block);
 }
@@ -149,7 +151,8 @@ void ListTiles(const Shape& shape, int64_t first, absl::Span<Tile> tiles) {
     const bool is_inner = is_inside && y >= step && x >= step &&
                           y + step < shape.out_height &&
                           x + step < shape.out_width;
-    tile = {image, depth, y, x, is_inside, is_inner};
+    tile = {image,     depth,   y, x, top * shape.in_width + left,
+            is_inside, is_inner};
     if (++column < columns) continue;
     column = 0;
     if (++row < rows) continue;

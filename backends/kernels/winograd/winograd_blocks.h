@@ -36,24 +36,28 @@ struct ForwardBlocks {
   int64_t parts() const { return tile_blocks * groups; }
 };
 
-// BackwardWeight is cut into pieces of the tiles and the four rows of
-// transformed tiles. A part has sums of its own.
+// BackwardWeight is cut into pieces of the tiles. A part computes one of the
+// four rows of transformed tiles, or all of them, which reads the tensors once
+// from memory. It has sums of its own.
 struct GradientBlocks {
   explicit GradientBlocks(const Shape& shape);
 
   int64_t tiles;        // that a part takes at a time
   int64_t piece_tiles;  // of a piece; the last piece has fewer
   int64_t pieces;
+  int64_t part_rows;  // of transformed tiles: 1 or 4
   // Floats between positions.
   int64_t input_stride, gradient_stride, sum_stride;
 
-  int64_t parts() const { return pieces * 4; }
+  int64_t parts() const { return pieces * 4 / part_rows; }
 };
 
 // The position of a tile.
 struct Tile {
   int64_t image, depth;
   int64_t row, column;  // of its first output element
+  // The position of its first input element in the plane. Units: elements.
+  int64_t input;
   // Whether all of its input is in a plane, if that is in the image.
   bool is_inside;
   // Whether its outer input elements are inner ones of other tiles.

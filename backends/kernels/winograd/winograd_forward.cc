@@ -47,6 +47,7 @@ class Part {
   }
 
   bool Run() {
+    FetchAhead();
     return RunRow<0>() && RunRow<1>() && RunRow<2>() && RunRow<3>();
   }
 
@@ -69,6 +70,16 @@ class Part {
     return true;
   }
 
+  // Fetches the input of the next block of tiles during this one's products. A
+  // thread computes it next.
+  void FetchAhead() {
+    const int64_t first = first_ + blocks_.tiles;
+    const int64_t count = std::min(blocks_.tiles, shape_.tiles() - first);
+    if (count <= 0) return;
+    ahead_ = InputRows<kBlock>(shape_, {shape_, first, count}, tensors_.x);
+    lines_ahead_ = ahead_.LinesPer(kPositions * ((block_count_ + 1) / 2));
+  }
+
   // Returns the rows of a panel of weights.
   int64_t weight_rows() const { return shape_.in_planes() * kBlock; }
 
@@ -83,6 +94,7 @@ class Part {
     const int64_t calls = (count_ + kCallTiles - 1) / kCallTiles;
     const int64_t lines = kBlock * width / 16;
     for (int64_t p = 0; p < 4; ++p) {
+      ahead_.Fetch(lines_ahead_);
       const float* weights = tensors_.transformed +
                              (4 * row + p) * blocks_.weight_stride +
                              (first_block_ + block) * weight_rows() * kBlock;
@@ -232,6 +244,8 @@ class Part {
   float* const products_;
   float* const halves_;
   std::array<Tile, kMostRows> tiles_;
+  RowFetcher ahead_;
+  int64_t lines_ahead_ = 0;
 };
 
 bool ForwardPart(const Shape& shape, const Epilogue& epilogue,

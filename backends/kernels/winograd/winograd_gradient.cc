@@ -20,7 +20,7 @@ namespace convgrad::winograd {
 namespace HWY_NAMESPACE {
 namespace {
 
-// One piece of the tiles and one row of transformed tiles.
+// One piece of the tiles and one or all rows of transformed tiles.
 template <int kBlock>
 class Part {
  public:
@@ -28,23 +28,24 @@ class Part {
       : shape_(shape),
         tensors_(tensors),
         blocks_(shape),
-        begin_(part / 4 * blocks_.piece_tiles),
+        first_row_(part * blocks_.part_rows % 4),
+        begin_(part * blocks_.part_rows / 4 * blocks_.piece_tiles),
         end_(std::min(begin_ + blocks_.piece_tiles, shape.tiles())),
         inputs_(tensors.scratch),
         gradients_(inputs_ + 4 * blocks_.input_stride),
-        sums_(tensors.sums + part * 4 * blocks_.sum_stride) {}
+        sums_(tensors.sums +
+              part * blocks_.part_rows * 4 * blocks_.sum_stride) {}
 
-  bool Run(int row) {
-    std::fill_n(sums_, 4 * blocks_.sum_stride, 0.0F);
+  bool Run() {
+    std::fill_n(sums_, blocks_.part_rows * 4 * blocks_.sum_stride, 0.0F);
     for (int64_t first = begin_; first < end_; first += blocks_.tiles) {
       count_ = std::min(blocks_.tiles, end_ - first);
       ListTiles(shape_, first, {tiles_.data(), static_cast<size_t>(count_)});
-      const bool is_usable = row == 0   ? TransformRow<0>()
-                             : row == 1 ? TransformRow<1>()
-                             : row == 2 ? TransformRow<2>()
-                                        : TransformRow<3>();
-      if (!is_usable) return false;
-      for (int p = 0; p < 4; ++p) Multiply(p);
+      FetchAhead(first + count_);
+      for (int64_t row = 0; row < blocks_.part_rows; ++row) {
+        if (!Transform(first_row_ + row)) return false;
+        for (int64_t p = 0; p < 4; ++p) Multiply(row, p);
+      }
     }
     return true;
   }
@@ -53,6 +54,31 @@ class Part {
   using V = Vector<kBlock>;
 
   static constexpr Tag<kBlock> kTag = {};
+  // Channels of the input, and blocks of channels of the output, at a time.
+  static constexpr int kRows = kHas32Registers ? 8 : 4;
+  static constexpr int64_t kMostPanel = 3;
+
+  // Fetches the tensors of the tiles from `first` on during the products of
+  // those before. A part of one row reads what another one has read.
+  void FetchAhead(int64_t first) {
+    const int64_t count = std::min(blocks_.tiles, end_ - first);
+    if (count <= 0 || blocks_.part_rows == 1) return;
+    const TileRows rows(shape_, first, count);
+    inputs_ahead_ = InputRows<kBlock>(shape_, rows, tensors_.x);
+    gradients_ahead_ = OutputRows<kBlock>(shape_, rows, tensors_.dy);
+    const int64_t panels = (shape_.out_blocks() + kMostPanel - 1) / kMostPanel;
+    const int64_t calls =
+        kPositions * panels * shape_.in_planes() * (kBlock / kRows);
+    input_lines_ = inputs_ahead_.LinesPer(calls);
+    gradient_lines_ = gradients_ahead_.LinesPer(calls);
+  }
+
+  bool Transform(int64_t row) {
+    return row == 0   ? TransformRow<0>()
+           : row == 1 ? TransformRow<1>()
+           : row == 2 ? TransformRow<2>()
+                      : TransformRow<3>();
+  }
 
   template <int kRow>
   bool TransformRow() {
@@ -115,18 +141,19 @@ class Part {
     }
   }
 
-  void Multiply(int position) {
-    constexpr int64_t kMost = 3;  // blocks of output channels at a time
+  // Multiplies one of the four positions of a row of this part.
+  void Multiply(int64_t row, int64_t position) {
     ChannelProducts at = {
         .inputs = nullptr,
         .gradients = gradients_ + position * blocks_.gradient_stride,
         .gradient_stride = blocks_.tiles * kBlock,
         .tiles = count_,
-        .sums = sums_ + position * blocks_.sum_stride,
+        .sums = sums_ + (4 * row + position) * blocks_.sum_stride,
         .sum_stride = shape_.in_planes() * kBlock * kBlock};
     const float* inputs = inputs_ + position * blocks_.input_stride;
     int64_t left = shape_.out_blocks();
-    for (int64_t panels = (left + kMost - 1) / kMost; panels > 0; --panels) {
+    for (int64_t panels = (left + kMostPanel - 1) / kMostPanel; panels > 0;
+         --panels) {
       const int64_t size = (left + panels - 1) / panels;
       if (size == 3) MultiplyPanel<3>(inputs, at);
       if (size == 2) MultiplyPanel<2>(inputs, at);
@@ -138,11 +165,12 @@ class Part {
   }
 
   template <int kBlocks>
-  void MultiplyPanel(const float* inputs, ChannelProducts at) const {
-    constexpr int kRows = kHas32Registers ? 8 : 4;
+  void MultiplyPanel(const float* inputs, ChannelProducts at) {
     for (int64_t plane = 0; plane < shape_.in_planes(); ++plane) {
       for (int c = 0; c < kBlock; c += kRows) {
         at.inputs = inputs + plane * blocks_.tiles * kBlock + c;
+        inputs_ahead_.Fetch(input_lines_);
+        gradients_ahead_.Fetch(gradient_lines_);
         AddChannelProducts<kBlock, kRows, kBlocks>(at);
         at.sums += kRows * kBlock;
       }
@@ -152,19 +180,21 @@ class Part {
   const Shape shape_;
   const GradientTensors tensors_;
   const GradientBlocks blocks_;
+  const int64_t first_row_;
   const int64_t begin_, end_;  // tiles
   float* const inputs_;
   float* const gradients_;
   float* const sums_;
   int64_t count_ = 0;  // tiles at a time
+  RowFetcher inputs_ahead_, gradients_ahead_;
+  int64_t input_lines_ = 0, gradient_lines_ = 0;
   std::array<Tile, kMostRows> tiles_;
 };
 
 bool GradientPart(const Shape& shape, const GradientTensors& tensors,
                   int64_t part) {
-  const int row = static_cast<int>(part % 4);
-  return shape.block == 16 ? Part<16>(shape, tensors, part).Run(row)
-                           : Part<8>(shape, tensors, part).Run(row);
+  return shape.block == 16 ? Part<16>(shape, tensors, part).Run()
+                           : Part<8>(shape, tensors, part).Run();
 }
 
 // Multiplies four sums by the transpose of 2G.

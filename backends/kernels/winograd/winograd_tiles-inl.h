@@ -50,25 +50,100 @@ class Magnitudes {
   hn::Vec<Bits> most_;
 };
 
-// Loads four elements of a row of a tile. `plane` is that of the image and the
-// channels.
-template <int kBlock>
-HWY_INLINE void LoadRow(const Shape& shape, const float* plane,
-                        const Tile& tile, int row, Vector<kBlock> (&v)[4]) {
-  const Tag<kBlock> d;
-  const int64_t step = shape.dilation;
-  const int64_t y = tile.row - shape.pad_top + row * step;
-  const int64_t x = tile.column - shape.pad_left;
-  if (HWY_LIKELY(tile.is_inside)) {
-    const float* from = plane + (y * shape.in_width + x) * kBlock;
-    for (int j = 0; j < 4; ++j) v[j] = hn::LoadU(d, from + j * step * kBlock);
-    return;
+// `RowFetcher` fetches rows of planes to the second cache, some lines at a
+// time, while other work runs.
+class RowFetcher {
+ public:
+  RowFetcher() = default;
+  // `floats` floats of each of `planes` planes.
+  RowFetcher(const float* first, int64_t plane_stride, int64_t planes,
+             int64_t floats)
+      : first_(first),
+        plane_stride_(plane_stride),
+        planes_(floats > 0 ? planes : 0),
+        floats_(floats) {}
+
+  // Returns the lines of each of `calls` calls of Fetch.
+  int64_t LinesPer(int64_t calls) const {
+    const int64_t lines = planes_ * ((floats_ + kLine - 1) / kLine);
+    return (lines + calls - 1) / calls;
   }
+  HWY_INLINE void Fetch(int64_t lines) {
+    for (; lines > 0 && planes_ > 0; --lines) {
+      __builtin_prefetch(first_ + at_, 0, 2);
+      at_ += kLine;
+      if (at_ < floats_) continue;
+      at_ = 0;
+      first_ += plane_stride_;
+      --planes_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 16;  // floats
+
+  const float* first_ = nullptr;
+  int64_t plane_stride_ = 0, planes_ = 0, floats_ = 0, at_ = 0;
+};
+
+// Some tiles, as far as they are in the plane of the first one.
+struct TileRows {
+  TileRows(const Shape& shape, int64_t begin, int64_t count) {
+    Tile last;
+    ListTiles(shape, begin, {&first, 1});
+    ListTiles(shape, begin + count - 1, {&last, 1});
+    const bool is_one_plane =
+        last.image == first.image && last.depth == first.depth;
+    end = (is_one_plane ? last.row : shape.out_height - 1) + 2 * shape.dilation;
+  }
+
+  Tile first;
+  int64_t end;  // the output row behind theirs
+};
+
+// Returns the rows of the output's planes that the tiles have.
+template <int kBlock>
+RowFetcher OutputRows(const Shape& shape, const TileRows& tiles,
+                      const float* y) {
+  const int64_t row = shape.out_width * kBlock;
+  const int64_t plane = shape.out_height * row;
+  return {y + OutPlane(shape, tiles.first, 0) * plane + tiles.first.row * row,
+          shape.out_depth * plane, shape.out_blocks(),
+          (std::min(tiles.end, shape.out_height) - tiles.first.row) * row};
+}
+
+// Returns the rows of the input's planes that the tiles read, of those planes
+// that the tiles before them didn't.
+template <int kBlock>
+RowFetcher InputRows(const Shape& shape, const TileRows& tiles,
+                     const float* x) {
+  const int64_t row = shape.in_width * kBlock;
+  const int64_t plane = shape.in_height * row;
+  const int64_t depth =
+      tiles.first.depth - shape.pad_front + shape.kernel_depth - 1;
+  if (depth < 0 || depth >= shape.in_depth) return {};
+  const int64_t begin =
+      std::clamp<int64_t>(tiles.first.row - shape.pad_top, 0, shape.in_height);
+  const int64_t end = std::clamp<int64_t>(
+      tiles.end + 2 * shape.dilation - shape.pad_top, begin, shape.in_height);
+  return {x +
+              (tiles.first.image * shape.in_blocks() * shape.in_depth + depth) *
+                  plane +
+              begin * row,
+          shape.in_depth * plane, shape.in_blocks(), (end - begin) * row};
+}
+
+// Loads four elements of a row of a tile that reaches beyond the plane.
+template <int kBlock>
+void LoadRowAtEdge(const Shape& shape, const float* plane, const Tile& tile,
+                   int row, Vector<kBlock> (&v)[4]) {
+  const Tag<kBlock> d;
+  const int64_t y = tile.row - shape.pad_top + row * shape.dilation;
   const bool has_row = y >= 0 && y < shape.in_height;
   for (int j = 0; j < 4; ++j) {
-    const int64_t at = x + j * step;
-    const bool has = has_row && at >= 0 && at < shape.in_width;
-    v[j] = has ? hn::LoadU(d, plane + (y * shape.in_width + at) * kBlock)
+    const int64_t x = tile.column - shape.pad_left + j * shape.dilation;
+    const bool has = has_row && x >= 0 && x < shape.in_width;
+    v[j] = has ? hn::LoadU(d, plane + (y * shape.in_width + x) * kBlock)
                : hn::Zero(d);
   }
 }
@@ -92,6 +167,8 @@ bool TransformInputRow(const Shape& shape, absl::Span<const Tile> tiles,
   const Tag<kBlock> d;
   Magnitudes<kBlock> magnitudes;
   const int64_t plane = shape.in_height * shape.in_width * kBlock;
+  const int64_t column = shape.dilation * kBlock;
+  const int64_t row = shape.in_width * column;
   for (int64_t i = 0; i < shape.in_planes(); ++i) {
     const int64_t block = i % shape.in_blocks();
     const int64_t first_depth = i / shape.in_blocks() - shape.pad_front;
@@ -111,23 +188,36 @@ bool TransformInputRow(const Shape& shape, absl::Span<const Tile> tiles,
               plane;
       for (size_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
         Vector<kBlock> a[4], b[4];
-        LoadRow<kBlock>(shape, from + lane, tile, kA, a);
-        LoadRow<kBlock>(shape, from + lane, tile, kB, b);
+        if (HWY_LIKELY(tile.is_inside)) {
+          const float* first = from + tile.input * kBlock + lane;
+          for (int j = 0; j < 4; ++j) {
+            a[j] = hn::LoadU(d, first + kA * row + j * column);
+            b[j] = hn::LoadU(d, first + kB * row + j * column);
+          }
+        } else {
+          LoadRowAtEdge<kBlock>(shape, from + lane, tile, kA, a);
+          LoadRowAtEdge<kBlock>(shape, from + lane, tile, kB, b);
+        }
         // Of an inner tile, the rows 1 and 2 have its inner elements.
-        const bool checks = tile.is_inner ? kRow == 1 : kRow == 0 || kRow == 3;
-        for (int j = 0; checks && j < 4; ++j) {
-          if (tile.is_inner && (j == 0 || j == 3)) continue;
-          magnitudes.Note(a[j]);
-          magnitudes.Note(b[j]);
+        if (tile.is_inner) {
+          for (int j = 1; kRow == 1 && j < 3; ++j) {
+            magnitudes.Note(a[j]);
+            magnitudes.Note(b[j]);
+          }
+        } else if (kRow == 0 || kRow == 3) {
+          for (int j = 0; j < 4; ++j) {
+            magnitudes.Note(a[j]);
+            magnitudes.Note(b[j]);
+          }
         }
         for (int j = 0; j < 4; ++j) {
           a[j] = kRow == 1 ? hn::Add(a[j], b[j]) : hn::Sub(a[j], b[j]);
         }
-        float* row = at + lane;
-        hn::Store(hn::Sub(a[0], a[2]), d, row);
-        hn::Store(hn::Add(a[1], a[2]), d, row + to.position_stride);
-        hn::Store(hn::Sub(a[2], a[1]), d, row + 2 * to.position_stride);
-        hn::Store(hn::Sub(a[1], a[3]), d, row + 3 * to.position_stride);
+        float* result = at + lane;
+        hn::Store(hn::Sub(a[0], a[2]), d, result);
+        hn::Store(hn::Add(a[1], a[2]), d, result + to.position_stride);
+        hn::Store(hn::Sub(a[2], a[1]), d, result + 2 * to.position_stride);
+        hn::Store(hn::Sub(a[1], a[3]), d, result + 3 * to.position_stride);
       }
       at += kBlock;
     }

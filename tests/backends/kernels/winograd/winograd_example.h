@@ -152,7 +152,8 @@ inline double RelativeError(const std::vector<float>& values,
 }
 
 // Shapes with both sizes of blocks, channels that don't fill them, odd sizes,
-// paddings that differ, more tiles than a part has, dilations, and depths.
+// paddings that differ, more tiles than a part has, dilations, so many tiles
+// that a part of the gradient takes all rows, and depths.
 inline std::vector<Shape> Shapes() {
   return {
       {1, 16, 16, 4, 4, 4, 4, 1, 1, 16},
@@ -167,6 +168,7 @@ inline std::vector<Shape> Shapes() {
       {1, 20, 24, 13, 15, 13, 15, 4, 4, 8, 4},
       {2, 17, 16, 9, 12, 5, 10, 1, 2, 16, 3},
       {1, 8, 9, 5, 3, 5, 3, 7, 7, 8, 7},
+      {2, 8, 17, 96, 96, 96, 96, 1, 1, 8},
       {1, 20, 33, 5, 6, 5, 6, 1, 1, 16, 1, 4, 4, 3, 1},
       {2, 17, 16, 6, 5, 4, 3, 0, 0, 8, 1, 3, 1, 3, 0},
       {1, 8, 24, 6, 6, 6, 6, 1, 1, 8, 2, 3, 3, 1, 0},

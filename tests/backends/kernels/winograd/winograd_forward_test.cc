@@ -284,7 +284,7 @@ TEST(WinogradForward, RefusesWhatIsNotFiniteOrTooLarge) {
   ForEachSimdTarget([] {
     for (const float value :
          {NAN, std::numeric_limits<float>::infinity(), -1e20F, kLimit}) {
-      for (const Shape& shape : {Shapes()[1], Shapes()[5], Shapes()[12]}) {
+      for (const Shape& shape : {Shapes()[1], Shapes()[5], Shapes()[13]}) {
         Example example(shape, Reals());
         std::vector<float>& x = example.x.values;
         for (size_t i = 0; i < x.size(); i += 1 + x.size() / 50) {
