@@ -18,6 +18,8 @@ constexpr int64_t kLeastTiles = 64;
 constexpr int64_t kLeastChannels = 32;
 constexpr double kLeastFilled = 0.7;
 constexpr double kLeastPlanes = 0.6;
+// A part has the transformed tiles of as many planes in memory at a time.
+constexpr int64_t kMostDepth = 7;
 
 // A training run computes a pass in rounds of output channels, because
 // transformed weights, and sums for their gradient, take 16/9 of the memory of
@@ -83,8 +85,9 @@ bool HasTiles(const ConvProblem& problem) {
       y.dilation != x.dilation) {
     return false;
   }
-  return rank == 2 ||
-         (problem.axes[0].stride == 1 && problem.axes[0].dilation == 1);
+  if (rank == 2) return true;
+  const SpatialAxis& z = problem.axes[0];
+  return z.stride == 1 && z.dilation == 1 && z.kernel <= kMostDepth;
 }
 
 // Returns whether most outputs of the tiles exist: with a dilation, many tiles
