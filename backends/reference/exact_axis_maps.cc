@@ -63,12 +63,12 @@ AxisMap MapOf(const UpsampleAxis& axis, const std::string& mode) {
       for (const auto& tap : CubicSourceOf(axis, out).taps) {
         map.taps[out].push_back({tap.index, tap.weight});
       }
-    } else if (mode == "bilinear") {
+    } else if (mode == "nearest") {
+      map.taps[out] = {{NearestSource(axis, out), 1}};
+    } else {
       const LinearSource source = LinearSourceOf(axis, out);
       map.taps[out] = {{source.low, 1 - source.weight},
                        {source.high, source.weight}};
-    } else {
-      map.taps[out] = {{NearestSource(axis, out), 1}};
     }
   }
   return map;

@@ -240,8 +240,11 @@ class Builder : public RandomTokens {
 
   bool AddUpsample(const std::string& x, size_t axes) {
     Attributes attributes;
-    if (axes == 2 && Chance(60)) {
-      attributes["mode"] = std::string(Chance(60) ? "bilinear" : "bicubic");
+    if (Chance(60)) {
+      attributes["mode"] = std::string(axes == 1    ? "linear"
+                                       : axes == 3  ? "trilinear"
+                                       : Chance(60) ? "bilinear"
+                                                    : "bicubic");
       attributes["align_corners"] = Chance(50);
     }
     if (Chance(50)) {

@@ -235,6 +235,10 @@ TEST(ProgramShapesTest, ErrorsNameStepOperandFoundAndExpected) {
               HasSubstr(".weight: found [3]"));
   EXPECT_THAT(ErrorOf("upsample(x, size=9, mode=bilinear)", {2, 3, 4}),
               HasSubstr("rank 4"));
+  EXPECT_THAT(ErrorOf("upsample(x, size=9, mode=trilinear)", {2, 3, 4, 4}),
+              HasSubstr("rank 5"));
+  EXPECT_THAT(ErrorOf("upsample(x, size=9, mode=linear)", {2, 3, 4, 4}),
+              HasSubstr("rank 3"));
   EXPECT_THAT(ErrorOf("normalize(x, mean=[1, 2], std=2)", {2, 3, 4, 4}),
               HasSubstr(".mean: found 2 numbers"));
 }

@@ -36,8 +36,8 @@ TEST(ProgramValidationTest, NamesStepAttributeFoundAndExpected) {
             "steps[0] (y).padding: found full, expected an integer or a list "
             "of integers from 0, or same or valid");
   EXPECT_EQ(ErrorOf("y = upsample(x, size=2, mode=cubic)"),
-            "steps[0] (y).mode: found cubic, expected nearest or bilinear or "
-            "bicubic");
+            "steps[0] (y).mode: found cubic, expected nearest or linear or "
+            "bilinear or trilinear or bicubic");
 }
 
 TEST(ProgramValidationTest, RefusesAttributesThatAreNotTheOperators) {

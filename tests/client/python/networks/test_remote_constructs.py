@@ -44,6 +44,15 @@ def parameter_resized(self, y, x):
             y[:, 0, 0] * F.interpolate(places[:, 0], size=6, mode="linear")[:, 0],)
 
 
+def data_resized(self, y, x):
+    line, volume = y[:, 0], y[:, :, None]
+    return tuple(F.interpolate(line, mode="linear", **how) for how in (
+        dict(size=9), dict(scale_factor=1.1), dict(size=3, align_corners=True))) + tuple(
+            F.interpolate(volume, mode="trilinear", **how) for how in (
+                dict(size=(2, 3, 7)), dict(scale_factor=(2, 1.1, 1.6)),
+                dict(scale_factor=2, align_corners=True)))
+
+
 def parameter_pooled(self, y, x):
     places = self.bias.reshape(1, 1, 2, 3)
     return y * F.max_pool2d(places, (2, 1), 1)[..., :1], y + F.avg_pool2d(
@@ -95,8 +104,9 @@ def without_elements(self, y, x):
 
 
 CONSTRUCTS = (windows, windows_added_up, apart_windows_added_up, windows_of_an_axis, largest,
-              parameter_resized, parameter_pooled, repeated, norms_with_results, like_another,
-              mask_of_attention, shared_keys, chosen, one_number_an_image, without_elements)
+              parameter_resized, data_resized, parameter_pooled, repeated, norms_with_results,
+              like_another, mask_of_attention, shared_keys, chosen, one_number_an_image,
+              without_elements)
 
 
 @pytest.mark.parametrize("function", CONSTRUCTS)
@@ -264,7 +274,7 @@ def all_keys_masked(self, y, x):
     (lambda self, y, x: (y, y[:, :0]), "without elements, .* among what it returns"),
     (lambda self, y, x: F.fold(y[0].flatten(1), (4, 6), 1), "the batch"),
     (lambda self, y, x: F.interpolate(y, size=9, mode="bicubic", antialias=True),
-     "parameters, without the batch")])
+     "one of parameters; of data, the same without antialias")])
 def test_what_is_refused(function, words):
     with pytest.raises(convgrad.Unimplemented, match=words):
         import_(Model(function), shape=(2, 3, 4, 6))

@@ -15,6 +15,7 @@ from test_remote_import import Module, import_, steps_of
 from torch import nn
 
 import convgrad
+import convgrad.torch
 from convgrad.torch import optim
 
 
@@ -247,3 +248,40 @@ def test_compiling(make_remote):
     for compiled in (torch.compile(net), torch.compile(lambda x: net(x) * 2)):
         with pytest.raises(convgrad.Unimplemented, match=r"torch\.compile: found a remote"):
             compiled(torch.zeros(4, 3, 16, 16))
+
+
+def test_exporting(make_remote):
+    class Outer(nn.Module):
+        def forward(self, x):
+            return net(x)
+
+    net = make_remote(make("Vgg"))
+    with pytest.raises(convgrad.Unimplemented, match=r"torch\.compile: found a remote"):
+        torch.export.export(Outer(), (torch.zeros(4, 3, 16, 16),), strict=False)
+
+
+def test_another_thread_may_export_its_own_network(make_remote):
+    """PyTorch tells all threads that something is compiled."""
+    def deep():
+        return make_remote(nn.Sequential(*(nn.Conv2d(3, 3, 1) for _ in range(60))))
+
+    net, other, x = deep(), deep(), torch.ones(1, 3, 2, 2)
+    expected, calls = net(x), 0
+    thread = threading.Thread(target=other, args=(x,))
+    thread.start()
+    while thread.is_alive():
+        assert torch.equal(net(x), expected)
+        calls += 1
+    assert calls > 0
+
+
+def test_closing_twice(make_remote):
+    net = make_remote(nn.Linear(2, 2))
+    with net:
+        net.close()
+    net.close()
+
+
+def test_an_address_is_no_server():
+    with pytest.raises(convgrad.InvalidArgument, match=r"'host:7070'.*convgrad\.Client"):
+        convgrad.torch.remote(nn.Linear(2, 2), "host:7070")

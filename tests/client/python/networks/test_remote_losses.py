@@ -1,4 +1,5 @@
-"""Tests cross_entropy of probabilities, as mixup makes them, against PyTorch."""
+"""Tests cross_entropy on the server against PyTorch: of probabilities, as mixup makes them, and
+with weights of classes."""
 
 import copy
 
@@ -89,6 +90,24 @@ def test_a_batch_in_parts_and_steps(make_remote):
     assert_states(net.state_dict(), model.state_dict())
 
 
+@pytest.mark.parametrize("target", [torch.tensor([0, 4, 2, 2], dtype=torch.int32),
+                                    torch.tensor([0, 4, 2, 2], dtype=torch.uint8),
+                                    mixup(torch.tensor([0, 4, 2, 2]))])
+def test_weights_of_classes(make_remote, target):
+    model, weight = model_of(), torch.tensor([1.0, 0.5, 3.0, 0.0, 2.0])
+    net = make_remote(model)
+    for own in (weight, [2.0, 1.0, 0.25, 1.5, 1.0], None):
+        net.zero_grad()
+        model.zero_grad()
+        found = net.forward_backward(X, target, weight=own, label_smoothing=0.1)
+        indices = target if torch.is_floating_point(target) else target.long()
+        expected = F.cross_entropy(model(X), indices, None if own is None else torch.tensor(
+            list(own)), label_smoothing=0.1)
+        expected.backward()
+        assert found == pytest.approx(expected.item(), 1e-5)
+        assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})
+
+
 def test_in_bf16(make_remote):
     model, target = model_of(), mixup(torch.tensor([0, 4, 2, 2]))
     net = make_remote(model, dtype=torch.bfloat16)
@@ -105,6 +124,15 @@ def test_what_is_refused(make_remote):
         net.forward_backward(X, target[:, :4])
     with pytest.raises(convgrad.InvalidArgument, match="target"):
         net.forward_backward(X, target.double())
+    with pytest.raises(convgrad.InvalidArgument, match="target: found torch.float32 of .*clas"):
+        net.forward_backward(X, torch.tensor([0.0, 4, 2, 2]))
+    with pytest.raises(convgrad.InvalidArgument, match=r"weight: found \[2\].*per channel"):
+        net.forward_backward(X, target, weight=torch.ones(2))
+    with pytest.raises(convgrad.InvalidArgument, match=r"weight: found \(\), expected a num"):
+        net.forward_backward(X, target, weight=2.0)
+    with pytest.raises(convgrad.InvalidArgument, match="pos_weight: .*expected a number"):
+        net.forward_backward(X, target, loss="binary_cross_entropy_with_logits",
+                             pos_weight=torch.ones(5))
 
 
 def test_the_target_is_a_value():

@@ -12,15 +12,16 @@
 namespace convgrad {
 namespace {
 
-// Returns whether PyTorch's kernels ignore the factor. For images they look at
-// the extents first: they copy an axis whose extent doesn't change, and
-// (nearest) repeat each element of an axis whose extent doubles, whatever the
-// factor is.
+// Returns whether PyTorch's kernels ignore the factor. They look at the extents
+// first: whatever the factor is, linear ones copy an axis whose extent doesn't
+// change. So do those of nearest for images, which also repeat each element of
+// an axis whose extent doubles.
 bool IgnoresFactor(const StepDims& dims, const UpsampleAxis& axis) {
   const std::string mode = WordAttribute(dims.step(), "mode");
-  if (dims.axes() != 2 || mode == "bicubic") return false;
-  if (axis.out == axis.in) return true;
-  return axis.out % 2 == 0 && axis.out / 2 == axis.in && mode == "nearest";
+  if (mode == "bicubic") return false;
+  if (mode != "nearest") return axis.out == axis.in;
+  if (dims.axes() != 2) return false;
+  return axis.out == axis.in || (axis.out % 2 == 0 && axis.out / 2 == axis.in);
 }
 
 absl::StatusOr<UpsampleAxis> MakeAxis(const StepDims& dims, UpsampleAxis axis,
@@ -70,11 +71,20 @@ absl::StatusOr<std::vector<UpsampleAxis>> AxesOf(const StepDims& dims) {
   return result;
 }
 
+// Returns the number of spatial axes that a mode is for; 0: any.
+size_t AxesOfMode(absl::string_view mode) {
+  if (mode == "nearest") return 0;
+  if (mode == "linear") return 1;
+  return mode == "trilinear" ? 3 : 2;
+}
+
 absl::StatusOr<Dims> Upsample(const StepDims& step) {
   ASSIGN_OR_RETURN(const auto axes, AxesOf(step));
   const std::string mode = WordAttribute(step.step(), "mode");
-  if (mode != "nearest" && axes.size() != 2) {
-    return BadShape(".x", step.At(0), absl::StrCat("rank 4 of mode=", mode));
+  const size_t wanted = AxesOfMode(mode);
+  if (wanted != 0 && axes.size() != wanted) {
+    return BadShape(".x", step.At(0),
+                    absl::StrCat("rank ", wanted + 2, " of mode=", mode));
   }
   Dims dims = {step.At(0)[0], step.At(0)[1]};
   for (const UpsampleAxis& axis : axes) dims.push_back(axis.out);
@@ -85,7 +95,7 @@ int64_t Taps(const StepDims& step, size_t axis) {
   const int64_t out = step.result()[axis + 2];
   const std::string mode = WordAttribute(step.step(), "mode");
   if (mode == "nearest") return out;
-  return SaturatingMul(out, mode == "bilinear" ? 2 : 4);
+  return SaturatingMul(out, mode == "bicubic" ? 4 : 2);
 }
 
 absl::Status CheckUpsample(const ProgramStep& step, const std::string& path) {
@@ -110,20 +120,21 @@ absl::Status CheckUpsample(const ProgramStep& step, const std::string& path) {
 }  // namespace
 
 std::vector<OperatorSpec> UpsampleOperators() {
-  return {{.op = Operator::kUpsample,
-           .name = "upsample",
-           .attributes = {{.name = "scale_factor",
-                           .kind = AttributeKind::kFloats,
-                           .minimum = 0},
-                          Extents("size", "", 1),
-                          {.name = "mode",
-                           .kind = AttributeKind::kWord,
-                           .default_text = "nearest",
-                           .words = "nearest|bilinear|bicubic"},
-                          Flag("align_corners", "false")},
-           .infer = &Upsample,
-           .taps = &Taps,
-           .check_attributes = &CheckUpsample}};
+  return {
+      {.op = Operator::kUpsample,
+       .name = "upsample",
+       .attributes = {{.name = "scale_factor",
+                       .kind = AttributeKind::kFloats,
+                       .minimum = 0},
+                      Extents("size", "", 1),
+                      {.name = "mode",
+                       .kind = AttributeKind::kWord,
+                       .default_text = "nearest",
+                       .words = "nearest|linear|bilinear|trilinear|bicubic"},
+                      Flag("align_corners", "false")},
+       .infer = &Upsample,
+       .taps = &Taps,
+       .check_attributes = &CheckUpsample}};
 }
 
 std::vector<UpsampleAxis> UpsampleAxesOf(const ProgramStep& step,

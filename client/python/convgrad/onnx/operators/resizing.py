@@ -15,7 +15,9 @@ from convgrad.onnx.operators.moves import constant
 from convgrad.onnx.operators.views import MOST_PLACES, axis_in, known_sizes, taken
 from convgrad.onnx.values import Importer, Node, Operand, Value
 
-_MODES = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}
+# For each mode those of programs, by the number of spatial axes.
+_MODES = {"nearest": {n: "nearest" for n in (1, 2, 3)}, "cubic": {2: "bicubic"},
+          "linear": {1: "linear", 2: "bilinear", 3: "trilinear"}}
 _TOLERANCE = 1e-5
 _TILT = -0.75
 
@@ -148,7 +150,8 @@ def _far(x: Array) -> Array:
 def _step(to: Importer, x: Value, mode: str, old: Sequence[int], new: Sequence[int],
           scale: Sequence[float] | None, wanted: Sequence[Array]) -> Value | None:
     """Adds the step that has these matrices; returns None if there is none."""
-    if mode != "nearest" and len(old) != 2:
+    own_mode = _MODES[mode].get(len(old))
+    if own_mode is None:
         return None
     for align in (False, True) if mode != "nearest" else (False,):
         for by_scale in (False, True) if scale is not None else (False,):
@@ -157,7 +160,7 @@ def _step(to: Importer, x: Value, mode: str, old: Sequence[int], new: Sequence[i
             if all(np.abs(a - b).max() < _TOLERANCE for a, b in zip(found, wanted)):
                 attributes: dict[str, Any] = {"scale_factor": [float(n) for n in scale]} if (
                     by_scale and scale is not None) else {"size": list(new)}
-                return to.add("upsample", x, shape=(*x.shape[:2], *new), mode=_MODES[mode],
+                return to.add("upsample", x, shape=(*x.shape[:2], *new), mode=own_mode,
                               align_corners=align, **attributes)
     return None
 
@@ -167,8 +170,8 @@ def _own_matrix(mode: str, align: bool, old: int, new: int, factor: float,
     """Returns the matrix of a program's upsample, as the server computes it."""
     if factor and math.floor(old * factor) != new:
         return np.full((new, old), np.inf)
-    ignores = axes == 2 and mode != "cubic" and (
-        new == old or mode == "nearest" and new == 2 * old)
+    ignores = new == old if mode == "linear" else (
+        axes == 2 and mode == "nearest" and new in (old, 2 * old))
     if align:
         step = (old - 1) / (new - 1) if new > 1 else 0.0
     else:

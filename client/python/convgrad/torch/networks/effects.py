@@ -50,6 +50,9 @@ class Attributes:
             if self._before.get((path, name)) == value:
                 continue
             module = self._model.get_submodule(path)
+            if isinstance(module, nn.RNNBase):
+                raise refuse(named(module, path), "a recurrent layer",
+                             "convolutions, attention or linear layers")
             change = refuse(named(module, path), f"'{name}', which its forward changes",
                             "a forward that changes running statistics of BatchNorm alone")
             # A buffer that no state_dict has may be replaced like any other tensor.

@@ -61,18 +61,38 @@ class Loss:
     attributes: tuple[tuple[str, Attribute], ...] = ()
     is_index: bool = False
     """Whether the target has class indices, not numbers."""
+    weight: tuple[float, ...] = ()
+    """A factor for each class of a cross_entropy; none: 1."""
 
 
 TARGET = "target"
 _LOSSES = ("cross_entropy", "mse", "l1", "smooth_l1", "binary_cross_entropy_with_logits")
 
 
-def loss_of(operator: str, attributes: Mapping[str, Attribute], target: torch.Tensor) -> Loss:
-    """Returns the loss for a target of this dtype. Errors: InvalidArgument."""
+def loss_of(operator: str, keywords: Mapping[str, Any], target: torch.Tensor) -> Loss:
+    """Returns the loss with these keywords for such a target. Errors: InvalidArgument."""
     if operator not in _LOSSES:
         raise invalid("INVALID_ENUM", "loss", operator, " or ".join(_LOSSES))
     is_index = operator == "cross_entropy" and not torch.is_floating_point(target)
-    return Loss(operator, tuple(attributes.items()), is_index)
+    if operator == "cross_entropy" and not is_index and target.dim() < 2:
+        raise invalid("DTYPE_MISMATCH", "target", f"{target.dtype} of {tuple(target.shape)}",
+                      "class indices in torch.int64, or probabilities shaped like the logits")
+    attributes = dict(keywords)
+    weight = attributes.pop("weight", None) if operator == "cross_entropy" else None
+    for name, value in attributes.items():
+        if isinstance(value, (torch.Tensor, list)):
+            raise invalid("INVALID_ENUM", name, value, "a number")
+    return Loss(operator, tuple(attributes.items()), is_index, _numbers("weight", weight))
+
+
+def _numbers(name: str, values: Any) -> tuple[float, ...]:
+    """Returns what a tensor of one axis or a sequence has; none of None."""
+    if values is None:
+        return ()
+    tensor = torch.as_tensor(values, dtype=torch.float64)
+    if tensor.dim() != 1 or not len(tensor):
+        raise invalid("SHAPE_MISMATCH", name, tuple(tensor.shape), "a number for each class")
+    return tuple(tensor.tolist())
 
 
 def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
@@ -98,7 +118,10 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
         if len(results[0].shape) < 2:
             raise refuse("forward", f"a result of {text_of(results[0].shape)}",
                          f"two axes at least, for the server to compute {loss.operator} of")
-        found.append(program.step(loss.operator, results[0].name, target, name="loss",
+        operands = [results[0].name, target]
+        if loss.weight:
+            operands.append(importer.constant(torch.tensor(loss.weight)).name)
+        found.append(program.step(loss.operator, *operands, name="loss",
                                   attributes=dict(loss.attributes)))
     for value in results:
         if value.kind != "a result":

@@ -15,7 +15,6 @@ from convgrad.client import Client
 from convgrad.errors import invalid, unimplemented
 from convgrad.local.server import default_client
 from convgrad.networks import Backward, Run, Update, gradient_name
-from convgrad.programs import Attribute
 from convgrad.sessions.session import Session
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.networks.attached import AttachedNetwork
@@ -25,16 +24,11 @@ from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.pipeline import mapped
 from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, inputs_of
 from convgrad.torch.networks.state import RemoteState
-from convgrad.torch.networks.tracing import bind, check_model
+from convgrad.torch.networks.tracing import bind, check_model, is_compiled
 from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.networks.variants import Variant, Variants, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
 from convgrad.tracebacks import short_traceback
-
-_TORCH: Any = torch
-# Exists from PyTorch 2.1 on.
-_is_compiling = _TORCH.compiler.is_compiling if hasattr(
-    getattr(torch, "compiler", None), "is_compiling") else bool
 
 Tensor = torch.Tensor
 
@@ -102,6 +96,9 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
         quieten_for(server.client)
         return AttachedNetwork(model, server, dtype)
     is_own = not isinstance(server, Session)
+    if is_own and not isinstance(server, Client):
+        raise invalid("INVALID_ENUM", "server", repr(server),
+                      "a convgrad.Client, such as Client('localhost:7070'), or a session")
     if durable and not is_own:
         raise invalid("OUT_OF_RANGE", "durable", "True beside a session",
                       "a client, or client.session(durable=True)")
@@ -138,6 +135,7 @@ class RemoteNetwork(RemoteState):
         self.fast = fast
         self._dtype = dtype
         self._owns_session = owns_session
+        self._is_closed = False
         following = self._following
         self._variants = Variants(self.model, following.settings, self.pipeline)
         # Weak, because handles refer to the network.
@@ -146,7 +144,7 @@ class RemoteNetwork(RemoteState):
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the model's outputs, in their forward's structure, as float32."""
-        if _is_compiling():
+        if is_compiled(args):
             raise unimplemented("torch.compile", "a remote network in what is compiled",
                                 "calls of it outside: the server compiles networks itself")
         return super().__call__(*args, **kwargs)
@@ -177,14 +175,15 @@ class RemoteNetwork(RemoteState):
         Takes the model's inputs, then the target: class indices, or a float tensor, for
         cross_entropy of probabilities as mixup makes them. `loss` is "cross_entropy" (default),
         "mse", "l1", "smooth_l1" or "binary_cross_entropy_with_logits". Other keywords are its:
-        `label_smoothing`, `ignore_index`, `beta`, `pos_weight` (a number), `reduction`, and
-        `denominator`, by which a mean divides where a batch is split over several calls.
+        `weight` of each class, `label_smoothing`, `ignore_index`, `beta`, `pos_weight` (a number),
+        `reduction` ("mean" or "sum"), and `denominator`, by which a mean divides where a batch is
+        split over several calls.
         """
         return self.pipeline.result(self.submit_forward_backward(*args, **kwargs))
 
     @short_traceback
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
-                                **attributes: Attribute) -> Future[float]:
+                                **attributes: Any) -> Future[float]:
         """Does the same as forward_backward, and returns a future at once."""
         return self._submit_loss_run(args, loss, attributes)
 
@@ -205,7 +204,7 @@ class RemoteNetwork(RemoteState):
     def submit_train_step(self, *args: Any, optimizer: RemoteOptimizer,
                           loss: str = "cross_entropy",
                           trainer_state: TrainerState | None = None,
-                          **attributes: Attribute) -> Future[float]:
+                          **attributes: Any) -> Future[float]:
         """Does the same as train_step, and returns a future at once."""
         update = optimizer.update(keep_gradients=False)
         future = self._submit_loss_run(args, loss, attributes, update, trainer_state)
@@ -246,7 +245,10 @@ class RemoteNetwork(RemoteState):
         self._gradients.clip_norm = float(max_norm)
 
     def close(self) -> None:
-        """Waits for all changes, then ends the session if remote() opened it."""
+        """Waits for all changes, then ends the session if remote() opened it; only once."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         try:
             self.wait()
         finally:
@@ -263,7 +265,7 @@ class RemoteNetwork(RemoteState):
             self.session.close()
 
     def _submit_loss_run(self, args: tuple[Any, ...], loss: str,
-                         attributes: Mapping[str, Attribute], update: Update | None = None,
+                         attributes: Mapping[str, Any], update: Update | None = None,
                          trainer_state: TrainerState | None = None) -> Future[float]:
         variant, arrays, dtype = self._loss_run(args, loss, attributes)
         trainable = variant.imported.trainable
@@ -277,14 +279,15 @@ class RemoteNetwork(RemoteState):
         return mapped(future, _loss_of, variant.name_step)
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,
-                  attributes: Mapping[str, Attribute]) -> tuple[Variant, dict[str, Any], str]:
+                  attributes: Mapping[str, Any]) -> tuple[Variant, dict[str, Any], str]:
         """Returns the program with the loss, its inputs, and the compute dtype."""
         *args_of_model, target = args
         self._original.look()
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, tuple(args_of_model), {})
-        variant = self._variants.find(inputs, constants, loss_of(loss, attributes, target))
-        tensors = _used(inputs, variant) | {TARGET: target}
+        found = loss_of(loss, attributes, target)
+        variant = self._variants.find(inputs, constants, found)
+        tensors = _used(inputs, variant) | {TARGET: target.long() if found.is_index else target}
         dtype = compute_dtype_of(inputs, self._dtype)
         return variant, inputs_of(variant, tensors, dtype, self.session.client), dtype
 
@@ -294,5 +297,4 @@ def _loss_of(run: Run) -> float:
 
 
 def _used(inputs: Mapping[str, Tensor], variant: Variant) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in inputs.items()
-            if name in variant.imported.inputs}
+    return {name: x for name, x in inputs.items() if name in variant.imported.inputs}

@@ -78,10 +78,14 @@ class Refusals:
         raise error
 
 
+_WHOLE = "the model"
+
+
 def named(module: nn.Module, path: str) -> str:
     """Returns the module's name for errors."""
-    return f"{path or 'the model'} ({type(module).__name__})"
+    return f"{path or _WHOLE} ({type(module).__name__})"
 
 
 def refuse(where: str, found: object, expected: str) -> Unimplemented:
-    return unimplemented(f"model.{where}", found, expected)
+    is_whole = where.startswith(_WHOLE)
+    return unimplemented(where if is_whole else f"model.{where}", found, expected)

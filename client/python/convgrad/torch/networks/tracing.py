@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,6 +19,9 @@ from convgrad.torch.networks.refusals import Refusals, named, refuse
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_DTYPES = (torch.float32, torch.int64)
+# Exists from PyTorch 2.1 on.
+_COMPILER: Any = getattr(torch, "compiler", None)
+_HAS_COMPILER = hasattr(_COMPILER, "is_dynamo_compiling")
 
 
 def check_model(model: nn.Module) -> None:
@@ -59,6 +62,18 @@ def _refused(module: nn.Module) -> tuple[str, str] | None:
     if isinstance(module, torch.jit.ScriptModule):
         return "a TorchScript module", "an eager one"
     return None
+
+
+def is_compiled(args: Iterable[Any]) -> bool:
+    """Returns whether torch.compile or torch.export follows the call with these arguments."""
+    if not _HAS_COMPILER:
+        return False
+    if _COMPILER.is_dynamo_compiling():
+        return True
+    # is_compiling() is also true while another thread exports a model.
+    return bool(_COMPILER.is_compiling()) and any(
+        isinstance(x, torch.Tensor) and type(x) not in (torch.Tensor, nn.Parameter)
+        for x in args)
 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[

@@ -120,8 +120,9 @@ class Layers:
     def upsample(self) -> nn.Module:
         rng = self._rng
         settings = dict(mode="nearest")
-        if self._axes == 2 and self.chance(0.5):
-            settings = dict(mode="bilinear", align_corners=rng.choice((None, True, False)))
+        if self.chance(0.5):
+            settings = dict(mode=("linear", "bilinear", "trilinear")[self._axes - 1],
+                            align_corners=rng.choice((None, True, False)))
         if self.chance(0.5):
             limit = {1: 30, 2: 18, 3: 8}[self._axes]
             sizes = tuple(rng.randint(2, limit) for _ in range(self._axes))

@@ -103,7 +103,7 @@ BREAKAGES = {
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_a_client_that_is_wrong_is_found(client, monkeypatch, name):
     BREAKAGES[name](monkeypatch)
-    assert any(judge(seed, client).is_fault for seed in range(40))
+    assert any(judge(seed, client).is_fault for seed in range(120))
 
 
 @pytest.mark.parametrize("differing, is_fault", [

@@ -19,14 +19,12 @@ def upsample_nearest(to: Importer, x: Value, size: Any, scales: Any) -> Value:
     return _upsample(to, x, "nearest", False, size, scales)
 
 
-def upsample_bilinear(to: Importer, x: Value, size: Any, align_corners: bool,
-                      scales: Any) -> Value:
-    return _upsample(to, x, "bilinear", align_corners, size, scales)
+def upsample(mode: str) -> Any:
+    """Returns the row of an interpolation."""
+    def row(to: Importer, x: Value, size: Any, align_corners: bool, scales: Any) -> Value:
+        return _upsample(to, x, mode, align_corners, size, scales)
 
-
-def upsample_bicubic(to: Importer, x: Value, size: Any, align_corners: bool,
-                     scales: Any) -> Value:
-    return _upsample(to, x, "bicubic", align_corners, size, scales)
+    return row
 
 
 def _upsample(to: Importer, x: Value, mode: str, align_corners: bool, size: Any,
@@ -42,7 +40,8 @@ def by_matrices(name: str) -> Any:
     def row(to: Importer, x: Value, size: Any, *attributes: Any) -> Value:
         x, shape = as_value(to, x), to.shape
         if not all(isinstance(n, int) for n in x.shape):
-            raise to.refuse(f"{name} of {text_of(x.shape)}", "parameters, without the batch")
+            raise to.refuse(f"{name} of {text_of(x.shape)}",
+                            "one of parameters; of data, the same without antialias")
         *flags, scales = attributes
         operator = getattr(_TORCH.ops.aten, name).vec
         matrices = _matrices(operator, x.shape, shape, flags, scales)

@@ -38,11 +38,10 @@ _LAYERS: dict[str, Function] = {
             layers.adaptive_avg_pool),
     **_each("upsample_nearest1d upsample_nearest2d upsample_nearest3d",
             resizing.upsample_nearest),
-    "upsample_bilinear2d": resizing.upsample_bilinear,
-    "upsample_bicubic2d": resizing.upsample_bicubic,
+    **{f"upsample_{mode}{axes}d": resizing.upsample(mode) for mode, axes in (
+        ("linear", 1), ("bilinear", 2), ("trilinear", 3), ("bicubic", 2))},
     **{name: resizing.by_matrices(name) for name in (
-        "upsample_linear1d", "upsample_trilinear3d", "_upsample_bilinear2d_aa",
-        "_upsample_bicubic2d_aa")},
+        "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")},
     "max": layers.max_along, "batch_norm": layers.batch_norm, "pad": moves.pad,
     "dropout": layers.dropout, "feature_dropout": noise.feature_dropout,
     **_each("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
