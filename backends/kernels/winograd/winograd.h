@@ -136,7 +136,8 @@ int64_t GradientSums(const Shape& shape);
 // Computes an output, or the gradient of the weights. Returns whether it did.
 bool Forward(const Shape& shape, const Epilogue& epilogue,
              const ForwardTensors& tensors, RunThreadParts run);
+// `threads` is the number of threads of `run`; the bits don't depend on it.
 bool BackwardWeight(const Shape& shape, const GradientTensors& tensors,
-                    RunThreadParts run);
+                    int64_t threads, RunThreadParts run);
 
 }  // namespace convgrad::winograd

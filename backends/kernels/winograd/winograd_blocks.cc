@@ -19,7 +19,6 @@ constexpr int64_t kLeastGroup = 8;
 // Pieces, and floats that all of their sums may have, because each piece's are
 // added once.
 constexpr int64_t kMostPieces = 16;
-constexpr int64_t kManyPieces = 8;  // enough to keep threads busy
 constexpr int64_t kMostSums = int64_t{2} << 20;
 
 // Returns the first output element of the tile with this number along an axis
@@ -119,9 +118,15 @@ GradientBlocks::GradientBlocks(const Shape& shape) {
   const int64_t blocks = std::max<int64_t>(CeilDiv(shape.tiles(), tiles), 1);
   piece_tiles = CeilDiv(blocks, wanted) * tiles;
   pieces = std::max<int64_t>(CeilDiv(shape.tiles(), piece_tiles), 1);
-  part_rows = pieces >= kManyPieces ? 4 : 1;
   input_stride = PositionStride(shape.in_planes() * tiles, shape.block);
   gradient_stride = PositionStride(shape.out_blocks() * tiles, shape.block);
+}
+
+int64_t GradientBlocks::PartRows(int64_t threads) const {
+  // Pieces of the slowest thread. One more than the others have may cost an
+  // eighth of the time, as much as reading the tensors once may save.
+  const int64_t most = CeilDiv(pieces, threads);
+  return 8 * most * threads <= 9 * pieces ? 4 : 1;
 }
 
 int64_t GradientScratch(const Shape& shape) {

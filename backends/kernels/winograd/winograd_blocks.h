@@ -37,19 +37,20 @@ struct ForwardBlocks {
 };
 
 // BackwardWeight is cut into pieces of the tiles. A part computes one of the
-// four rows of transformed tiles, or all of them, which reads the tensors once
-// from memory. It has sums of its own.
+// four rows of a piece's transformed tiles, or all of them, which reads the
+// tensors once from memory. Each row of a piece has sums of its own.
 struct GradientBlocks {
   explicit GradientBlocks(const Shape& shape);
 
   int64_t tiles;        // that a part takes at a time
   int64_t piece_tiles;  // of a piece; the last piece has fewer
   int64_t pieces;
-  int64_t part_rows;  // of transformed tiles: 1 or 4
   // Floats between positions.
   int64_t input_stride, gradient_stride, sum_stride;
 
-  int64_t parts() const { return pieces * 4 / part_rows; }
+  // Returns the rows of transformed tiles that a part takes, 1 or 4. The sums
+  // are the same.
+  int64_t PartRows(int64_t threads) const;
 };
 
 // The position of a tile.

@@ -70,8 +70,8 @@ class Part {
     return true;
   }
 
-  // Fetches the input of the next block of tiles during this one's products. A
-  // thread computes it next.
+  // Fetches the input of the next block of tiles during this one's products. If
+  // there is one group, the thread computes that block next.
   void FetchAhead() {
     const int64_t first = first_ + blocks_.tiles;
     const int64_t count = std::min(blocks_.tiles, shape_.tiles() - first);

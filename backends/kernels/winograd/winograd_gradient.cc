@@ -25,25 +25,26 @@ namespace {
 template <int kBlock>
 class Part {
  public:
-  Part(const Shape& shape, const GradientTensors& tensors, int64_t part)
+  Part(const Shape& shape, const GradientTensors& tensors, int64_t rows,
+       int64_t part)
       : shape_(shape),
         tensors_(tensors),
         blocks_(shape),
-        first_row_(part * blocks_.part_rows % 4),
-        begin_(part * blocks_.part_rows / 4 * blocks_.piece_tiles),
+        rows_(rows),
+        first_row_(part * rows % 4),
+        begin_(part * rows / 4 * blocks_.piece_tiles),
         end_(std::min(begin_ + blocks_.piece_tiles, shape.tiles())),
         inputs_(tensors.scratch),
         gradients_(inputs_ + 4 * blocks_.input_stride),
-        sums_(tensors.sums +
-              part * blocks_.part_rows * 4 * blocks_.sum_stride) {}
+        sums_(tensors.sums + part * rows * 4 * blocks_.sum_stride) {}
 
   bool Run() {
-    std::fill_n(sums_, blocks_.part_rows * 4 * blocks_.sum_stride, 0.0F);
+    std::fill_n(sums_, rows_ * 4 * blocks_.sum_stride, 0.0F);
     for (int64_t first = begin_; first < end_; first += blocks_.tiles) {
       count_ = std::min(blocks_.tiles, end_ - first);
       ListTiles(shape_, first, {tiles_.data(), static_cast<size_t>(count_)});
       FetchAhead(first + count_);
-      for (int64_t row = 0; row < blocks_.part_rows; ++row) {
+      for (int64_t row = 0; row < rows_; ++row) {
         if (!Transform(first_row_ + row)) return false;
         for (int64_t p = 0; p < 4; ++p) Multiply(row, p);
       }
@@ -60,10 +61,11 @@ class Part {
   static constexpr int64_t kMostPanel = 3;
 
   // Fetches the tensors of the tiles from `first` on during the products of
-  // those before. A part of one row reads what another one has read.
+  // those before, if the part has all rows. Four parts of one row each read the
+  // same tensors, and have less time for it.
   void FetchAhead(int64_t first) {
     const int64_t count = std::min(blocks_.tiles, end_ - first);
-    if (count <= 0 || blocks_.part_rows == 1) return;
+    if (count <= 0 || rows_ == 1) return;
     const TileRows rows(shape_, first, count);
     inputs_ahead_ = InputRows<kBlock>(shape_, rows, tensors_.x);
     gradients_ahead_ = OutputRows<kBlock>(shape_, rows, tensors_.dy);
@@ -181,7 +183,7 @@ class Part {
   const Shape shape_;
   const GradientTensors tensors_;
   const GradientBlocks blocks_;
-  const int64_t first_row_;
+  const int64_t rows_, first_row_;
   const int64_t begin_, end_;  // tiles
   float* const inputs_;
   float* const gradients_;
@@ -193,9 +195,9 @@ class Part {
 };
 
 bool GradientPart(const Shape& shape, const GradientTensors& tensors,
-                  int64_t part) {
-  return shape.block == 16 ? Part<16>(shape, tensors, part).Run()
-                           : Part<8>(shape, tensors, part).Run();
+                  int64_t rows, int64_t part) {
+  return shape.block == 16 ? Part<16>(shape, tensors, rows, part).Run()
+                           : Part<8>(shape, tensors, rows, part).Run();
 }
 
 void FinishPart(const Shape& shape, const GradientTensors& tensors,
@@ -222,14 +224,16 @@ HWY_EXPORT(FinishPart);
 }  // namespace
 
 bool BackwardWeight(const Shape& shape, const GradientTensors& tensors,
-                    RunThreadParts run) {
+                    int64_t threads, RunThreadParts run) {
   const int64_t scratch = GradientScratch(shape);
   std::atomic<bool> is_usable = true;
-  run(GradientBlocks(shape).parts(), [&](int64_t part, int64_t thread) {
+  const GradientBlocks blocks(shape);
+  const int64_t rows = blocks.PartRows(threads);
+  run(blocks.pieces * 4 / rows, [&](int64_t part, int64_t thread) {
     if (!is_usable.load(std::memory_order_relaxed)) return;
     GradientTensors own = tensors;
     own.scratch += thread * scratch;
-    if (!HWY_DYNAMIC_DISPATCH(GradientPart)(shape, own, part)) {
+    if (!HWY_DYNAMIC_DISPATCH(GradientPart)(shape, own, rows, part)) {
       is_usable.store(false, std::memory_order_relaxed);
     }
   });

@@ -112,8 +112,8 @@ RowFetcher OutputRows(const Shape& shape, const TileRows& tiles,
           (std::min(tiles.end, shape.out_height) - tiles.first.row) * row};
 }
 
-// Returns the rows of the input's planes that the tiles read, of those planes
-// that the tiles before them didn't.
+// Returns the rows that the tiles read of the deepest plane that they depend
+// on. Tiles of the depth before have read the other planes.
 template <int kBlock>
 RowFetcher InputRows(const Shape& shape, const TileRows& tiles,
                      const float* x) {

@@ -153,7 +153,7 @@ inline double RelativeError(const std::vector<float>& values,
 
 // Shapes with both sizes of blocks, channels that don't fill them, odd sizes,
 // paddings that differ, more tiles than a part has, dilations, so many tiles
-// that a part of the gradient takes all rows, and depths.
+// that the gradient has many pieces, depths, and both of these with others.
 inline std::vector<Shape> Shapes() {
   return {
       {1, 16, 16, 4, 4, 4, 4, 1, 1, 16},
@@ -174,6 +174,8 @@ inline std::vector<Shape> Shapes() {
       {1, 8, 24, 6, 6, 6, 6, 1, 1, 8, 2, 3, 3, 1, 0},
       {3, 48, 32, 9, 7, 9, 7, 1, 1, 16, 1, 1, 5, 3, 3},
       {1, 16, 16, 4, 4, 4, 4, 1, 1, 16, 1, 5, 3, 2, -1},
+      {1, 8, 24, 9, 10, 9, 10, 2, 2, 8, 2, 3, 3, 3, 1},
+      {1, 8, 8, 48, 48, 48, 48, 1, 1, 8, 1, 8, 8, 3, 1},
   };
 }
 

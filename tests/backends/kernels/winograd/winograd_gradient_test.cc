@@ -38,7 +38,7 @@ std::vector<float> RunGradient(const Example& example, int64_t threads = 1,
   Blocked(example.y, shape.block, dy.data());
   const bool is_computed = BackwardWeight(
       shape, {x.data(), dy.data(), dw.data(), sums.data(), scratch.data()},
-      PartsOf(threads, is_backward_order));
+      threads, PartsOf(threads, is_backward_order));
   EXPECT_TRUE(dw.IsGuardIntact() && sums.IsGuardIntact() &&
               scratch.IsGuardIntact());
   return is_computed ? dw.values() : std::vector<float>();
@@ -57,7 +57,7 @@ std::vector<float> InRounds(const Example& example) {
     Floats sums(GradientSums(some), NAN);
     Floats scratch(GradientScratch(some), NAN);
     EXPECT_TRUE(BackwardWeight(
-        some, {x.data(), dy.data(), dw.data(), sums.data(), scratch.data()},
+        some, {x.data(), dy.data(), dw.data(), sums.data(), scratch.data()}, 1,
         PartsOf(1)));
     EXPECT_TRUE(dw.IsGuardIntact() && sums.IsGuardIntact() &&
                 scratch.IsGuardIntact());
@@ -127,7 +127,7 @@ TEST(WinogradGradient, RefusesWhatIsNotFiniteOrTooLarge) {
   ForEachSimdTarget([] {
     for (const float value :
          {NAN, -std::numeric_limits<float>::infinity(), 1e20F, kLimit}) {
-      for (const Shape& shape : {Shapes()[1], Shapes()[5]}) {
+      for (const Shape& shape : {Shapes()[1], Shapes()[5], Shapes()[13]}) {
         Example example = IntegerExample(shape);
         for (auto* values : {&example.x.values, &example.y.values}) {
           for (size_t i = 0; i < values->size(); i += 1 + values->size() / 50) {

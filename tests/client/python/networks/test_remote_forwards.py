@@ -251,13 +251,10 @@ def test_compiling(make_remote):
 
 
 def test_exporting(make_remote):
-    class Outer(nn.Module):
-        def forward(self, x):
-            return net(x)
-
     net = make_remote(make("Vgg"))
-    with pytest.raises(convgrad.Unimplemented, match=r"torch\.compile: found a remote"):
-        torch.export.export(Outer(), (torch.zeros(4, 3, 16, 16),), strict=False)
+    for call in (lambda self, x: net(x), lambda self, x: net(x=x)):
+        with pytest.raises(convgrad.Unimplemented, match=r"torch\.compile: found a remote"):
+            torch.export.export(Module(call), (torch.zeros(4, 3, 16, 16),), strict=False)
 
 
 def test_another_thread_may_export_its_own_network(make_remote):
@@ -265,20 +262,24 @@ def test_another_thread_may_export_its_own_network(make_remote):
     def deep():
         return make_remote(nn.Sequential(*(nn.Conv2d(3, 3, 1) for _ in range(60))))
 
-    net, other, x = deep(), deep(), torch.ones(1, 3, 2, 2)
-    expected, calls = net(x), 0
-    thread = threading.Thread(target=other, args=(x,))
+    net, other, x, found = deep(), deep(), torch.ones(1, 3, 2, 2), []
+    expected = net(x)
+    thread = threading.Thread(target=lambda: found.append(other(x)))
     thread.start()
     while thread.is_alive():
         assert torch.equal(net(x), expected)
-        calls += 1
-    assert calls > 0
+    thread.join()
+    assert found[0].shape == x.shape
 
 
 def test_closing_twice(make_remote):
     net = make_remote(nn.Linear(2, 2))
     with net:
         net.close()
+    net.close()
+    net = make_remote(nn.Linear(2, 2))
+    with pytest.raises(ZeroDivisionError), net:
+        raise ZeroDivisionError
     net.close()
 
 

@@ -128,11 +128,18 @@ def test_what_is_refused(make_remote):
         net.forward_backward(X, torch.tensor([0.0, 4, 2, 2]))
     with pytest.raises(convgrad.InvalidArgument, match=r"weight: found \[2\].*per channel"):
         net.forward_backward(X, target, weight=torch.ones(2))
-    with pytest.raises(convgrad.InvalidArgument, match=r"weight: found \(\), expected a num"):
-        net.forward_backward(X, target, weight=2.0)
-    with pytest.raises(convgrad.InvalidArgument, match="pos_weight: .*expected a number"):
-        net.forward_backward(X, target, loss="binary_cross_entropy_with_logits",
-                             pos_weight=torch.ones(5))
+    for weight in (2.0, "abc", [1, 2, 3, 4, float("nan")], torch.ones(5) * 1j):
+        with pytest.raises(convgrad.InvalidArgument, match="weight: .*finite number for each"):
+            net.forward_backward(X, target, weight=weight)
+    for name, value, words in (("pos_weight", torch.ones(5), "expected a number"),
+                               ("pos_weight", target[0].numpy(), "expected a number"),
+                               ("weight", 2.0, "expected one of cross_entropy")):
+        with pytest.raises(convgrad.InvalidArgument, match=f"{name}: .*{words}"):
+            net.forward_backward(X, target, loss="binary_cross_entropy_with_logits",
+                                 **{name: value})
+    for dtype in (torch.bool, torch.complex64):
+        with pytest.raises(convgrad.InvalidArgument, match="target: .*expected class indices"):
+            net.forward_backward(X, torch.ones(4).to(dtype))
 
 
 def test_the_target_is_a_value():

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "backends/onednn/onednn_backend.h"
 #include "gtest/gtest.h"
 #include "tests/conformance/programs/onednn/guarded_run.h"
@@ -157,6 +158,30 @@ TEST_F(Fast, ComputesDirectlyWhatIsNotFiniteOrTooLarge) {
       }
     }
   }
+}
+
+// Returns a program whose second convolution is 3-D, with a kernel of this
+// depth on images of these extents.
+std::string Volumes(int64_t kernel_depth, const std::string& extents,
+                    const std::string& padding) {
+  return absl::StrCat(
+      "input x\nparameter v [32, 3, 3, 3]\nparameter w [32, 32, ", kernel_depth,
+      ", 3, 3]\na = conv(x, v, padding=1)\n", "r = reshape(a, shape=[2, 32, ",
+      extents, "])\nb = conv(r, w, padding=", padding,
+      ")\nc = mul(b, other=0.5)\ny = mse(b, c)\noutput y\n");
+}
+
+TEST_F(Fast, ComputesVolumesMostOfWhosePlanesAreInTheImage) {
+  const auto is_fast = [&](const std::string& text) {
+    const auto fast = Train(true, DataType::kF32, false, text);
+    const Operands operands = RandomOperands(*fast, 1);
+    const auto direct = Train(false, DataType::kF32, false, text);
+    return Run(*fast, operands).results != Run(*direct, operands).results;
+  };
+  EXPECT_TRUE(is_fast(Volumes(3, "4, 8, 8", "1")));
+  EXPECT_TRUE(is_fast(Volumes(1, "4, 8, 8", "[0, 1, 1]")));
+  EXPECT_FALSE(is_fast(Volumes(3, "1, 16, 16", "1")));
+  EXPECT_FALSE(is_fast(Volumes(9, "16, 4, 4", "[4, 1, 1]")));
 }
 
 TEST_F(Fast, LeavesOtherConvolutionsAsTheyAre) {

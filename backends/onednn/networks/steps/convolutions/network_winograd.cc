@@ -49,7 +49,7 @@ std::vector<winograd::Shape> RoundsOf(const winograd::Shape& shape,
 // A step that returns whether it has computed its result.
 using WinogradFunction = std::function<bool(const RunContext&)>;
 
-// Returns the shape of the step's forward.
+// Returns the shape of the pass. That of a backward-weight is the forward's.
 winograd::Shape ShapeOf(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
   const SpatialAxis& y = problem.axes[problem.axes.size() - 2];
@@ -72,7 +72,7 @@ winograd::Shape ShapeOf(const FastPass& pass) {
     shape.kernel_depth = z.kernel;
     shape.pad_front = z.pad_begin;
   }
-  return shape;
+  return pass.pass == Pass::kBackwardData ? BackwardDataShape(shape) : shape;
 }
 
 // Returns whether the kernel has the size and steps that the tiles need.
@@ -210,9 +210,7 @@ BufferId AddForwardStep(const FastPass& pass, const winograd::Shape& shape,
 
 BufferId AddForward(const FastPass& pass, absl::string_view kind,
                     NetworkBuilder* builder) {
-  const winograd::Shape shape = pass.pass == Pass::kBackwardData
-                                    ? BackwardDataShape(ShapeOf(pass))
-                                    : ShapeOf(pass);
+  const winograd::Shape shape = ShapeOf(pass);
   winograd::Weights weights = WeightsOf(pass);
   // At inference, the transformed weights are kept.
   const int64_t most = builder->has_backward() ? winograd::ForwardParts(shape) /
@@ -259,7 +257,7 @@ BufferId AddBackwardWeight(const FastPass& pass, absl::string_view kind,
               {context.Read<float>(x), context.Read<float>(dy),
                context.Write<float>(dw), context.Write<float>(sums),
                context.Write<float>(scratch)},
-              [&](int64_t count, auto part) {
+              context.threads(), [&](int64_t count, auto part) {
                 context.ForThreadParts(count, part);
               });
         },
@@ -272,14 +270,16 @@ BufferId AddBackwardWeight(const FastPass& pass, absl::string_view kind,
 
 bool IsFastByWinograd(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
-  return HasTiles(problem) && problem.groups == 1 && !problem.transposed &&
-         IsInBlocks(pass.x, DataType::kF32) &&
-         IsInBlocks(pass.y, DataType::kF32) &&
-         pass.x.blocks.block == pass.y.blocks.block &&
-         std::min(problem.in_channels, problem.out_channels) >=
-             kLeastChannels &&
-         ShapeOf(pass).tiles() >= kLeastTiles && HasPlanes(ShapeOf(pass)) &&
-         (problem.axes.back().dilation == 1 || FillsTiles(ShapeOf(pass)));
+  if (!HasTiles(problem) || problem.groups != 1 || problem.transposed ||
+      !IsInBlocks(pass.x, DataType::kF32) ||
+      !IsInBlocks(pass.y, DataType::kF32) ||
+      pass.x.blocks.block != pass.y.blocks.block ||
+      std::min(problem.in_channels, problem.out_channels) < kLeastChannels) {
+    return false;
+  }
+  const winograd::Shape shape = ShapeOf(pass);
+  return shape.tiles() >= kLeastTiles && HasPlanes(shape) &&
+         (shape.dilation == 1 || FillsTiles(shape));
 }
 
 BufferId AddWinograd(const FastPass& pass, absl::string_view kind,

@@ -1,4 +1,4 @@
-// Adds a network's 3x3 convolutions by Winograd's algorithm
+// Adds a network's 3x3 and 3x3x3 convolutions by Winograd's algorithm
 // (backends/kernels/winograd), which takes about half the time of the
 // library's.
 #pragma once

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,7 @@ class Loss:
 
 
 TARGET = "target"
+_NO_INDICES = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
 _LOSSES = ("cross_entropy", "mse", "l1", "smooth_l1", "binary_cross_entropy_with_logits")
 
 
@@ -74,14 +76,17 @@ def loss_of(operator: str, keywords: Mapping[str, Any], target: torch.Tensor) ->
     if operator not in _LOSSES:
         raise invalid("INVALID_ENUM", "loss", operator, " or ".join(_LOSSES))
     is_index = operator == "cross_entropy" and not torch.is_floating_point(target)
-    if operator == "cross_entropy" and not is_index and target.dim() < 2:
+    if operator == "cross_entropy" and (
+            target.dtype in _NO_INDICES if is_index else target.dim() < 2):
         raise invalid("DTYPE_MISMATCH", "target", f"{target.dtype} of {tuple(target.shape)}",
                       "class indices in torch.int64, or probabilities shaped like the logits")
     attributes = dict(keywords)
-    weight = attributes.pop("weight", None) if operator == "cross_entropy" else None
+    weight = attributes.pop("weight", None)
+    if weight is not None and operator != "cross_entropy":
+        raise invalid("INVALID_ENUM", "weight", f"one of {operator}", "one of cross_entropy")
     for name, value in attributes.items():
-        if isinstance(value, (torch.Tensor, list)):
-            raise invalid("INVALID_ENUM", name, value, "a number")
+        if not isinstance(value, (numbers.Real, str)):
+            raise invalid("INVALID_ENUM", name, value, "a number or a word")
     return Loss(operator, tuple(attributes.items()), is_index, _numbers("weight", weight))
 
 
@@ -89,9 +94,13 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
     """Returns what a tensor of one axis or a sequence has; none of None."""
     if values is None:
         return ()
-    tensor = torch.as_tensor(values, dtype=torch.float64)
-    if tensor.dim() != 1 or not len(tensor):
-        raise invalid("SHAPE_MISMATCH", name, tuple(tensor.shape), "a number for each class")
+    try:
+        tensor = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        tensor = torch.tensor(float("nan"))
+    if tensor.dim() != 1 or not len(tensor) or tensor.is_complex() or not (
+            tensor.double().isfinite().all()):
+        raise invalid("OUT_OF_RANGE", name, values, "a finite number for each class")
     return tuple(tensor.tolist())
 
 

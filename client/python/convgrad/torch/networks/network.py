@@ -71,9 +71,9 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
 
     `dtype=torch.bfloat16` computes activations in bf16, as under autocast; parameters and their
     gradients stay float32. `recompute=True` recomputes activations in the backward instead of
-    keeping them: less memory, more time, the same bits. With `fast=False` the server doesn't
-    compute 3x3 convolutions in float32 by Winograd's algorithm, which takes about half the time
-    and has other rounding errors. By default the server's --fast_convolutions decides.
+    keeping them: less memory, more time, the same bits. `fast=False` forbids Winograd's algorithm
+    for 3x3 and 3x3x3 convolutions in float32: it takes about half the time and has other rounding
+    errors. By default the server's --fast_convolutions decides.
 
     If `server` is client.attach(session_id), the network predicts with weights that another
     process trains; see AttachedNetwork. remote() puts nothing then.
@@ -144,7 +144,7 @@ class RemoteNetwork(RemoteState):
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the model's outputs, in their forward's structure, as float32."""
-        if is_compiled(args):
+        if is_compiled((*args, *kwargs.values())):
             raise unimplemented("torch.compile", "a remote network in what is compiled",
                                 "calls of it outside: the server compiles networks itself")
         return super().__call__(*args, **kwargs)
@@ -161,8 +161,8 @@ class RemoteNetwork(RemoteState):
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Loads the program with which attached networks of the same model predict.
 
-        Takes the arguments of forward; values don't matter. The program is that of eval mode,
-        whatever the modes are now. The session keeps it, also for a process that resumes it.
+        Takes forward's arguments; values don't matter. The program is always that of eval mode.
+        The session keeps it, also for a process that resumes it.
         """
         self._following.follow(self.replace)
         inputs, constants = bind(self.model, args, kwargs)
@@ -174,10 +174,10 @@ class RemoteNetwork(RemoteState):
 
         Takes the model's inputs, then the target: class indices, or a float tensor, for
         cross_entropy of probabilities as mixup makes them. `loss` is "cross_entropy" (default),
-        "mse", "l1", "smooth_l1" or "binary_cross_entropy_with_logits". Other keywords are its:
-        `weight` of each class, `label_smoothing`, `ignore_index`, `beta`, `pos_weight` (a number),
-        `reduction` ("mean" or "sum"), and `denominator`, by which a mean divides where a batch is
-        split over several calls.
+        "mse", "l1", "smooth_l1" or "binary_cross_entropy_with_logits". Its keywords: `weight` of
+        each class (another one needs another program), `label_smoothing`, `ignore_index`,
+        `beta`, `pos_weight` (a number), `reduction` ("mean", "sum"), and `denominator`, by which
+        a mean divides where a batch is split over several calls.
         """
         return self.pipeline.result(self.submit_forward_backward(*args, **kwargs))
 
@@ -245,15 +245,13 @@ class RemoteNetwork(RemoteState):
         self._gradients.clip_norm = float(max_norm)
 
     def close(self) -> None:
-        """Waits for all changes, then ends the session if remote() opened it; only once."""
+        """Waits for all changes, then ends the session if remote() opened it."""
         if self._is_closed:
             return
-        self._is_closed = True
         try:
             self.wait()
         finally:
-            if self._owns_session:
-                self.session.close()
+            self._end_session()
 
     def __enter__(self) -> RemoteNetwork:
         return self
@@ -261,7 +259,12 @@ class RemoteNetwork(RemoteState):
     def __exit__(self, kind: object, *rest: object) -> None:
         if kind is None:
             self.close()
-        elif self._owns_session:
+        else:
+            self._end_session()
+
+    def _end_session(self) -> None:
+        if self._owns_session and not self._is_closed:
+            self._is_closed = True
             self.session.close()
 
     def _submit_loss_run(self, args: tuple[Any, ...], loss: str,

@@ -72,8 +72,7 @@ def is_compiled(args: Iterable[Any]) -> bool:
         return True
     # is_compiling() is also true while another thread exports a model.
     return bool(_COMPILER.is_compiling()) and any(
-        isinstance(x, torch.Tensor) and type(x) not in (torch.Tensor, nn.Parameter)
-        for x in args)
+        type(x).__module__.startswith("torch._subclasses") for x in args)
 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[
