@@ -14,7 +14,7 @@ from convgrad.attached import Attached
 from convgrad.client import Client
 from convgrad.errors import invalid, unimplemented
 from convgrad.local.server import default_client
-from convgrad.networks import Backward, Run, Update, gradient_name
+from convgrad.networks import Backward, Update, gradient_name
 from convgrad.sessions.session import Session
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.networks.attached import AttachedNetwork
@@ -71,9 +71,9 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
 
     `dtype=torch.bfloat16` computes activations in bf16, as under autocast; parameters and their
     gradients stay float32. `recompute=True` recomputes activations in the backward instead of
-    keeping them: less memory, more time, the same bits. `fast=False` forbids Winograd's algorithm
-    for 3x3 and 3x3x3 convolutions in float32: it takes about half the time and has other rounding
-    errors. By default the server's --fast_convolutions decides.
+    keeping them: less memory, more time, the same bits. `fast=False` forbids Winograd's
+    algorithm for 3x3 and 3x3x3 kernels in float32, which takes half the time with other rounding
+    errors; by default the server's --fast_convolutions decides.
 
     If `server` is client.attach(session_id), the network predicts with weights that another
     process trains; see AttachedNetwork. remote() puts nothing then.
@@ -174,10 +174,10 @@ class RemoteNetwork(RemoteState):
 
         Takes the model's inputs, then the target: class indices, or a float tensor, for
         cross_entropy of probabilities as mixup makes them. `loss` is "cross_entropy" (default),
-        "mse", "l1", "smooth_l1" or "binary_cross_entropy_with_logits". Its keywords: `weight` of
-        each class (another one needs another program), `label_smoothing`, `ignore_index`,
-        `beta`, `pos_weight` (a number), `reduction` ("mean", "sum"), and `denominator`, by which
-        a mean divides where a batch is split over several calls.
+        "mse", "l1", "smooth_l1" or "binary_cross_entropy_with_logits". Its keywords: `weight`
+        of each class (another one needs another program), `label_smoothing`, `ignore_index`,
+        `beta`, `pos_weight` (a number), `reduction` ("mean", "sum"), and `denominator`: what a
+        mean divides by where a batch is split over several calls.
         """
         return self.pipeline.result(self.submit_forward_backward(*args, **kwargs))
 
@@ -279,7 +279,7 @@ class RemoteNetwork(RemoteState):
             backward=Backward(leave_parameters=not trainable), update=update,
             fast=self.fast, recompute=self.recompute,
             trainer_state=self.encoded(trainer_state))
-        return mapped(future, _loss_of, variant.name_step)
+        return mapped(future, lambda run: float(run.values["loss"]), variant.name_step)
 
     def _loss_run(self, args: tuple[Any, ...], loss: str,
                   attributes: Mapping[str, Any]) -> tuple[Variant, dict[str, Any], str]:
@@ -293,10 +293,6 @@ class RemoteNetwork(RemoteState):
         tensors = _used(inputs, variant) | {TARGET: target.long() if found.is_index else target}
         dtype = compute_dtype_of(inputs, self._dtype)
         return variant, inputs_of(variant, tensors, dtype, self.session.client), dtype
-
-
-def _loss_of(run: Run) -> float:
-    return float(run.values["loss"])
 
 
 def _used(inputs: Mapping[str, Tensor], variant: Variant) -> dict[str, Tensor]:
