@@ -72,8 +72,8 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
     `dtype=torch.bfloat16` computes activations in bf16, as under autocast; parameters and their
     gradients stay float32. `recompute=True` recomputes activations in the backward instead of
     keeping them: less memory, more time, the same bits. `fast=False` forbids Winograd's
-    algorithm for 3x3 and 3x3x3 kernels in float32, which takes half the time with other rounding
-    errors; by default the server's --fast_convolutions decides.
+    algorithm for 3x3 and 3x3x3 kernels in float32, which takes half the time, with other
+    rounding errors; by default the server's --fast_convolutions decides.
 
     If `server` is client.attach(session_id), the network predicts with weights that another
     process trains; see AttachedNetwork. remote() puts nothing then.
