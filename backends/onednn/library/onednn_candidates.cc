@@ -121,6 +121,23 @@ bool MissesRows(Pass pass, const ConvProblem& problem,
          absl::StrContains(implementation, "jit_dw");
 }
 
+bool MisplacesPlanes(Pass pass, const ConvProblem& problem,
+                     absl::string_view implementation) {
+  if (pass != Pass::kBackwardWeight || problem.axes.size() != 3 ||
+      !absl::StartsWith(implementation, "jit")) {
+    return false;
+  }
+  const SpatialAxis& z = problem.axes[0];
+  if (!absl::StrContains(implementation, "bf16") &&
+      (z.stride == 1 || z.pad_begin <= z.stride)) {
+    return false;
+  }
+  const int64_t unpadded =
+      (std::max<int64_t>(z.pad_begin, 0) + z.stride - 1) / z.stride;
+  const int64_t output = std::min(z.out - 1, unpadded);
+  return output * z.stride - z.pad_begin + (z.kernel - 1) * z.dilation >= z.in;
+}
+
 bool FillsTilesWithNeighbours(Pass pass, const ConvProblem& problem,
                               absl::string_view implementation) {
   constexpr int64_t kFewChannels = 4;
@@ -163,7 +180,8 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
     dnnl::primitive_desc_base primitive_desc = MakePassDesc(
         spec.pass, spec.problem, DescsFor(spec, format),
         ForwardDescsFor(spec, format), [&](absl::string_view implementation) {
-          return MissesRows(spec.pass, spec.problem, implementation);
+          return MissesRows(spec.pass, spec.problem, implementation) ||
+                 MisplacesPlanes(spec.pass, spec.problem, implementation);
         });
     if (!primitive_desc) return;
     const char* const implementation = primitive_desc.impl_info_str();

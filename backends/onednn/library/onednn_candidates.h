@@ -56,6 +56,14 @@ bool WritesBeyondScratch(const ConvProblem& problem,
 bool MissesRows(Pass pass, const ConvProblem& problem,
                 absl::string_view implementation);
 
+// Returns whether the implementation is one of oneDNN 3.2.0's weight gradients
+// of 3-D convolutions, on a problem for which it reads and writes beyond its
+// tensors: the first output in depth without padding in front, or one before
+// it, ends behind the input. In f32 this needs more padding in front than the
+// stride, and a stride above 1.
+bool MisplacesPlanes(Pass pass, const ConvProblem& problem,
+                     absl::string_view implementation);
+
 // Returns whether the implementation is one with AMX that adds up whole rows of
 // the kernel at a time, and fills the rest of a tile with what comes next in
 // memory, times 0: a forward pass of up to 4 channels.

@@ -49,6 +49,7 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
       pass, problem, descs, forward, [&](absl::string_view implementation) {
         return WritesBeyondScratch(problem, implementation) ||
                MissesRows(pass, problem, implementation) ||
+               MisplacesPlanes(pass, problem, implementation) ||
                FillsTilesWithNeighbours(pass, problem, implementation) ||
                IsSlowDepthwise(pass, problem, implementation);
       });
