@@ -124,12 +124,14 @@ bool MissesRows(Pass pass, const ConvProblem& problem,
 bool MisplacesPlanes(Pass pass, const ConvProblem& problem,
                      absl::string_view implementation) {
   if (pass != Pass::kBackwardWeight || problem.axes.size() != 3 ||
-      !absl::StartsWith(implementation, "jit")) {
+      (!absl::StartsWith(implementation, "jit") &&
+       !absl::StartsWith(implementation, "brg"))) {
     return false;
   }
   const SpatialAxis& z = problem.axes[0];
-  if (!absl::StrContains(implementation, "bf16") &&
-      (z.stride == 1 || z.pad_begin <= z.stride)) {
+  const bool is_f32 = !absl::StrContains(implementation, "bf16") &&
+                      !absl::StrContains(implementation, "amx");
+  if (is_f32 && (z.stride == 1 || z.pad_begin <= z.stride)) {
     return false;
   }
   const int64_t unpadded =

@@ -58,9 +58,9 @@ bool MissesRows(Pass pass, const ConvProblem& problem,
 
 // Returns whether the implementation is one of oneDNN 3.2.0's weight gradients
 // of 3-D convolutions, on a problem for which it reads and writes beyond its
-// tensors: the first output in depth without padding in front, or one before
-// it, ends behind the input. In f32 this needs more padding in front than the
-// stride, and a stride above 1.
+// tensors: the first output in depth without padding in front, or the last one
+// if all have such padding, ends behind the input. In f32 only problems with a
+// stride above 1, and more padding in front than that, are wrong.
 bool MisplacesPlanes(Pass pass, const ConvProblem& problem,
                      absl::string_view implementation);
 

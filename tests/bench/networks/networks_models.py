@@ -34,6 +34,19 @@ class UNet(nn.Module):
         return self.last(self.join1(torch.cat([y, first], 1)))
 
 
+class SmallCnn(nn.Sequential):
+    """Eight convolutions of 16 to 128 channels, for images of 32x32."""
+
+    def __init__(self, num_classes):
+        layers, channels = [], 3
+        for i, out in enumerate((16, 16, 32, 32, 64, 64, 128, 128)):
+            stride = 2 if i in (2, 4, 6) else 1
+            layers += [nn.Conv2d(channels, out, 3, stride, 1), nn.BatchNorm2d(out), nn.ReLU()]
+            channels = out
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(channels, num_classes))
+
+
 class Segmenter(nn.Module):
     """DeepLabV3 with ResNet-50, whose result is one tensor."""
 
@@ -80,6 +93,7 @@ NETWORKS = {
     "swin_t": (MODELS.swin_t, (8, 224), (4, 64)),
     "vit_s16": (vit_s16, (8, 224), (4, 224)),
     "vit_s16_512": (vit_s16_512, (4, 512), (1, 512)),
+    "small_cnn": (SmallCnn, (4, 32), (4, 32)),
     "deeplabv3_r50": (Segmenter, (8, 224), (4, 64)),
 }
 # Their labels are maps.

@@ -1,5 +1,5 @@
-// Tests which of the library's implementations with AMX are left out; most CPUs
-// have no AMX.
+// Tests which of the library's implementations are left out, by their names:
+// most CPUs don't have all of them.
 #include "backends/onednn/library/onednn_candidates.h"
 
 #include "gtest/gtest.h"
@@ -19,6 +19,28 @@ TEST(OnednnCandidates, FewChannelsAreNotComputedInTiles) {
   problem.in_channels = 5;
   EXPECT_FALSE(
       FillsTilesWithNeighbours(Pass::kForward, problem, "jit:avx512_core_amx"));
+}
+
+TEST(OnednnCandidates, WeightGradientsStayWithinTheImagesDepth) {
+  const auto is_wrong = [](const char* text, const char* implementation) {
+    return MisplacesPlanes(Pass::kBackwardWeight, *Parse(text), implementation);
+  };
+  const char* const strided = "conv3d_n1_c16_o16_i2x4x4_k5x3x3_s3x1x1_p4x1x1";
+  EXPECT_TRUE(is_wrong(strided, "jit:avx512_core"));
+  EXPECT_TRUE(is_wrong(strided, "jit:avx2"));
+  EXPECT_FALSE(is_wrong(strided, "gemm:jit"));
+  EXPECT_FALSE(
+      MisplacesPlanes(Pass::kForward, *Parse(strided), "jit:avx512_core"));
+  // The kernel fits into the depth of the first image, but not of the second.
+  EXPECT_FALSE(is_wrong("conv3d_n1_c16_o16_i3x4x4_k3_p1", "jit_bf16:avx512"));
+  const char* const shallow = "conv3d_n1_c16_o16_i2x4x4_k3_p1";
+  EXPECT_TRUE(is_wrong(shallow, "jit_bf16:avx512_core_bf16"));
+  EXPECT_TRUE(is_wrong(shallow, "jit:avx512_core_amx"));
+  EXPECT_TRUE(is_wrong(shallow, "brgconv:avx512_core_amx"));
+  EXPECT_FALSE(is_wrong(shallow, "jit:avx512_core"));
+  // The first layers of I3D.
+  EXPECT_FALSE(
+      is_wrong("conv3d_n1_c3_o64_i16x112x112_k7_s2_p3", "jit:avx512_core"));
 }
 
 }  // namespace

@@ -96,13 +96,13 @@ def test_a_batch_in_parts_and_steps(make_remote):
 def test_weights_of_classes(make_remote, target):
     model, weight = model_of(), torch.tensor([1.0, 0.5, 3.0, 0.0, 2.0])
     net = make_remote(model)
-    for own in (weight, [2.0, 1.0, 0.25, 1.5, 1.0], None):
+    for own in (weight, [2.0, 1.0, 0.25, 1.5, 1.0], (3, 1, 2, 0, 1), None):
         net.zero_grad()
         model.zero_grad()
         found = net.forward_backward(X, target, weight=own, label_smoothing=0.1)
         indices = target if torch.is_floating_point(target) else target.long()
         expected = F.cross_entropy(model(X), indices, None if own is None else torch.tensor(
-            list(own)), label_smoothing=0.1)
+            list(own), dtype=torch.float32), label_smoothing=0.1)
         expected.backward()
         assert found == pytest.approx(expected.item(), 1e-5)
         assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})

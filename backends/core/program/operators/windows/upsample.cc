@@ -13,9 +13,9 @@ namespace convgrad {
 namespace {
 
 // Returns whether PyTorch's kernels ignore the factor. They look at the extents
-// first: whatever the factor is, linear ones copy an axis whose extent doesn't
-// change. So do those of nearest for images, which also repeat each element of
-// an axis whose extent doubles.
+// first. A linear mode copies an axis whose extent doesn't change. For images,
+// nearest does so as well, and repeats each element of an axis whose extent
+// doubles.
 bool IgnoresFactor(const StepDims& dims, const UpsampleAxis& axis) {
   const std::string mode = WordAttribute(dims.step(), "mode");
   if (mode == "bicubic") return false;

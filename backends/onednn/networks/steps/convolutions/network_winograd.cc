@@ -18,7 +18,7 @@ constexpr int64_t kLeastTiles = 64;
 constexpr int64_t kLeastChannels = 32;
 constexpr double kLeastFilled = 0.7;
 constexpr double kLeastPlanes = 0.6;
-// A part has the transformed tiles of as many planes in memory at a time.
+// A part's scratch grows with the kernel's depth.
 constexpr int64_t kMostDepth = 7;
 
 // A training run computes a pass in rounds of output channels, because
@@ -98,8 +98,8 @@ bool FillsTiles(const winograd::Shape& shape) {
          kLeastFilled * 4 * static_cast<double>(shape.tiles());
 }
 
-// Returns whether most planes that the outputs sum are in the image. The
-// library skips the others.
+// Returns whether most of the planes that the pass sums are in the image. The
+// library skips the others, the tiles don't.
 bool HasPlanes(const winograd::Shape& shape) {
   int64_t planes = 0;
   for (int64_t k = 0; k < shape.kernel_depth; ++k) {

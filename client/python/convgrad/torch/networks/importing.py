@@ -101,7 +101,7 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
     if tensor.dim() != 1 or not len(tensor) or tensor.is_complex() or not (
             tensor.double().isfinite().all()):
         raise invalid("OUT_OF_RANGE", name, values, "a finite number for each class")
-    return tuple(tensor.tolist())
+    return tuple(tensor.double().tolist())
 
 
 def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
@@ -129,7 +129,7 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
                          f"two axes at least, for the server to compute {loss.operator} of")
         operands = [results[0].name, target]
         if loss.weight:
-            operands.append(importer.constant(torch.tensor(loss.weight)).name)
+            operands.append(importer.constant(torch.tensor(loss.weight, dtype=torch.float32)).name)
         found.append(program.step(loss.operator, *operands, name="loss",
                                   attributes=dict(loss.attributes)))
     for value in results:
