@@ -129,7 +129,8 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
                          f"two axes at least, for the server to compute {loss.operator} of")
         operands = [results[0].name, target]
         if loss.weight:
-            operands.append(importer.constant(torch.tensor(loss.weight, dtype=torch.float32)).name)
+            weight = torch.tensor(loss.weight, dtype=torch.float32)
+            operands.append(importer.constant(weight).name)
         found.append(program.step(loss.operator, *operands, name="loss",
                                   attributes=dict(loss.attributes)))
     for value in results:
