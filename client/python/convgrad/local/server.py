@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 import weakref
@@ -169,6 +170,11 @@ class _Shared:
             self._default = (server, client, os.getpid())
             return client
 
+    def close_default(self) -> None:
+        """Closes the default client if this process made it."""
+        if self._default is not None and self._default[2] == os.getpid():
+            self._default[1].close()
+
     def end_of(self, address: str) -> str | None:
         """Returns how this process's server at the address has ended; None if it hasn't, or is
         unknown."""
@@ -225,4 +231,8 @@ def _check_same(wanted: Settings, found: _Found) -> None:
 
 
 _shared = _Shared()
+# At exit, closes the connection before the server ends, because gRPC would log its end. weakref's
+# own handler ends the server, so this makes weakref register it first.
+weakref.finalize(_shared, int).atexit = False
+atexit.register(_shared.close_default)
 os.register_at_fork(after_in_child=_shared.settle_after_fork)

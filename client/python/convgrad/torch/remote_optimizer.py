@@ -144,6 +144,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         self._check_owner()
         for group in self.param_groups:
             self._check_group(group, "param_groups")
+        self.network.kept_gradients.settle()
         asked = self.network.clip_norm_of(
             name for group in self.param_groups for name in names_of(group))
         clip_norms = [norm for norm in (asked, self.clip_grad_norm) if norm]

@@ -1,9 +1,11 @@
-"""Tests that functions for tensors refuse a remote network's handles by name."""
+"""Tests a remote network's handles: their gradients, and which functions refuse them by name.
+"""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import convgrad
 from convgrad.torch import optim
@@ -78,3 +80,68 @@ def test_what_handles_are_for(net):
     for group in optimizer.param_groups:
         group["lr"] *= 0.5
     assert [group["lr"] for group in optimizer.state_dict()["param_groups"]] == [0.25, 0.05]
+
+
+def halved(parameters):
+    for parameter in parameters:
+        parameter.grad = parameter.grad / 2
+
+
+def edited(parameters):
+    first, *others = parameters
+    first.grad = None
+    for parameter in others:
+        parameter.grad.data.add_(0.25)  # which the tensor's version counter doesn't count
+        parameter.grad[0] *= 3
+
+
+def accumulated(parameters):
+    for parameter in parameters:
+        parameter.grad.mul_(4)
+
+
+@pytest.mark.parametrize("change", [
+    lambda parameters: nn.utils.clip_grad_norm_(parameters, 0.01),
+    lambda parameters: nn.utils.clip_grad_value_(parameters, 0.01), halved, edited, accumulated])
+def test_gradients_that_the_caller_changes(make_remote, change):
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    net = make_remote(model)
+    x = torch.arange(12.0).reshape(3, 4) / 8
+    both = ((model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)),
+            (net, optim.SGD(net.parameters(), lr=0.1, momentum=0.5)))
+    for _ in range(3):
+        for module, optimizer in both:
+            optimizer.zero_grad()
+            assert all(parameter.grad is None for parameter in module.parameters())
+            F.mse_loss(module(x), torch.ones(3, 2)).backward()
+            change(list(module.parameters()))
+            if change is accumulated:
+                F.mse_loss(module(x), torch.ones(3, 2)).backward()
+            optimizer.step()
+        for own, handle in zip(model.parameters(), net.parameters()):
+            assert (handle.grad is None) == (own.grad is None)
+            if own.grad is not None:
+                torch.testing.assert_close(handle.grad, own.grad)
+        torch.testing.assert_close(dict(net.state_dict()), dict(model.state_dict()))
+
+
+def test_gradients_of_a_containing_module(net):
+    whole = nn.ModuleList([net])
+    net(torch.ones(3, 4)).sum().backward()
+    assert [parameter.grad.sum().item() for parameter in whole.parameters()] == [24, 6]
+    whole.zero_grad()
+    assert net.gradients() == {}
+
+
+def test_what_a_gradient_refuses(net):
+    net(torch.ones(3, 4)).sum().backward()
+    weight, bias = net.parameters()
+    with pytest.raises(convgrad.InvalidArgument, match=r"parameters\.weight\.grad: found \[4, 2\]"):
+        weight.grad = torch.ones(4, 2)
+    with pytest.raises(convgrad.InvalidArgument, match=r"found torch\.float64"):
+        weight.grad = torch.ones(2, 4, dtype=torch.float64)
+    bias.grad.zero_()
+    net.clip_grad_norm_(1.0)
+    with pytest.raises(convgrad.Unimplemented, match="before clip_grad_norm_"):
+        _ = weight.grad
+    torch.testing.assert_close(net.gradients()["bias"], torch.zeros(2))

@@ -57,6 +57,22 @@ def test_the_tree_is_the_models(make_remote):
     assert seen == [net]
 
 
+def test_modes_that_a_containing_module_restores(make_remote):
+    """As Lightning does after a validation: it assigns the mode of each module that it sees."""
+    net = make_remote(nn.Sequential(Backbone(), nn.BatchNorm2d(4)))
+    whole = nn.ModuleList([net, nn.Linear(2, 2)])
+    net.model[1].eval()
+    modes = {name: module.training for name, module in whole.named_modules()}
+    whole.eval()
+    assert not any(module.training for module in net.modules())
+    for name, module in whole.named_modules():
+        module.training = modes[name]
+    assert net.training and net.model[0].norm.training and not net.model[1].training
+    net.eval()
+    net.training = True
+    assert net.model[0].norm.training and not net.model[1].training
+
+
 class Versioned(nn.Linear):
     """Loads only states of its own format, as torchvision's MNASNet does."""
 

@@ -1,17 +1,21 @@
-"""Tracks which parameters have a gradient in a network's session."""
+"""Tracks the gradients in a network's session."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
 
 from convgrad.errors import unimplemented
 from convgrad.networks import Update, gradient_name
 from convgrad.torch.networks.pipeline import Pipeline
+from convgrad.torch.networks.transfers import fetch, put
 
 
 class KeptGradients:
-    """Derives the set from the changes that were sent, and asks the server if that isn't
-    enough. Owned by one thread."""
+    """Knows which parameters have a gradient: from the changes that were sent, and from the
+    server if that isn't enough. Lends gradients to the caller, and puts back what the caller
+    changes in them. Owned by one thread."""
 
     def __init__(self, pipeline: Pipeline, parameters: Callable[[], Iterable[str]]) -> None:
         self._pipeline = pipeline
@@ -19,16 +23,20 @@ class KeptGradients:
         # Valid as long as no change fails; None: unknown.
         self._names: set[str] | None = None
         self._failures = pipeline.session.failures
+        # By parameter, the tensor that the caller has and the values that the server has.
+        self._lent: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
         self.clip_norm = 0.0
         """Norm to which the next update clips all gradients; 0: no clipping."""
 
     def reset(self) -> None:
         """Records that no parameter has a gradient."""
         self._names = set()
+        self._lent.clear()
 
     def look_again(self) -> None:
         """Records that the session's content was replaced."""
         self._names, self.clip_norm = None, 0.0
+        self._lent.clear()
 
     def names(self) -> set[str]:
         """Returns the parameters that have a gradient after all changes sent so far."""
@@ -38,6 +46,45 @@ class KeptGradients:
             self._names = {n for n in self._parameters() if gradient_name(n) in kept}
             self._failures = failures
         return self._names
+
+    def lend(self, name: str) -> torch.Tensor | None:
+        """Fetches the parameter's gradient; None if it has none. Returns the same tensor until
+        settle() is called.
+
+        Errors: Unimplemented between clip_grad_norm_() and the step, because the server clips
+        only in the step.
+        """
+        if name not in self.names():
+            return None
+        if self.clip_norm:
+            raise unimplemented(f"parameters.{name}.grad", "a step that will clip it",
+                                "that before clip_grad_norm_()")
+        if name not in self._lent:
+            (gradient,) = fetch(self._pipeline, [gradient_name(name)]).values()
+            self._lent[name] = gradient, gradient.clone()
+        return self._lent[name][0]
+
+    def put(self, gradients: Mapping[str, torch.Tensor]) -> None:
+        """Replaces the gradients of these parameters, lends the tensors, and waits."""
+        names = self.names()
+        put(self._pipeline, {gradient_name(name): g for name, g in gradients.items()})
+        names.update(gradients)
+        self._lent.update({name: (g, g.clone()) for name, g in gradients.items()})
+
+    def settle(self) -> None:
+        """Puts back what the caller has changed in lent gradients, and lends none any more.
+
+        Call it before the server uses gradients.
+        """
+        changed = {gradient_name(name): gradient for name, (gradient, kept)
+                   in self._lent.items() if not torch.equal(gradient, kept)}
+        self._lent.clear()
+        put(self._pipeline, changed)
+
+    def clip(self, norm: float) -> None:
+        """Makes the next update clip all gradients to this norm."""
+        self.settle()
+        self.clip_norm = norm
 
     def note(self, names: Iterable[str]) -> None:
         """Records a backward that is about to be sent.
@@ -49,6 +96,7 @@ class KeptGradients:
         if self.clip_norm and added:
             raise unimplemented("clip_grad_norm_", "a backward between it and the step",
                                 "clip_grad_norm_() behind the last backward")
+        self.settle()
         if self._names is not None:
             self._names.update(added)
 
@@ -62,14 +110,16 @@ class KeptGradients:
 
     def lose(self, names: Iterable[str]) -> None:
         """Records that the parameters have no gradient."""
+        names = set(names)
         if self._names is not None:
             self._names.difference_update(names)
+        for name in names & self._lent.keys():
+            del self._lent[name]
 
     def drop(self, wanted: Iterable[str]) -> None:
         """Makes the server drop the gradients of the parameters, if they have any."""
         self.clip_norm = 0.0
-        names = self.names()
-        dropped = sorted(names & set(wanted))
-        names.difference_update(dropped)
+        dropped = sorted(self.names() & set(wanted))
+        self.lose(dropped)
         if dropped:
             self._pipeline.send(self._pipeline.session.drop, *map(gradient_name, dropped))

@@ -14,6 +14,15 @@ from convgrad.errors import unimplemented
 Self = TypeVar("Self", bound="RemoteModule")
 
 
+def _modes_of(model: nn.Module) -> dict[nn.Module, bool]:
+    return {module: module.training for module in model.modules()}
+
+
+def _restore(modes: Mapping[nn.Module, bool]) -> None:
+    for module, mode in modes.items():
+        module.training = mode
+
+
 class RemoteModule(nn.Module):
     """Base class of networks on a server. Can be part of other modules, between local layers.
 
@@ -25,9 +34,11 @@ class RemoteModule(nn.Module):
     def __init__(self, model: nn.Module) -> None:
         """Requires: the tensors of `model` have no values."""
         vars(self)["_model"] = model
-        is_training = model.training
+        # By mode of the model, the modes of its modules when train() last left it.
+        vars(self)["_left"] = {}
+        modes = _modes_of(model)
         super().__init__()
-        model.training = is_training
+        _restore(modes)
 
     @property
     def model(self) -> nn.Module:
@@ -76,6 +87,7 @@ class RemoteModule(nn.Module):
         return self
 
     def train(self: Self, mode: bool = True) -> Self:
+        vars(self)["_left"][self.training] = _modes_of(self.model)
         self.model.train(mode)
         return self
 
@@ -85,7 +97,12 @@ class RemoteModule(nn.Module):
 
     @training.setter
     def training(self, mode: bool) -> None:
-        self.model.training = mode
+        """Gives all modules of the model the modes that they had before train() or eval(). A
+        caller that restores the mode of each module, as Lightning does, sees only this one."""
+        if mode != self.training:
+            earlier = vars(self)["_left"].get(mode, {})
+            self.train(mode)
+            _restore(earlier)
 
     def _apply(self: Self, fn: Callable[[torch.Tensor], torch.Tensor], *_rest: Any) -> Self:
         """Refuses to(), float(), cuda() and similar calls if they would change values."""

@@ -208,7 +208,7 @@ class RemoteNetwork(RemoteState):
         """Does the same as train_step, and returns a future at once."""
         update = optimizer.update(keep_gradients=False)
         future = self._submit_loss_run(args, loss, attributes, update, trainer_state)
-        self._gradients.forget(update)
+        self.kept_gradients.forget(update)
         return future
 
     def named_parameters(  # type: ignore[override]
@@ -226,6 +226,7 @@ class RemoteNetwork(RemoteState):
     def gradients(self) -> dict[str, Tensor]:
         """Fetches the existing gradients, by the parameter's name."""
         self._following.follow(self.replace)
+        self.kept_gradients.settle()
         kept = self.pipeline.call(self.session.tensors)
         names = [name for name in self._following.parameters if gradient_name(name) in kept]
         found = self.fetch(map(gradient_name, names))
@@ -242,7 +243,7 @@ class RemoteNetwork(RemoteState):
             raise unimplemented("clip_grad_norm_.norm_type", norm_type, "2.0")
         if not 0 < max_norm < float("inf"):
             raise invalid("OUT_OF_RANGE", "max_norm", max_norm, "a number above 0")
-        self._gradients.clip_norm = float(max_norm)
+        self.kept_gradients.clip(float(max_norm))
 
     def close(self) -> None:
         """Waits for all changes, then ends the session if remote() opened it."""
@@ -272,7 +273,7 @@ class RemoteNetwork(RemoteState):
                          trainer_state: TrainerState | None = None) -> Future[float]:
         variant, arrays, dtype = self._loss_run(args, loss, attributes)
         trainable = variant.imported.trainable
-        self._gradients.note(trainable)
+        self.kept_gradients.note(trainable)
         self.draw_seed(variant)
         future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,

@@ -6,8 +6,9 @@ from typing import Any, NoReturn
 
 import torch
 
-from convgrad.errors import unimplemented
+from convgrad.errors import invalid, unimplemented
 from convgrad.torch.networks.state import RemoteState
+from convgrad.tracebacks import short_traceback
 
 
 class RemoteParameter:
@@ -48,11 +49,29 @@ class RemoteParameter:
         return self._tensor.numel()
 
     @property
-    def grad(self) -> Any:
-        """Raises Unimplemented. torch.nn.utils.clip_grad_norm_ and GradScaler also get here."""
-        raise unimplemented(
-            f"parameters.{self.name}.grad", "a parameter that is on the server",
-            "net.gradients() for all gradients, net.clip_grad_norm_() to clip them")
+    @short_traceback
+    def grad(self) -> torch.Tensor | None:
+        """The gradient, fetched from the server; None if there is none.
+
+        What is assigned here, or changed in the tensor in place, goes to the server before it
+        next uses the gradient: torch.nn.utils.clip_grad_norm_() works, though
+        net.clip_grad_norm_() moves no data. After the next backward or step, read the gradient
+        again, because they don't change this tensor.
+        """
+        return self.network.kept_gradients.lend(self.name)
+
+    @grad.setter
+    @short_traceback
+    def grad(self, gradient: torch.Tensor | None) -> None:
+        if gradient is None:
+            self.network.zero_grad(names=[self.name])
+            return
+        field = f"parameters.{self.name}.grad"
+        if gradient.shape != self.shape:
+            raise invalid("SHAPE_MISMATCH", field, list(gradient.shape), list(self.shape))
+        if gradient.dtype != torch.float32:
+            raise invalid("DTYPE_MISMATCH", field, gradient.dtype, torch.float32)
+        self.network.kept_gradients.put({self.name: gradient})
 
     def _refuse_arithmetic(self, *_operands: Any) -> NoReturn:
         raise unimplemented(

@@ -125,7 +125,8 @@ def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[
     trained = [name for name in reached if name not in frozen]
     # The server adds the gradients of all parameters or of none. run_backward() drops those
     # that nobody wants, unless they were added to existing ones.
-    changed = [name for name in frozen if trained and network.has_gradient(name)]
+    changed = [name for name in frozen
+               if trained and name in network.kept_gradients.names()]
     if changed:
         raise unimplemented(
             f"parameters.{changed[0]}.requires_grad",

@@ -73,7 +73,7 @@ class RemoteState(RemoteModule):
         self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-", thread)
         end_with(self, (session,) if owns_session else (), thread)
         self._following = following = Following(self.model)
-        self._gradients = KeptGradients(self.pipeline, lambda: following.parameters)
+        self.kept_gradients = KeptGradients(self.pipeline, lambda: following.parameters)
         # For each parameter, the optimizer whose state the session has.
         self.optimizers: dict[str, object] = {}
         self.trainer_states = TrainerStates()
@@ -99,7 +99,7 @@ class RemoteState(RemoteModule):
         """Goes back to the snapshot that `session.save_state(name)` has kept: parameters,
         buffers, gradients and the optimizer's state. Returns its `trainer_state`, {} if it had
         none. Errors: those of Session.restore_state(); nothing has changed then."""
-        self._gradients.look_again()
+        self.kept_gradients.look_again()
         return decode(self.pipeline.call(self.session.restore_state, name))
 
     def encoded(self, trainer_state: TrainerState | None) -> bytes:
@@ -118,11 +118,12 @@ class RemoteState(RemoteModule):
         """
         wanted = self._following.parameters if names is None else names
         if set_to_none:
-            self._gradients.drop(wanted)
+            self.kept_gradients.drop(wanted)
         else:
-            self._gradients.clip_norm = 0.0
-            self.put({gradient_name(name): torch.zeros(self._following.parameters[name].shape)
-                      for name in self._gradients.names().intersection(wanted)})
+            self.kept_gradients.clip_norm = 0.0
+            self.kept_gradients.put({
+                name: torch.zeros(self._following.parameters[name].shape)
+                for name in self.kept_gradients.names().intersection(wanted)})
 
     @short_traceback
     def _fetched_state(self) -> OrderedDict[str, Tensor]:
@@ -194,7 +195,7 @@ class RemoteState(RemoteModule):
                 "session", f"'{min(taken)}', which it has already",
                 "a session of its own for each network, or put=False"))
         self.put({name: tensor.detach() for name, tensor in tensors.items()})
-        self._gradients.reset()
+        self.kept_gradients.reset()
 
     @short_traceback
     def wait(self) -> None:
@@ -209,8 +210,8 @@ class RemoteState(RemoteModule):
         empty. `zero` are the program's other trainable parameters, whose new gradients are
         dropped.
         """
-        made = sorted(set(zero) - self._gradients.names()) if parameters and zero else []
-        self._gradients.note(parameters)
+        made = sorted(set(zero) - self.kept_gradients.names()) if parameters and zero else []
+        self.kept_gradients.note(parameters)
         keywords: Any = dict(input_gradients=inputs, leave_parameters=not parameters,
                              retain=True)
         found = None
@@ -231,17 +232,14 @@ class RemoteState(RemoteModule):
             seed = torch.randint(2**63 - 1, (), device="cpu").item()
             self.pipeline.send(self.session.put, RANDOMNESS, np.array([seed, 0]))
 
-    def has_gradient(self, parameter: str) -> bool:
-        return parameter in self._gradients.names()
-
     def clip_norm_of(self, names: Iterable[str]) -> float:
         """Returns the norm to which a step of the named parameters clips gradients; 0: none.
 
         Errors: Unimplemented if other parameters have gradients, because the norm includes
         them.
         """
-        clip_norm = self._gradients.clip_norm
-        left = self._gradients.names().difference(names) if clip_norm else set()
+        clip_norm = self.kept_gradients.clip_norm
+        left = self.kept_gradients.names().difference(names) if clip_norm else set()
         if left:
             raise unimplemented("clip_grad_norm_", f"a step without '{min(left)}'",
                                 "one optimizer for all parameters that have gradients")
@@ -261,7 +259,7 @@ class RemoteState(RemoteModule):
         if tensors:
             self.put(tensors)
             self._drop_beside(tensors, lambda key: False)
-            self._gradients.lose(tensors)
+            self.kept_gradients.lose(tensors)
 
     def _drop_beside(self, names: Iterable[str], stays: Callable[[str], bool]) -> None:
         wanted = {f"{name}#" for name in names}
@@ -273,13 +271,13 @@ class RemoteState(RemoteModule):
 
     def send_update(self, update: Update, state: TrainerState | None) -> None:
         encoded = self.encoded(state)
-        self._gradients.forget(update)
+        self.kept_gradients.forget(update)
         self.pipeline.send(self.session.update, update, trainer_state=encoded)
 
     def submit_update(self, update: Update, state: TrainerState | None,
                       ) -> Future[Updated]:
         encoded = self.encoded(state)
-        self._gradients.forget(update)
+        self.kept_gradients.forget(update)
         return self.pipeline.submit(self.session.update, update, trainer_state=encoded)
 
     def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
