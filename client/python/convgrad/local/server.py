@@ -231,8 +231,8 @@ def _check_same(wanted: Settings, found: _Found) -> None:
 
 
 _shared = _Shared()
-# At exit, closes the connection before the server ends, because gRPC would log its end. weakref's
-# own handler ends the server, so this makes weakref register it first.
+# At exit, closes the connection before the server ends, because gRPC would log its end.
+# weakref's own handler ends the server, so this makes weakref register it first.
 weakref.finalize(_shared, int).atexit = False
 atexit.register(_shared.close_default)
 os.register_at_fork(after_in_child=_shared.settle_after_fork)

@@ -73,6 +73,8 @@ def test_what_handles_are_for(net):
     weight, bias = net.parameters()
     assert weight in [bias, weight] and weight == weight and weight != bias
     assert {weight: 1}[weight] == 1 and not isinstance(weight, torch.Tensor)
+    assert (weight.dtype, weight.device.type) == (torch.float32, "cpu")
+    assert (weight.ndim, weight.size(), weight.size(1), weight.nelement()) == (2, (2, 4), 4, 8)
     with pytest.raises(AttributeError, match="parameter 'weight' is on the server and has no"):
         weight.pow(2)
     optimizer = optim.SGD([{"params": [weight], "lr": 0.5}, {"params": bias}], lr=0.1)
@@ -102,7 +104,9 @@ def accumulated(parameters):
 
 @pytest.mark.parametrize("change", [
     lambda parameters: nn.utils.clip_grad_norm_(parameters, 0.01),
-    lambda parameters: nn.utils.clip_grad_value_(parameters, 0.01), halved, edited, accumulated])
+    lambda parameters: nn.utils.clip_grad_value_(parameters, 0.01),
+    halved, edited, accumulated,
+])
 def test_gradients_that_the_caller_changes(make_remote, change):
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
     net = make_remote(model)
@@ -136,7 +140,7 @@ def test_gradients_of_a_containing_module(net):
 def test_what_a_gradient_refuses(net):
     net(torch.ones(3, 4)).sum().backward()
     weight, bias = net.parameters()
-    with pytest.raises(convgrad.InvalidArgument, match=r"parameters\.weight\.grad: found \[4, 2\]"):
+    with pytest.raises(convgrad.InvalidArgument, match=r"weight\.grad: found \[4, 2\]"):
         weight.grad = torch.ones(4, 2)
     with pytest.raises(convgrad.InvalidArgument, match=r"found torch\.float64"):
         weight.grad = torch.ones(2, 4, dtype=torch.float64)

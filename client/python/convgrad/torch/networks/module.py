@@ -166,4 +166,5 @@ class RemoteModule(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise unimplemented("network", "a copy or a pickle of what is on a server",
-                            "net.state_dict(), which has the values")
+                            "net.state_dict(), which has the values, or ema_decay of "
+                            "convgrad.torch.optim, which averages them")

@@ -33,6 +33,23 @@ class RemoteParameter:
     def shape(self) -> torch.Size:
         return self._tensor.shape
 
+    def size(self, dim: int | None = None) -> Any:
+        return self._tensor.size() if dim is None else self._tensor.size(dim)
+
+    def dim(self) -> int:
+        return self._tensor.dim()
+
+    ndim = property(dim)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._tensor.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The CPU, where the network takes inputs from and gives outputs to."""
+        return torch.device("cpu")
+
     @property
     def requires_grad(self) -> bool:
         return self._tensor.requires_grad
@@ -47,6 +64,8 @@ class RemoteParameter:
 
     def numel(self) -> int:
         return self._tensor.numel()
+
+    nelement = numel
 
     @property
     @short_traceback
