@@ -19,6 +19,7 @@ from convgrad.torch.networks.watching import INSIDE, LINE
 _TORCH: Any = torch
 MODEL = "model"
 """The model's name in the exported module."""
+_SLICE = re.compile(r"\.slice\([^)]*\)")
 _FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
 
 
@@ -26,6 +27,8 @@ def module_path(node: torch.fx.Node) -> str:
     """Returns the path of the module whose forward made the call."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]).partition("@")[0] if stack else ""
+    # The modules of a slice of an nn.Sequential have the same names as in the whole.
+    path = _SLICE.sub("", path)
     return path[len(MODEL) + 1:] if path.startswith(f"{MODEL}.") else ""
 
 
