@@ -1,37 +1,41 @@
 #include "backends/onednn/networks/schedule/network_groups.h"
 
 #include <algorithm>
-#include <map>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
 
 namespace convgrad::onednn {
 namespace {
 
-// The users of each value, by index into the program's steps.
+// The only users of values, by index into the program's steps.
 class Uses {
  public:
-  explicit Uses(const convgrad::Program& program) : program_(program) {
+  explicit Uses(const convgrad::Program& program)
+      : program_(program),
+        users_(program.steps.size(), GroupSteps::kNone),
+        convolutions_(program.steps.size(), GroupSteps::kNone) {
+    absl::flat_hash_map<absl::string_view, std::vector<size_t>> users;
     for (size_t i = 0; i < program.steps.size(); ++i) {
       for (const std::string& operand : program.steps[i].operands) {
-        users_[operand].push_back(i);
+        users[operand].push_back(i);
       }
     }
     for (const std::string& output : program.outputs) {
-      users_[output].push_back(GroupSteps::kNone);
+      users[output].push_back(GroupSteps::kNone);
+    }
+    for (size_t i = 0; i < program.steps.size(); ++i) {
+      const std::vector<size_t>& found = users[program.steps[i].result];
+      if (found.size() != 1 || found[0] == GroupSteps::kNone) continue;
+      users_[i] = found[0];
+      if (program.steps[i].op == Operator::kConv) convolutions_[found[0]] = i;
     }
   }
 
   // Returns the last convolution before `step` whose result only `step` uses,
   // once; kNone if there is none.
-  size_t OnlyConvolutionFor(size_t step) const {
-    for (size_t i = step; i-- > 0;) {
-      if (OnlyUserOf(i) == step && program_.steps[i].op == Operator::kConv) {
-        return i;
-      }
-    }
-    return GroupSteps::kNone;
-  }
+  size_t OnlyConvolutionFor(size_t step) const { return convolutions_[step]; }
 
   // Return the only user of the result of `step`, if its operator is `op`, or
   // if `fits` returns true for it.
@@ -39,22 +43,16 @@ class Uses {
     return OnlyUser(step, [=](Operator other) { return other == op; });
   }
   size_t OnlyUser(size_t step, absl::FunctionRef<bool(Operator)> fits) const {
-    const size_t user = OnlyUserOf(step);
+    const size_t user = users_[step];
     return user != GroupSteps::kNone && fits(program_.steps[user].op)
                ? user
                : GroupSteps::kNone;
   }
 
  private:
-  size_t OnlyUserOf(size_t step) const {
-    const auto found = users_.find(program_.steps[step].result);
-    return found == users_.end() || found->second.size() != 1
-               ? GroupSteps::kNone
-               : found->second[0];
-  }
-
   const convgrad::Program& program_;
-  std::map<std::string, std::vector<size_t>> users_;
+  std::vector<size_t> users_;
+  std::vector<size_t> convolutions_;
 };
 
 bool IsRunningNorm(const ProgramStep& step) {
