@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
@@ -42,13 +43,10 @@ absl::StatusOr<AttributeValue> DecodeValue(
 absl::StatusOr<Operator> DecodeOperator(const std::string& name,
                                         const std::string& path) {
   if (const auto op = ParseOperator(name)) return *op;
-  if (IsLaterOperator(name)) {
-    return MakeError(absl::StatusCode::kUnimplemented,
-                     {Reason::kUnsupported, path + ".operator", name,
-                      "an operator that is built"});
-  }
-  return InvalidField(Reason::kNotFound, path + ".operator",
-                      absl::StrCat("'", name, "'"), "an operator");
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   {Reason::kUnsupported, path + ".operator",
+                    absl::StrCat("'", absl::CHexEscape(name), "'"),
+                    "one of the operators that proto/networks.md lists"});
 }
 
 absl::StatusOr<ProgramStep> DecodeStep(const v1::Program::Step& message,

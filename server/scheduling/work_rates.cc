@@ -16,7 +16,7 @@ constexpr double kWeight = 0.25;
 // was held up once says little about the next job.
 constexpr double kMostAverages = 2;
 
-constexpr absl::Duration kMemory = absl::Minutes(1);
+constexpr absl::Duration kMemory = absl::Seconds(10);
 
 }  // namespace
 
@@ -36,7 +36,8 @@ absl::Duration WorkRates::Predict(const Work& work) const {
   const absl::Time now = clock_();
   MutexLock lock(&mutex_);
   const auto rate = rates_.find(work.kind);
-  if (rate == rates_.end() || now - rate->second.at > kMemory) {
+  if (rate == rates_.end() || rate->second.measurements < 2 ||
+      now - rate->second.at > kMemory) {
     return absl::ZeroDuration();
   }
   return work.nominal * rate->second.measured_by_nominal;
@@ -46,11 +47,17 @@ void WorkRates::Learn(const Work& work, absl::Duration measured) {
   const double ratio = absl::FDivDuration(measured, work.nominal);
   const absl::Time now = clock_();
   MutexLock lock(&mutex_);
-  Rate& rate = rates_.try_emplace(work.kind, Rate{ratio, now}).first->second;
+  Rate& rate = rates_[work.kind];
+  if (now - rate.at > kMemory) rate = Rate();
   double& average = rate.measured_by_nominal;
-  const bool is_old = now - rate.at > kMemory;
-  const double counted = std::min(ratio, kMostAverages * average);
-  average = is_old ? ratio : average + kWeight * (counted - average);
+  if (rate.measurements == 0) {
+    average = ratio;
+  } else if (rate.measurements == 1) {
+    average = std::min(average, ratio);
+  } else {
+    average += kWeight * (std::min(ratio, kMostAverages * average) - average);
+  }
+  ++rate.measurements;
   rate.at = now;
 }
 

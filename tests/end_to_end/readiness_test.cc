@@ -56,8 +56,11 @@ TEST(Readiness, ADrainingServerIsAliveAndWasStarted) {
   TestServer server;
   EXPECT_TRUE(server.server().Drain());
   EXPECT_EQ(HealthOf(server.channel(), "readiness"), kNotServing);
-  EXPECT_EQ(HealthOf(server.channel(), "convgrad.v1.ConvGradAdmin"),
-            kNotServing);
+  for (const char* service : {"", "Sessions", "Networks", "Admin"}) {
+    EXPECT_EQ(HealthOf(server.channel(),
+                       absl::StrCat("convgrad.v1.ConvGrad", service)),
+              kNotServing);
+  }
   EXPECT_EQ(HealthOf(server.channel(), "liveness"), kServing);
   EXPECT_EQ(HealthOf(server.channel(), "startup"), kServing);
 }

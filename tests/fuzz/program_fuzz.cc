@@ -19,7 +19,6 @@ std::vector<absl::string_view> WordsOfTheTable() {
   // Names, and the word for an operand that is left out.
   std::vector<absl::string_view> words = {"x", "y", "z",    "w",
                                           "b", "h", "loss", "none"};
-  words.insert(words.end(), kLaterOperators.begin(), kLaterOperators.end());
   for (const OperatorSpec& spec : Operators()) {
     words.push_back(spec.name);
     for (const AttributeSpec& attribute : spec.attributes) {

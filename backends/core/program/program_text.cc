@@ -142,12 +142,7 @@ absl::Status ReadArgument(LineReader* line, ProgramStep* step) {
 absl::StatusOr<Operator> OperatorNamed(absl::string_view name,
                                        const LineReader& line) {
   if (const auto op = ParseOperator(name)) return *op;
-  const absl::Status error = line.Error(name, "an operator");
-  if (!IsLaterOperator(name)) return error;
-  ErrorDetail detail = *DetailOf(error);
-  detail.reason = Reason::kUnsupported;
-  detail.expected = "an operator that is built";
-  return MakeError(absl::StatusCode::kUnimplemented, detail);
+  return line.Error(name, "an operator");
 }
 
 // Reads the text after "RESULT =".

@@ -148,14 +148,14 @@ absl::Status OptimizerStep::PlaceItem(const Item& item,
     }
   }
   RETURN_IF_ERROR(PlaceStates(item, parameter, places));
-  const std::string average = NameOfKept(item.name, "ema");
-  ASSIGN_OR_RETURN(const std::optional<KeptTensor> old,
-                   FindFitting(average, item.value.descriptor));
-  parameter->has_average = is_averaged_ && old;
-  places->operands.push_back(parameter->has_average ? PlaceOf(*old)
-                                                    : TensorPlace());
+  TensorPlace& average = places->operands.emplace_back();
   if (!is_averaged_) return absl::OkStatus();
-  return Write(average, item.value.descriptor, places);
+  const std::string name = NameOfKept(item.name, "ema");
+  ASSIGN_OR_RETURN(const std::optional<KeptTensor> old,
+                   FindState(name, item.value.descriptor));
+  parameter->has_average = old.has_value();
+  if (old) average = PlaceOf(*old);
+  return Write(name, item.value.descriptor, places);
 }
 
 absl::Status OptimizerStep::PlaceStates(const Item& item,
@@ -172,12 +172,12 @@ absl::Status OptimizerStep::PlaceStates(const Item& item,
     const TensorDescriptor descriptor =
         StateDescriptor(item.value.descriptor, names[i]);
     ASSIGN_OR_RETURN(const std::optional<KeptTensor> old,
-                     FindFitting(name, descriptor));
+                     FindState(name, descriptor));
     if (std::exchange(is_first, false)) {
       parameter->has_states = old.has_value();
     }
     if (old.has_value() != parameter->has_states) {
-      return InvalidField(Reason::kMissing, name, "no fitting tensor",
+      return InvalidField(Reason::kMissing, name, "no tensor",
                           ToString(descriptor));
     }
     places->operands.push_back(old ? PlaceOf(*old) : TensorPlace());
@@ -186,14 +186,11 @@ absl::Status OptimizerStep::PlaceStates(const Item& item,
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<KeptTensor>> OptimizerStep::FindFitting(
+absl::StatusOr<std::optional<KeptTensor>> OptimizerStep::FindState(
     const std::string& name, const TensorDescriptor& expected) const {
   const auto& tensors = session_.state().tensors;
   const auto old = tensors.find(name);
-  if (old == tensors.end() || old->second.descriptor.dtype != expected.dtype ||
-      old->second.descriptor.dims != expected.dims) {
-    return std::nullopt;
-  }
+  if (old == tensors.end()) return std::nullopt;
   RETURN_IF_ERROR(CheckOrder(name, old->second.descriptor, expected));
   return old->second;
 }

@@ -60,9 +60,10 @@ class OptimizerStep {
                          TensorPlaces* places);
   absl::Status PlaceStates(const Item& item, UpdatedParameter* parameter,
                            TensorPlaces* places);
-  // Returns the kept tensor; nullopt if its dtype or dims aren't the expected
-  // ones. Errors: kInvalidArgument if its elements have another order.
-  absl::StatusOr<std::optional<KeptTensor>> FindFitting(
+  // Returns the kept tensor, nullopt if there is none. Errors: kInvalidArgument
+  // if its dtype, its dims or the order of its elements aren't the expected
+  // ones.
+  absl::StatusOr<std::optional<KeptTensor>> FindState(
       const std::string& name, const TensorDescriptor& expected) const;
   // Adds the place of the parameter's new value: the memory of its gradient,
   // which this call has made and nobody else sees.

@@ -49,7 +49,7 @@ void Readiness::Tell() {
   const bool serving = ready_ && !refusing_ && hearing_ == Hearing::kGood;
   for (const char* service :
        {"", "readiness", "convgrad.v1.ConvGrad", "convgrad.v1.ConvGradSessions",
-        "convgrad.v1.ConvGradAdmin"}) {
+        "convgrad.v1.ConvGradNetworks", "convgrad.v1.ConvGradAdmin"}) {
     listeners_->SetServing(service, serving);
   }
 }

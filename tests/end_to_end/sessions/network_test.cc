@@ -298,6 +298,9 @@ TEST_P(NetworkTest, StepsOnlyByWhatHasTheOrderOfItsParameter) {
   EXPECT_EQ(client_.Update(request).status.error_message(),
             "k#momentum_buffer: found f32:XIO[2,2,1,1], "
             "expected f32:OIX[2,2,1,1]");
+  client_.Put("k#momentum_buffer", {3}, {1, 2, 3});
+  EXPECT_EQ(client_.Update(request).status.error_message(),
+            "k#momentum_buffer: found f32:NCX[3], expected f32:OIX[2,2,1,1]");
 }
 
 TEST_P(NetworkTest, RefusesSettingsOutOfRange) {

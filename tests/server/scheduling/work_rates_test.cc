@@ -30,6 +30,7 @@ TEST_F(WorkRatesTest, KnowNothingAtFirst) {
 TEST_F(WorkRatesTest, PredictLikeWorkByItsSize) {
   const WorkRates::Work work = WorkOf("conv2d_n16_c64_o64_i56_k3_p1");
   rates_.Learn(work, absl::Seconds(1));
+  rates_.Learn(work, absl::Seconds(1));
   EXPECT_EQ(rates_.Predict(work), absl::Seconds(1));
   const absl::Duration half =
       rates_.Predict(WorkOf("conv2d_n8_c64_o64_i56_k3_p1"));
@@ -42,6 +43,7 @@ TEST_F(WorkRatesTest, PredictLikeWorkByItsSize) {
 TEST_F(WorkRatesTest, FollowWhatIsMeasured) {
   const WorkRates::Work work = WorkOf("conv2d_n16_c64_o64_i56_k3_p1");
   rates_.Learn(work, absl::Seconds(1));
+  rates_.Learn(work, absl::Seconds(1));
   rates_.Learn(work, absl::Seconds(2));
   EXPECT_NEAR(absl::ToDoubleSeconds(rates_.Predict(work)), 1.25, 1e-6);
   // One long run changes the rate only a little.
@@ -51,11 +53,22 @@ TEST_F(WorkRatesTest, FollowWhatIsMeasured) {
   EXPECT_NEAR(absl::ToDoubleSeconds(rates_.Predict(work)), 3, 1e-3);
 }
 
+// A first job that was held up doesn't refuse those that follow.
+TEST_F(WorkRatesTest, CountTheFasterOfTheFirstTwo) {
+  const WorkRates::Work work = WorkOf("conv2d_n16_c64_o64_i56_k3_p1");
+  rates_.Learn(work, absl::Seconds(100));
+  EXPECT_EQ(rates_.Predict(work), absl::ZeroDuration());
+  rates_.Learn(work, absl::Seconds(1));
+  EXPECT_EQ(rates_.Predict(work), absl::Seconds(1));
+}
+
 TEST_F(WorkRatesTest, ForgetWhatIsOld) {
   const WorkRates::Work work = WorkOf("conv2d_n16_c64_o64_i56_k3_p1");
   rates_.Learn(work, absl::Seconds(100));
-  now_ += absl::Minutes(2);
+  rates_.Learn(work, absl::Seconds(100));
+  now_ += absl::Seconds(11);
   EXPECT_EQ(rates_.Predict(work), absl::ZeroDuration());
+  rates_.Learn(work, absl::Seconds(1));
   rates_.Learn(work, absl::Seconds(1));
   EXPECT_EQ(rates_.Predict(work), absl::Seconds(1));
 }

@@ -5,7 +5,6 @@
 // these rows.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -97,10 +96,6 @@ enum class Operator {
   kBinaryCrossEntropy,
 };
 inline constexpr Operator kLastOperator = Operator::kBinaryCrossEntropy;
-
-// Planned operators. They are refused as UNIMPLEMENTED, unlike unknown names.
-inline constexpr std::array<absl::string_view, 3> kLaterOperators = {
-    "cumsum", "fold", "unfold"};
 
 enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 

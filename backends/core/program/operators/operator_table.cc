@@ -1,6 +1,5 @@
 #include "backends/core/program/operators/operator_table.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -39,11 +38,6 @@ std::optional<Operator> ParseOperator(absl::string_view name) {
     if (spec.name == name) return spec.op;
   }
   return std::nullopt;
-}
-
-bool IsLaterOperator(absl::string_view name) {
-  return std::find(kLaterOperators.begin(), kLaterOperators.end(), name) !=
-         kLaterOperators.end();
 }
 
 std::vector<OperatorSpec> OfAnyRank(std::vector<OperatorSpec> specs) {

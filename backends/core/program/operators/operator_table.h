@@ -40,8 +40,6 @@ const OperatorSpec& SpecOf(Operator op);
 absl::string_view NameOf(Operator op);
 // Returns nullopt for an unknown name.
 std::optional<Operator> ParseOperator(absl::string_view name);
-// Returns whether `name` is one of kLaterOperators.
-bool IsLaterOperator(absl::string_view name);
 
 // Return the rows of each family.
 std::vector<OperatorSpec> ConvolutionOperators();

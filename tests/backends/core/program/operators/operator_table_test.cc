@@ -56,7 +56,6 @@ TEST(OperatorTableTest, HasOneRowForEachOperator) {
     EXPECT_EQ(static_cast<size_t>(spec.op), i) << spec.name;
     EXPECT_TRUE(names.insert(spec.name).second) << spec.name;
     EXPECT_EQ(ParseOperator(spec.name), spec.op);
-    EXPECT_FALSE(IsLaterOperator(spec.name)) << spec.name;
     EXPECT_FALSE(spec.operands.empty()) << spec.name;
     for (const AttributeSpec& attribute : spec.attributes) {
       if (attribute.default_text.empty()) continue;
