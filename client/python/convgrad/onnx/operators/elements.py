@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from convgrad.onnx.extents import Extent, Shape, text_of
-from convgrad.onnx.operators.views import expanded, reshaped, with_shape
+from convgrad.onnx.operators.views import expanded, reshaped
 from convgrad.onnx.values import FLOATS, Bell, Importer, Known, Node, Operand, Source, Value
 
 _TINY = 1e-6
@@ -16,7 +16,7 @@ _TINY = 1e-6
 
 def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
     """Adds a step that keeps the operand's shape."""
-    return with_shape(to.add(operator, x, shape=x.shape, **attributes), x.shape)
+    return to.add(operator, x, shape=x.shape, **attributes)
 
 
 def pointwise(operator: str) -> Callable[..., Value]:
@@ -67,7 +67,7 @@ def binary(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
         x, y = y, x
     x = expanded(to, x, shape)
     y = reshaped(to, y, (*[1] * (len(shape) - len(y.shape)), *y.shape))
-    return with_shape(to.add(operator, x, y, shape=shape), shape)
+    return to.add(operator, x, y, shape=shape)
 
 
 def to_text(operator: str) -> str:
@@ -173,13 +173,13 @@ def swish(to: Importer, node: Node, x: Operand) -> Value:
     if alpha == 1:
         return of_each(to, "silu", x)
     gate = of_each(to, "sigmoid", with_number(to, "mul", x, alpha))
-    return with_shape(to.add("mul", x, gate, shape=x.shape), x.shape)
+    return to.add("mul", x, gate, shape=x.shape)
 
 
 def softsign(to: Importer, node: Node, x: Operand) -> Value:
     x = to.value(x)
     below = with_number(to, "add", of_each(to, "abs", x), 1.0)
-    return with_shape(to.add("div", x, below, shape=x.shape), x.shape)
+    return to.add("div", x, below, shape=x.shape)
 
 
 def clip(to: Importer, node: Node, x: Operand, least: Operand = None,
@@ -214,7 +214,7 @@ def power(to: Importer, node: Node, x: Operand, exponent: Operand) -> Value:
     if len(exponent.shape) > len(x.shape):
         raise to.refuse("Pow with an exponent of more axes", "one number")
     if exponent.number == 2:
-        return with_shape(to.add("mul", x, x, shape=x.shape), x.shape)
+        return to.add("mul", x, x, shape=x.shape)
     return of_each(to, "pow", x, exponent=exponent.number)
 
 
@@ -224,7 +224,7 @@ def prelu(to: Importer, node: Node, x: Operand, slope: Operand) -> Value:
         raise to.refuse(f"PRelu of {text_of(x.shape)} by {text_of(slope.shape)}",
                         "a slope that is broadcast to the other operand")
     slope = reshaped(to, slope, (*[1] * (len(x.shape) - len(slope.shape)), *slope.shape))
-    return with_shape(to.add("prelu", x, slope, shape=x.shape), x.shape)
+    return to.add("prelu", x, slope, shape=x.shape)
 
 
 def mean_of(to: Importer, node: Node, *operands: Operand) -> Value:
@@ -266,4 +266,4 @@ def dropout(to: Importer, node: Node, x: Operand, ratio: Operand = None,
                         "0: the network's training program drops out")
     if not to.training or p == 0:
         return [x]
-    return [with_shape(to.add("dropout", x, shape=x.shape, p=p, training=True), x.shape)]
+    return [of_each(to, "dropout", x, p=p, training=True)]

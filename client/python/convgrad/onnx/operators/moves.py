@@ -17,7 +17,6 @@ from convgrad.onnx.operators.views import (
     permuted,
     reshaped,
     taken,
-    with_shape,
 )
 from convgrad.onnx.values import Importer, Known, Node, Operand, Value
 
@@ -235,9 +234,8 @@ def pad(to: Importer, node: Node, x: Operand, pads: Operand, value: Operand = No
         return x
     if len(by) // 2 >= max(rank, 2):
         raise to.refuse("Pad of the first axis", "pads of other axes")
-    y = to.add("pad", x, shape=(*[1] * (2 - rank), *shape), pads=by, mode=modes[mode],
-               value=number if mode == "constant" and number else None)
-    return with_shape(y, tuple(shape))
+    return to.add("pad", x, shape=tuple(shape), pads=by, mode=modes[mode],
+                  value=number if mode == "constant" and number else None)
 
 
 def depth_to_space(to: Importer, node: Node, x: Operand) -> Value:

@@ -6,15 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from convgrad.onnx.extents import Batch, Extent, padded, text_of
+from convgrad.onnx.extents import Batch, Extent, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
-from convgrad.onnx.operators.views import (
-    axis_in,
-    known_sizes,
-    permuted,
-    reshaped,
-    with_shape,
-)
+from convgrad.onnx.operators.views import axis_in, known_sizes, permuted, reshaped
 from convgrad.onnx.values import Importer, Known, Node, Operand, Value
 
 
@@ -91,7 +85,7 @@ def layer_norm(operator: str) -> Callable[..., Any]:
                 isinstance(one, Known) and one.shape == sizes for one in own):
             return [to.add(operator, x, shape=x.shape, parameters=[
                 to.parameter(one) for one in own], **attributes)]
-        y = with_shape(to.add(operator, x, shape=padded(x.shape), **attributes), x.shape)
+        y = of_each(to, operator, x, **attributes)
         for step, one in zip(("mul", "add"), (scale, bias)):
             y = y if one is None else binary(to, step, y, to.value(one))
         if y.shape != x.shape:
@@ -118,14 +112,12 @@ def transposed(known: Known) -> Known:
 
 def _linear(to: Importer, x: Value, weight: Known, bias: Known | None = None) -> Value:
     """x times the matrix, which the program keeps transposed."""
-    rows = padded(x.shape)
     if x.shape[-1] != weight.shape[0]:
         raise to.refuse(f"a product of {text_of(x.shape)} and {text_of(weight.shape)}",
                         "as many columns as rows")
     parameters = [to.parameter(transposed(weight))] + (
         [to.parameter(bias)] if bias is not None else [])
-    y = to.add("linear", x, parameters=parameters, shape=(*rows[:-1], weight.shape[1]))
-    return with_shape(y, (*x.shape[:-1], weight.shape[1]))
+    return to.add("linear", x, parameters=parameters, shape=(*x.shape[:-1], weight.shape[1]))
 
 
 def gemm(to: Importer, node: Node, a: Operand, b: Operand, c: Operand = None) -> Value:

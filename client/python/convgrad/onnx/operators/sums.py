@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from convgrad.onnx.extents import axis_of, padded, text_of
+from convgrad.onnx.extents import axis_of, text_of
 from convgrad.onnx.operators.elements import of_each
 from convgrad.onnx.operators.moves import numbers
-from convgrad.onnx.operators.views import axis_in, reshaped, with_shape
+from convgrad.onnx.operators.views import axis_in, reshaped
 from convgrad.onnx.values import Importer, Node, Operand, Value
 
 
@@ -21,7 +21,7 @@ def reduced(operator: str, before: str = "", after: str = "") -> Callable[..., V
         rank = len(x.shape)
         found = sorted(axis_in(to, axis, rank) for axis in given) or list(range(rank))
         if before == "square":
-            x = with_shape(to.add("mul", x, x, shape=x.shape), x.shape)
+            x = to.add("mul", x, x, shape=x.shape)
         elif before:
             x = of_each(to, before, x)
         y = reduce(to, operator, x, found, bool(node.get("keepdims", 1)))
@@ -37,7 +37,7 @@ def reduce(to: Importer, operator: str, x: Value, axes: Sequence[int], keeps: bo
         raise to.refuse(f"a reduction of {text_of(x.shape)} over {list(axes)}",
                         "each axis once")
     of_program = [axis_of(len(x.shape), axis) for axis in axes] or [1]
-    y = to.add(operator, x, shape=padded(kept), dim=of_program, keepdim=True)
-    return reshaped(to, with_shape(y, kept), shape)
+    y = to.add(operator, x, shape=kept, dim=of_program, keepdim=True)
+    return reshaped(to, y, shape)
 
 

@@ -11,7 +11,6 @@ from convgrad.onnx.extents import (
     MOST_AXES,
     Batch,
     Extent,
-    Shape,
     axis_of,
     is_known,
     padded,
@@ -35,8 +34,7 @@ def reshaped(to: Importer, x: Value, shape: Sequence[Extent]) -> Value:
     sizes = [-1 if isinstance(n, Batch) else n for n in padded(shape)]
     if sizes.count(-1) > 1:
         raise to.refuse(f"a reshape to {text_of(shape)}", "one axis of the batch")
-    y = to.add("reshape", x, shape=padded(shape), shape_=sizes)
-    return Value(y.source, shape, y.dtype)
+    return to.add("reshape", x, shape=shape, shape_=sizes)
 
 
 def permuted(to: Importer, x: Value, order: Sequence[int]) -> Value:
@@ -77,9 +75,8 @@ def cut(to: Importer, x: Value, axis: int, first: int, last: int, step: int = 1)
     if places == range(extent):
         return x
     shape = (*x.shape[:axis], len(places), *x.shape[axis + 1:])
-    y = to.add("slice", x, shape=shape, axis=axis_of(len(x.shape), axis), start=first, end=last,
-               step=step)
-    return Value(y.source, shape, y.dtype)
+    return to.add("slice", x, shape=shape, axis=axis_of(len(x.shape), axis), start=first,
+                  end=last, step=step)
 
 
 def taken(to: Importer, x: Value, axis: int, places: Any) -> Value:
@@ -100,8 +97,7 @@ def taken(to: Importer, x: Value, axis: int, places: Any) -> Value:
     flat = places.reshape(-1)
     y = to.add("index_select", x, axis=axis_of(len(x.shape), axis),
                parameters=(to.parameter(Known(flat), dtype="i64"),),
-               shape=padded((*x.shape[:axis], len(flat), *x.shape[axis + 1:])))
-    y = Value(y.source, (*x.shape[:axis], len(flat), *x.shape[axis + 1:]), y.dtype)
+               shape=(*x.shape[:axis], len(flat), *x.shape[axis + 1:]))
     return reshaped(to, y, shape)
 
 
@@ -119,8 +115,7 @@ def joined(to: Importer, values: Sequence[Value], axis: int) -> Value:
         extent = one.shape[axis] + extent
     shape = (*first.shape[:axis], extent, *first.shape[axis + 1:])
     place = axis_of(rank, axis)
-    y = to.add("concat", *values, shape=padded(shape), axis=None if place == 1 else place)
-    return Value(y.source, shape, y.dtype)
+    return to.add("concat", *values, shape=shape, axis=None if place == 1 else place)
 
 
 def known_sizes(to: Importer, x: Value, axes: Sequence[int]) -> list[int]:
@@ -137,7 +132,3 @@ def axis_in(to: Importer, axis: int, rank: int) -> int:
     if not -rank <= axis < max(rank, 1):
         raise to.refuse(f"axis {axis} of {rank} axes", f"an axis below {rank}")
     return axis % max(rank, 1)
-
-
-def with_shape(value: Value, shape: Shape) -> Value:
-    return Value(value.source, tuple(shape), value.dtype)
