@@ -9,7 +9,17 @@ from typing import Any
 
 from convgrad.onnx.extents import Extent, Shape, text_of
 from convgrad.onnx.operators.views import expanded, reshaped
-from convgrad.onnx.values import FLOATS, Bell, Importer, Known, Node, Operand, Source, Value
+from convgrad.onnx.values import (
+    FLOATS,
+    IMAGES,
+    Bell,
+    Importer,
+    Known,
+    Node,
+    Operand,
+    Source,
+    Value,
+)
 
 _TINY = 1e-6
 
@@ -19,9 +29,11 @@ def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
     return to.add(operator, x, shape=x.shape, **attributes)
 
 
-def pointwise(operator: str) -> Callable[..., Value]:
-    """Returns the row of an operator without attributes."""
-    return lambda to, node, x: of_each(to, operator, to.value(x))
+def pointwise(operator: str, **attributes: tuple[str, Any]) -> Callable[..., Value]:
+    """Returns the row of an operator whose attributes are ONNX's. `attributes` has ONNX's name
+    and default of each."""
+    return lambda to, node, x: of_each(to, operator, to.value(x), **{
+        name: node.get(*given) for name, given in attributes.items()})
 
 
 def with_number(to: Importer, operator: str, x: Value, number: float) -> Value:
@@ -135,18 +147,6 @@ def _with_bell(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
     raise to.refuse("Erf elsewhere than in a GELU", "x * 0.5 * (1 + Erf(x / sqrt(2)))")
 
 
-def gelu(to: Importer, node: Node, x: Operand) -> Value:
-    return of_each(to, "gelu", to.value(x), approximate=node.get("approximate", "none"))
-
-
-def leaky_relu(to: Importer, node: Node, x: Operand) -> Value:
-    return of_each(to, "leaky_relu", to.value(x), negative_slope=node.get("alpha", 0.01))
-
-
-def elu(to: Importer, node: Node, x: Operand) -> Value:
-    return of_each(to, "elu", to.value(x), alpha=node.get("alpha", 1.0))
-
-
 def selu(to: Importer, node: Node, x: Operand) -> Value:
     y = of_each(to, "elu", to.value(x), alpha=node.get("alpha", 1.67326319217681884765625))
     return with_number(to, "mul", y, node.get("gamma", 1.05070102214813232421875))
@@ -235,20 +235,22 @@ def mean_of(to: Importer, node: Node, *operands: Operand) -> Value:
 def cast(to: Importer, node: Node, x: Operand) -> Value:
     if node.get("to") != 1:  # TensorProto.FLOAT
         raise to.refuse("Cast to another type than float32", "float32")
-    x = to.value(x)
-    if x.dtype in FLOATS or x.dtype in ("uint8", "uint16"):
-        return Value(x.source, x.shape)
-    raise to.refuse(f"Cast of {x.dtype}", "float32, uint8 or uint16")
+    return _as_float32(to, node, x)
 
 
 def cast_like(to: Importer, node: Node, x: Operand, like: Operand) -> Value:
     if getattr(like, "dtype", getattr(getattr(like, "array", None), "dtype", None)) != (
             "float32"):
         raise to.refuse("CastLike to another type than float32", "float32")
+    return _as_float32(to, node, x)
+
+
+def _as_float32(to: Importer, node: Node, x: Operand) -> Value:
+    """Returns the value itself, which programs compute in float32 anyway."""
     x = to.value(x)
-    if x.dtype in FLOATS or x.dtype in ("uint8", "uint16"):
+    if x.dtype in FLOATS | IMAGES:
         return Value(x.source, x.shape)
-    raise to.refuse(f"CastLike of {x.dtype}", "float32, uint8 or uint16")
+    raise to.refuse(f"{node.operator} of {x.dtype}", "float32, uint8 or uint16")
 
 
 def identity(to: Importer, node: Node, x: Operand) -> Operand:

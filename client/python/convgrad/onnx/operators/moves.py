@@ -238,11 +238,17 @@ def pad(to: Importer, node: Node, x: Operand, pads: Operand, value: Operand = No
                   value=number if mode == "constant" and number else None)
 
 
-def depth_to_space(to: Importer, node: Node, x: Operand) -> Value:
-    x, size = to.value(x), node.get("blocksize")
+def _blocks(to: Importer, node: Node, x: Value) -> list[Any]:
+    """Returns an image's batch, the size of its blocks, its channels, height and width."""
+    size = node.get("blocksize")
     if len(x.shape) != 4 or not is_known(x.shape[1:]) or size < 1:
-        raise to.refuse(f"DepthToSpace of {text_of(x.shape)}", "four axes")
-    n, (channels, height, width) = x.shape[0], known_sizes(to, x, [1, 2, 3])
+        raise to.refuse(f"{node.operator} of {text_of(x.shape)}", "four axes")
+    return [x.shape[0], size, *known_sizes(to, x, [1, 2, 3])]
+
+
+def depth_to_space(to: Importer, node: Node, x: Operand) -> Value:
+    x = to.value(x)
+    n, size, channels, height, width = _blocks(to, node, x)
     depth = channels // size**2
     if node.get("mode", "DCR") == "DCR":
         apart, order = (n, size, size, depth, height, width), [0, 3, 4, 1, 5, 2]
@@ -253,10 +259,8 @@ def depth_to_space(to: Importer, node: Node, x: Operand) -> Value:
 
 
 def space_to_depth(to: Importer, node: Node, x: Operand) -> Value:
-    x, size = to.value(x), node.get("blocksize")
-    if len(x.shape) != 4 or not is_known(x.shape[1:]) or size < 1:
-        raise to.refuse(f"SpaceToDepth of {text_of(x.shape)}", "four axes")
-    n, (channels, height, width) = x.shape[0], known_sizes(to, x, [1, 2, 3])
+    x = to.value(x)
+    n, size, channels, height, width = _blocks(to, node, x)
     y = reshaped(to, x, (n, channels, height // size, size, width // size, size))
     order = [0, 3, 5, 1, 2, 4] if node.get("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]
     return reshaped(to, permuted(to, y, order),

@@ -8,7 +8,13 @@ from typing import Any
 
 from convgrad.onnx.extents import Batch, Extent, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
-from convgrad.onnx.operators.views import axis_in, known_sizes, permuted, reshaped
+from convgrad.onnx.operators.views import (
+    axis_in,
+    known_sizes,
+    of_channels,
+    permuted,
+    reshaped,
+)
 from convgrad.onnx.values import Importer, Known, Node, Operand, Value
 
 
@@ -24,9 +30,6 @@ def batch_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Opera
             scale, bias, mean, var)):
         raise to.refuse(f"BatchNormalization of {text_of(x.shape)}",
                         "two to five axes, and operands with a number for each channel")
-    def of_channels(one: Operand) -> Value:
-        return reshaped(to, to.value(one), (1, x.shape[1], *[1] * (len(x.shape) - 2)))
-
     has_own = isinstance(scale, Known) and isinstance(bias, Known)
     if isinstance(mean, Known) and isinstance(var, Known):
         # ONNX's momentum is that of the old statistics, the program's that of the new ones.
@@ -37,38 +40,34 @@ def batch_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Opera
         if has_own:
             return [y]
     else:
-        root = of_each(to, "sqrt", with_number(to, "add", of_channels(var), eps))
-        y = binary(to, "div", binary(to, "sub", x, of_channels(mean)), root)
-    return [binary(to, "add", binary(to, "mul", y, of_channels(scale)), of_channels(bias))]
+        rank = len(x.shape)
+        root = of_each(to, "sqrt", with_number(to, "add", of_channels(to, var, rank), eps))
+        y = binary(to, "div", binary(to, "sub", x, of_channels(to, mean, rank)), root)
+    return [_scaled(to, y, scale, bias)]
 
 
-def instance_norm(to: Importer, node: Node, x: Operand, scale: Operand,
-                  bias: Operand) -> Value:
-    return _group_norm(to, node, to.value(x), scale, bias, to.value(x).shape[1])
+def _scaled(to: Importer, y: Value, scale: Operand, bias: Operand) -> Value:
+    """Multiplies each channel by a number and adds one."""
+    for operator, one in (("mul", scale), ("add", bias)):
+        y = binary(to, operator, y, of_channels(to, one, len(y.shape)))
+    return y
 
 
 def group_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
-    """The one of opset 21; onnx's checker refuses the deprecated one before."""
-    return _group_norm(to, node, to.value(x), scale, bias, node.get("num_groups"))
-
-
-def _group_norm(to: Importer, node: Node, x: Value, scale: Operand, bias: Operand,
-                groups: Any) -> Value:
+    """Also InstanceNormalization. onnx's checker refuses the deprecated GroupNormalization from
+    before opset 21."""
+    x = to.value(x)
+    groups = (x.shape[1] if node.operator == "InstanceNormalization"
+              else node.get("num_groups"))
     if not 3 <= len(x.shape) <= 5 or not isinstance(groups, int) or (
             groups < 1 or x.shape[1] % groups  # type: ignore[operator]
             ) or any(one.shape != (x.shape[1],) for one in (scale, bias)):
         raise to.refuse(f"{node.operator} of {text_of(x.shape)} in {groups} groups",
                         "three to five axes, and operands with a number for each channel")
-    attributes: dict[str, Any] = dict(groups=groups, eps=float(node.get("epsilon", 1e-5)))
-    if isinstance(scale, Known) and isinstance(bias, Known):
-        return to.add("group_norm", x, shape=x.shape, parameters=(
-            to.parameter(scale), to.parameter(bias)), **attributes)
-    y = to.add("group_norm", x, shape=x.shape, **attributes)
-    for operator, one in (("mul", scale), ("add", bias)):
-        one = to.value(one)
-        y = binary(to, operator, y, reshaped(to, one, (
-            1, *one.shape, *[1] * (len(x.shape) - 2))))
-    return y
+    has_own = isinstance(scale, Known) and isinstance(bias, Known)
+    y = of_each(to, "group_norm", x, groups=groups, eps=float(node.get("epsilon", 1e-5)),
+                parameters=[to.parameter(scale), to.parameter(bias)] if has_own else ())
+    return y if has_own else _scaled(to, y, scale, bias)
 
 
 def layer_norm(operator: str) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from convgrad.onnx.extents import (
     product,
     text_of,
 )
-from convgrad.onnx.values import Importer, Known, Value
+from convgrad.onnx.values import Importer, Known, Operand, Value
 
 MOST_PLACES = 2**24
 """Of the numbers that are computed for a node."""
@@ -116,6 +116,11 @@ def joined(to: Importer, values: Sequence[Value], axis: int) -> Value:
     shape = (*first.shape[:axis], extent, *first.shape[axis + 1:])
     place = axis_of(rank, axis)
     return to.add("concat", *values, shape=shape, axis=None if place == 1 else place)
+
+
+def of_channels(to: Importer, operand: Operand, rank: int) -> Value:
+    """Returns numbers, one for each channel, as a value of `rank` axes to broadcast."""
+    return reshaped(to, to.value(operand), (1, *operand.shape, *[1] * (rank - 2)))
 
 
 def known_sizes(to: Importer, x: Value, axes: Sequence[int]) -> list[int]:

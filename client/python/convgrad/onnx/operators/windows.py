@@ -10,7 +10,7 @@ import numpy as np
 
 from convgrad.onnx.extents import Shape, text_of
 from convgrad.onnx.operators.elements import binary
-from convgrad.onnx.operators.views import MOST_PLACES, cut, known_sizes, reshaped
+from convgrad.onnx.operators.views import MOST_PLACES, cut, known_sizes, of_channels
 from convgrad.onnx.values import Importer, Known, Node, Operand, Source, Value
 
 _DROPS_WINDOWS = 22  # the opset that says that windows that begin in the right pad are ignored
@@ -79,18 +79,17 @@ def windows(to: Importer, node: Node, sizes: Sequence[int],
     return result
 
 
-def pads_of(axes: Sequence[Window]) -> list[int]:
-    """Returns the pads as `pad` has them, from the last axis on."""
-    return [n for one in reversed(axes) for n in (one.before, one.after)]
-
-
-def padded_by(to: Importer, x: Value, axes: Sequence[Window], **attributes: Any) -> Value:
-    """Returns the value with the windows' pads."""
-    pads = pads_of(axes)
-    if not any(pads):
-        return x
-    shape = (*x.shape[:2], *(one.size + one.before + one.after for one in axes))
-    return to.add("pad", x, shape=shape, pads=pads, **attributes)
+def padded_by(to: Importer, x: Value, axes: Sequence[Window],
+              **attributes: Any) -> tuple[Value, list[Window]]:
+    """Returns the value with the windows' pads, and windows of it, which have no pads."""
+    inside = [one._replace(before=0, after=0, size=one.size + one.before + one.after)
+              for one in axes]
+    if inside == axes:
+        return x, inside
+    # From the last axis on.
+    pads = [n for one in reversed(axes) for n in (one.before, one.after)]
+    shape = (*x.shape[:2], *(one.size for one in inside))
+    return to.add("pad", x, shape=shape, pads=pads, **attributes), inside
 
 
 def conv(to: Importer, node: Node, x: Operand, weight: Operand, bias: Operand = None) -> Value:
@@ -106,9 +105,7 @@ def conv(to: Importer, node: Node, x: Operand, weight: Operand, bias: Operand = 
         raise to.refuse(f"Conv of {text_of(x.shape)} by {text_of(weight.shape)} in {groups} "
                         "groups", "channels that fit")
     if any(one.before != one.after for one in axes):
-        x = padded_by(to, x, axes)
-        axes = [one._replace(before=0, after=0, size=one.size + one.before + one.after)
-                for one in axes]
+        x, axes = padded_by(to, x, axes)
     attributes = dict(
         stride=[one.stride for one in axes], padding=[one.before for one in axes],
         dilation=[one.dilation for one in axes], groups=groups)
@@ -135,9 +132,7 @@ def _product(to: Importer, operator: str, x: Value, weight: Operand, bias: Opera
     y = to.add(operator, x, to.value(weight), shape=shape, **attributes)
     if bias is None:
         return y
-    bias = to.value(bias)
-    of_channels = reshaped(to, bias, (1, *bias.shape, *[1] * (len(shape) - 2)))
-    found: Value = binary(to, "add", y, of_channels)
+    found: Value = binary(to, "add", y, of_channels(to, bias, len(shape)))
     return found
 
 
@@ -204,9 +199,7 @@ def max_pool(to: Importer, node: Node, x: Operand) -> list[Value]:
             raise to.refuse("MaxPool with dilations and pads that differ, or wide pads",
                             "equal pads of at most half of the window")
         # A window that reaches into the pad contains the element at the edge, too.
-        x = padded_by(to, x, axes, mode="replicate")
-        axes = [one._replace(before=0, after=0, size=one.size + one.before + one.after)
-                for one in axes]
+        x, axes = padded_by(to, x, axes, mode="replicate")
         if ceil_mode and [one.places(True) for one in axes] != places:
             raise to.refuse("MaxPool with ceil_mode and pads that differ",
                             "equal pads of at most half of the window")
@@ -253,7 +246,7 @@ def average_pool(to: Importer, node: Node, x: Operand) -> Value:
     wide = [one._replace(after=max(
         (n - 1) * one.stride + one.kernel - one.size - one.before, 0))
         for one, n in zip(axes, places)]
-    x = padded_by(to, x, wide)
+    x, _ = padded_by(to, x, wide)
     y = to.add("avg_pool", x, shape=shape, kernel_size=kernel, stride=stride)
     grid = np.ones([1, 1, *places])
     for i, count in enumerate(counts):
