@@ -1,4 +1,5 @@
-"""Has the steps of a program, and declares a graph's inputs and constants for it."""
+"""Has the steps of a program, and declares a graph's inputs and constants for it. The functions
+of `operators` add the steps."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ class Declared:
 
     def __init__(self, graph: Any, training: bool) -> None:
         self.training = training
+        """Whether BatchNormalization and Dropout train."""
         self.node = Node("", "", (), (), {}, 0)
         self.steps: list[Source] = []
         self.uses = collections.Counter(name for node in graph.node for name in node.input)

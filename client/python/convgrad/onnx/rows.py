@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from convgrad.layouts import Array
+from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch
 from convgrad.onnx.operators.moves import numbers
 from convgrad.onnx.operators.views import MOST_PLACES, reshaped, taken
-from convgrad.onnx.values import Importer, Known, Node, Value
+from convgrad.onnx.values import Known, Node, Value
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Rows:
         return "indices that follow from the batch"
 
 
-def of_rows(to: Importer, node: Node, operands: Sequence[Any]) -> Any:
+def of_rows(to: Declared, node: Node, operands: Sequence[Any]) -> Any:
     """Returns the result of a node whose operands, or whose results, are Rows.
 
     Returns None for another node.
@@ -57,7 +58,7 @@ def of_rows(to: Importer, node: Node, operands: Sequence[Any]) -> Any:
                     "a Gather of parts of each item")
 
 
-def _with_constant(to: Importer, node: Node, rows: Rows, array: Array) -> Rows:
+def _with_constant(to: Declared, node: Node, rows: Rows, array: Array) -> Rows:
     if node.operator == "Mul" and array.size == 1 and array.ndim <= rows.offsets.ndim + 1 and (
             0 < int(array.reshape(-1)[0]) <= MOST_PLACES):
         factor = int(array.reshape(-1)[0])

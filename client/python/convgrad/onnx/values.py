@@ -1,16 +1,15 @@
-"""Defines what the names of an ONNX graph stand for, and what operators ask of the importer."""
+"""Defines what the names of an ONNX graph stand for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from convgrad.errors import Unimplemented
 from convgrad.layouts import Array
-from convgrad.onnx.extents import Extent, Shape
+from convgrad.onnx.extents import Shape
 from convgrad.programs import Attribute
 
 FLOATS = frozenset(("float32", "float16", "bfloat16"))
@@ -122,33 +121,3 @@ class Node:
 
     def numbers(self, name: str, default: Sequence[int]) -> list[int]:
         return [int(one) for one in self.attributes.get(name, default)]
-
-
-class Importer(Protocol):
-    """What follows a graph's nodes and has the steps."""
-
-    training: bool
-    """Whether BatchNormalization and Dropout train."""
-
-    def refuse(self, found: object, expected: str) -> Unimplemented:
-        """Returns the error that names the node under way."""
-
-    def add(self, operator: str, *operands: Operand, shape: Shape,
-            parameters: Sequence[Source | None] = (), **attributes: Attribute | None) -> Value:
-        """Adds a step of these values, then parameters. Attributes that are None are left
-        out."""
-
-    def value(self, operand: Operand) -> Value:
-        """Returns the operand as a value; a constant becomes a parameter."""
-
-    def parameter(self, known: Known, *, dtype: str = "f32") -> Source:
-        """Returns the parameter with these elements: "f32", or "i64" for indices."""
-
-    def statistic(self, known: Known) -> Source:
-        """Returns the parameter of running statistics, which only this node has."""
-
-    def may_move(self, known: Known) -> bool:
-        """Returns whether the elements of the initializer may be kept in another order."""
-
-    def like(self, extent: Extent) -> Value:
-        """Returns a value whose first axis has this extent, which depends on the batch."""

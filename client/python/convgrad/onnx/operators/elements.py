@@ -7,24 +7,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Extent, Shape, text_of
 from convgrad.onnx.operators.views import expanded, reshaped
-from convgrad.onnx.values import (
-    FLOATS,
-    IMAGES,
-    Bell,
-    Importer,
-    Known,
-    Node,
-    Operand,
-    Source,
-    Value,
-)
+from convgrad.onnx.values import FLOATS, IMAGES, Bell, Known, Node, Operand, Source, Value
 
 _TINY = 1e-6
 
 
-def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
+def of_each(to: Declared, operator: str, x: Value, **attributes: Any) -> Value:
     """Adds a step that keeps the operand's shape."""
     return to.add(operator, x, shape=x.shape, **attributes)
 
@@ -36,7 +27,7 @@ def pointwise(operator: str, **attributes: tuple[str, Any]) -> Callable[..., Val
         name: node.get(*given) for name, given in attributes.items()})
 
 
-def with_number(to: Importer, operator: str, x: Value, number: float) -> Value:
+def with_number(to: Declared, operator: str, x: Value, number: float) -> Value:
     """Adds a step of a value and a constant."""
     before = x.source
     if operator == "mul" and number == 0.5 and before.operator == "mul" and (
@@ -52,13 +43,13 @@ def two(operator: str) -> Callable[..., Any]:
 
 def many(operator: str) -> Callable[..., Value]:
     """Returns the row of an operator of any number of operands."""
-    def row(to: Importer, node: Node, *operands: Operand) -> Value:
+    def row(to: Declared, node: Node, *operands: Operand) -> Value:
         return to.value(functools.reduce(functools.partial(binary, to, operator), operands))
 
     return row
 
 
-def binary(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
+def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
     """Adds a step of two operands, which are broadcast to each other."""
     if isinstance(x, Bell) or isinstance(y, Bell):
         return _with_bell(to, operator, x, y)
@@ -86,7 +77,7 @@ def to_text(operator: str) -> str:
     return operator.capitalize()
 
 
-def _with_constant(to: Importer, operator: str, x: Value, number: float) -> Value:
+def _with_constant(to: Declared, operator: str, x: Value, number: float) -> Value:
     if operator == "maximum":
         return of_each(to, "clamp", x, min=number)
     if operator == "minimum":
@@ -96,7 +87,7 @@ def _with_constant(to: Importer, operator: str, x: Value, number: float) -> Valu
     return with_number(to, operator, x, number)
 
 
-def _of_constant(to: Importer, operator: str, number: float, y: Value) -> Value:
+def _of_constant(to: Declared, operator: str, number: float, y: Value) -> Value:
     if operator == "sub":
         return with_number(to, "add", of_each(to, "neg", y), number)
     if operator == "div":
@@ -104,7 +95,7 @@ def _of_constant(to: Importer, operator: str, number: float, y: Value) -> Value:
     return _with_constant(to, operator, y, number)
 
 
-def _broadcast(to: Importer, operator: str, x: Sequence[Extent], y: Sequence[Extent]) -> Shape:
+def _broadcast(to: Declared, operator: str, x: Sequence[Extent], y: Sequence[Extent]) -> Shape:
     rank = max(len(x), len(y))
     pairs = list(zip((*[1] * (rank - len(x)), *x), (*[1] * (rank - len(y)), *y)))
     if any(m not in (1, n) and n != 1 for m, n in pairs):
@@ -113,7 +104,7 @@ def _broadcast(to: Importer, operator: str, x: Sequence[Extent], y: Sequence[Ext
     return tuple(n if m == 1 else m for m, n in pairs)
 
 
-def erf(to: Importer, node: Node, x: Operand) -> Bell:
+def erf(to: Declared, node: Node, x: Operand) -> Bell:
     """The step that divides by the root of 2 isn't needed for the GELU that this becomes."""
     value = to.value(x)
     source = value.source
@@ -126,7 +117,7 @@ def erf(to: Importer, node: Node, x: Operand) -> Bell:
     raise to.refuse("Erf elsewhere than in a GELU", "x * 0.5 * (1 + Erf(x / sqrt(2)))")
 
 
-def _with_bell(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
+def _with_bell(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
     bell, other = (x, y) if isinstance(x, Bell) else (y, x)
     if isinstance(other, Known) and other.number is not None and (
             len(other.shape) <= len(bell.shape)):
@@ -147,12 +138,12 @@ def _with_bell(to: Importer, operator: str, x: Operand, y: Operand) -> Any:
     raise to.refuse("Erf elsewhere than in a GELU", "x * 0.5 * (1 + Erf(x / sqrt(2)))")
 
 
-def selu(to: Importer, node: Node, x: Operand) -> Value:
+def selu(to: Declared, node: Node, x: Operand) -> Value:
     y = of_each(to, "elu", to.value(x), alpha=node.get("alpha", 1.67326319217681884765625))
     return with_number(to, "mul", y, node.get("gamma", 1.05070102214813232421875))
 
 
-def celu(to: Importer, node: Node, x: Operand) -> Value:
+def celu(to: Declared, node: Node, x: Operand) -> Value:
     alpha = node.get("alpha", 1.0)
     if alpha <= 0:
         raise to.refuse(f"Celu with alpha={alpha}", "more than 0")
@@ -160,7 +151,7 @@ def celu(to: Importer, node: Node, x: Operand) -> Value:
     return with_number(to, "mul", y, alpha)
 
 
-def hard_sigmoid(to: Importer, node: Node, x: Operand) -> Value:
+def hard_sigmoid(to: Declared, node: Node, x: Operand) -> Value:
     alpha, beta = node.get("alpha", 0.2), node.get("beta", 0.5)
     if abs(alpha * 6 - 1) < _TINY and beta == 0.5:
         return of_each(to, "hardsigmoid", to.value(x))
@@ -168,7 +159,7 @@ def hard_sigmoid(to: Importer, node: Node, x: Operand) -> Value:
     return of_each(to, "clamp", y, min=0.0, max=1.0)
 
 
-def swish(to: Importer, node: Node, x: Operand) -> Value:
+def swish(to: Declared, node: Node, x: Operand) -> Value:
     x, alpha = to.value(x), node.get("alpha", 1.0)
     if alpha == 1:
         return of_each(to, "silu", x)
@@ -176,13 +167,13 @@ def swish(to: Importer, node: Node, x: Operand) -> Value:
     return to.add("mul", x, gate, shape=x.shape)
 
 
-def softsign(to: Importer, node: Node, x: Operand) -> Value:
+def softsign(to: Declared, node: Node, x: Operand) -> Value:
     x = to.value(x)
     below = with_number(to, "add", of_each(to, "abs", x), 1.0)
     return to.add("div", x, below, shape=x.shape)
 
 
-def clip(to: Importer, node: Node, x: Operand, least: Operand = None,
+def clip(to: Declared, node: Node, x: Operand, least: Operand = None,
          most: Operand = None) -> Value:
     x = to.value(x)
     bounds = [_bound(to, one, sign) for one, sign in ((least, -1), (most, 1))]
@@ -193,7 +184,7 @@ def clip(to: Importer, node: Node, x: Operand, least: Operand = None,
     return of_each(to, "clamp", x, min=bounds[0], max=bounds[1])
 
 
-def _bound(to: Importer, bound: Operand, sign: int) -> float | None:
+def _bound(to: Declared, bound: Operand, sign: int) -> float | None:
     if bound is None:
         return None
     if not isinstance(bound, Known) or bound.array.size != 1:
@@ -206,7 +197,7 @@ def _bound(to: Importer, bound: Operand, sign: int) -> float | None:
     return number
 
 
-def power(to: Importer, node: Node, x: Operand, exponent: Operand) -> Value:
+def power(to: Declared, node: Node, x: Operand, exponent: Operand) -> Value:
     if not isinstance(exponent, Known) or exponent.array.size != 1 or exponent.number is None:
         raise to.refuse("Pow with an exponent that follows from data, or several",
                         "one constant")
@@ -218,7 +209,7 @@ def power(to: Importer, node: Node, x: Operand, exponent: Operand) -> Value:
     return of_each(to, "pow", x, exponent=exponent.number)
 
 
-def prelu(to: Importer, node: Node, x: Operand, slope: Operand) -> Value:
+def prelu(to: Declared, node: Node, x: Operand, slope: Operand) -> Value:
     x, slope = to.value(x), to.value(slope)
     if _broadcast(to, "prelu", x.shape, slope.shape) != x.shape:
         raise to.refuse(f"PRelu of {text_of(x.shape)} by {text_of(slope.shape)}",
@@ -227,25 +218,25 @@ def prelu(to: Importer, node: Node, x: Operand, slope: Operand) -> Value:
     return to.add("prelu", x, slope, shape=x.shape)
 
 
-def mean_of(to: Importer, node: Node, *operands: Operand) -> Value:
+def mean_of(to: Declared, node: Node, *operands: Operand) -> Value:
     total = many("add")(to, node, *operands)
     return with_number(to, "div", total, len(operands))
 
 
-def cast(to: Importer, node: Node, x: Operand) -> Value:
+def cast(to: Declared, node: Node, x: Operand) -> Value:
     if node.get("to") != 1:  # TensorProto.FLOAT
         raise to.refuse("Cast to another type than float32", "float32")
     return _as_float32(to, node, x)
 
 
-def cast_like(to: Importer, node: Node, x: Operand, like: Operand) -> Value:
+def cast_like(to: Declared, node: Node, x: Operand, like: Operand) -> Value:
     if getattr(like, "dtype", getattr(getattr(like, "array", None), "dtype", None)) != (
             "float32"):
         raise to.refuse("CastLike to another type than float32", "float32")
     return _as_float32(to, node, x)
 
 
-def _as_float32(to: Importer, node: Node, x: Operand) -> Value:
+def _as_float32(to: Declared, node: Node, x: Operand) -> Value:
     """Returns the value itself, which programs compute in float32 anyway."""
     x = to.value(x)
     if x.dtype in FLOATS | IMAGES:
@@ -253,11 +244,11 @@ def _as_float32(to: Importer, node: Node, x: Operand) -> Value:
     raise to.refuse(f"{node.operator} of {x.dtype}", "float32, uint8 or uint16")
 
 
-def identity(to: Importer, node: Node, x: Operand) -> Operand:
+def identity(to: Declared, node: Node, x: Operand) -> Operand:
     return x
 
 
-def dropout(to: Importer, node: Node, x: Operand, ratio: Operand = None,
+def dropout(to: Declared, node: Node, x: Operand, ratio: Operand = None,
             training: Operand = None) -> list[Value]:
     x = to.value(x)
     p = 0.5 if ratio is None else ratio.number if isinstance(ratio, Known) else None

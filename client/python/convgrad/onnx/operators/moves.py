@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from convgrad.layouts import Array
+from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, Extent, is_known, product, text_of
 from convgrad.onnx.operators.views import (
     MOST_PLACES,
@@ -18,10 +19,10 @@ from convgrad.onnx.operators.views import (
     reshaped,
     taken,
 )
-from convgrad.onnx.values import Importer, Known, Node, Operand, Value
+from convgrad.onnx.values import Known, Node, Operand, Value
 
 
-def constant(to: Importer, operand: Operand, name: str, kinds: str = "iuO") -> Array:
+def constant(to: Declared, operand: Operand, name: str, kinds: str = "iuO") -> Array:
     """Returns the elements of an operand that must not follow from data, and whose dtype is of
     these kinds: integers, unless said otherwise."""
     if not isinstance(operand, Known):
@@ -31,7 +32,7 @@ def constant(to: Importer, operand: Operand, name: str, kinds: str = "iuO") -> A
     return operand.array
 
 
-def numbers(to: Importer, operand: Operand, name: str) -> list[int]:
+def numbers(to: Declared, operand: Operand, name: str) -> list[int]:
     """Returns the operand's elements, which mustn't depend on the batch."""
     array = constant(to, operand, name).reshape(-1)
     if array.dtype == object:
@@ -39,13 +40,13 @@ def numbers(to: Importer, operand: Operand, name: str) -> list[int]:
     return [int(one) for one in array]
 
 
-def reshape(to: Importer, node: Node, x: Operand, shape: Operand) -> Value:
+def reshape(to: Declared, node: Node, x: Operand, shape: Operand) -> Value:
     x = to.value(x)
     sizes = list(constant(to, shape, "sizes").reshape(-1))
     return reshaped(to, x, target_of(to, x.shape, sizes, bool(node.get("allowzero", 0))))
 
 
-def target_of(to: Importer, found: Sequence[Extent], sizes: Sequence[Any],
+def target_of(to: Declared, found: Sequence[Extent], sizes: Sequence[Any],
               allows_zero: bool) -> list[Extent]:
     """Returns the extents that Reshape has for these sizes: 0 copies one, -1 follows."""
     target: list[Any] = []
@@ -67,7 +68,7 @@ def target_of(to: Importer, found: Sequence[Extent], sizes: Sequence[Any],
     return target
 
 
-def flatten(to: Importer, node: Node, x: Operand) -> Value:
+def flatten(to: Declared, node: Node, x: Operand) -> Value:
     x, axis = to.value(x), node.get("axis", 1)
     rank = len(x.shape)
     if not -rank <= axis <= rank:
@@ -79,7 +80,7 @@ def flatten(to: Importer, node: Node, x: Operand) -> Value:
     return reshaped(to, x, shape)
 
 
-def transpose(to: Importer, node: Node, x: Operand) -> Value:
+def transpose(to: Declared, node: Node, x: Operand) -> Value:
     x = to.value(x)
     order = node.numbers("perm", list(range(len(x.shape)))[::-1])
     if sorted(order) != list(range(len(x.shape))):
@@ -87,7 +88,7 @@ def transpose(to: Importer, node: Node, x: Operand) -> Value:
     return permuted(to, x, order)
 
 
-def squeeze(to: Importer, node: Node, x: Operand, axes: Operand = None) -> Value:
+def squeeze(to: Declared, node: Node, x: Operand, axes: Operand = None) -> Value:
     x, rank = to.value(x), len(x.shape)
     found = [i for i, n in enumerate(x.shape) if n == 1] if axes is None else [
         axis_in(to, axis, rank) for axis in numbers(to, axes, "axes")]
@@ -96,7 +97,7 @@ def squeeze(to: Importer, node: Node, x: Operand, axes: Operand = None) -> Value
     return reshaped(to, x, [n for i, n in enumerate(x.shape) if i not in found])
 
 
-def unsqueeze(to: Importer, node: Node, x: Operand, axes: Operand) -> Value:
+def unsqueeze(to: Declared, node: Node, x: Operand, axes: Operand) -> Value:
     x, given = to.value(x), numbers(to, axes, "axes")
     rank = len(x.shape) + len(given)
     places = {axis_in(to, axis, rank) for axis in given}
@@ -106,12 +107,12 @@ def unsqueeze(to: Importer, node: Node, x: Operand, axes: Operand) -> Value:
     return reshaped(to, x, [1 if i in places else next(rest) for i in range(rank)])
 
 
-def concat(to: Importer, node: Node, *operands: Operand) -> Value:
+def concat(to: Declared, node: Node, *operands: Operand) -> Value:
     values = [to.value(one) for one in operands]
     return joined(to, values, axis_in(to, node.get("axis"), len(values[0].shape)))
 
 
-def split(to: Importer, node: Node, x: Operand, sizes: Operand = None) -> list[Value]:
+def split(to: Declared, node: Node, x: Operand, sizes: Operand = None) -> list[Value]:
     x = to.value(x)
     axis = axis_in(to, node.get("axis", 0), len(x.shape))
     (extent,), parts = known_sizes(to, x, [axis]), len(node.outputs)
@@ -134,7 +135,7 @@ def split(to: Importer, node: Node, x: Operand, sizes: Operand = None) -> list[V
     return results
 
 
-def slice_of(to: Importer, node: Node, x: Operand, starts: Operand, ends: Operand,
+def slice_of(to: Declared, node: Node, x: Operand, starts: Operand, ends: Operand,
              axes: Operand = None, steps: Operand = None) -> Value:
     x = to.value(x)
     firsts, lasts = numbers(to, starts, "starts"), constant(to, ends, "ends").reshape(-1)
@@ -164,7 +165,7 @@ def slice_of(to: Importer, node: Node, x: Operand, starts: Operand, ends: Operan
     return x
 
 
-def gather(to: Importer, node: Node, x: Operand, index: Operand) -> Value:
+def gather(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
     places = constant(to, index, "indices")
     if places.dtype == object:
         raise to.refuse("Gather at places that depend on the batch", "numbers")
@@ -172,7 +173,7 @@ def gather(to: Importer, node: Node, x: Operand, index: Operand) -> Value:
     return taken(to, x, axis_in(to, node.get("axis", 0), len(x.shape)), places)
 
 
-def expand(to: Importer, node: Node, x: Operand, shape: Operand) -> Value:
+def expand(to: Declared, node: Node, x: Operand, shape: Operand) -> Value:
     x = to.value(x)
     sizes = [one if isinstance(one, Batch) else int(one)
              for one in constant(to, shape, "sizes").reshape(-1)]
@@ -181,7 +182,7 @@ def expand(to: Importer, node: Node, x: Operand, shape: Operand) -> Value:
     return expanded(to, x, [m if n == 1 else n for m, n in pairs])
 
 
-def tile(to: Importer, node: Node, x: Operand, repeats: Operand) -> Value:
+def tile(to: Declared, node: Node, x: Operand, repeats: Operand) -> Value:
     x = to.value(x)
     counts = constant(to, repeats, "repeats").reshape(-1)
     if len(counts) != len(x.shape):
@@ -200,7 +201,7 @@ def tile(to: Importer, node: Node, x: Operand, repeats: Operand) -> Value:
     return x
 
 
-def pad(to: Importer, node: Node, x: Operand, pads: Operand, value: Operand = None,
+def pad(to: Declared, node: Node, x: Operand, pads: Operand, value: Operand = None,
         axes: Operand = None) -> Value:
     x, rank = to.value(x), len(to.value(x).shape)
     given, mode = numbers(to, pads, "pads"), node.get("mode", "constant")
@@ -238,7 +239,7 @@ def pad(to: Importer, node: Node, x: Operand, pads: Operand, value: Operand = No
                   value=number if mode == "constant" and number else None)
 
 
-def _blocks(to: Importer, node: Node, x: Value) -> list[Any]:
+def _blocks(to: Declared, node: Node, x: Value) -> list[Any]:
     """Returns an image's batch, the size of its blocks, its channels, height and width."""
     size = node.get("blocksize")
     if len(x.shape) != 4 or not is_known(x.shape[1:]) or size < 1:
@@ -246,7 +247,7 @@ def _blocks(to: Importer, node: Node, x: Value) -> list[Any]:
     return [x.shape[0], size, *known_sizes(to, x, [1, 2, 3])]
 
 
-def depth_to_space(to: Importer, node: Node, x: Operand) -> Value:
+def depth_to_space(to: Declared, node: Node, x: Operand) -> Value:
     x = to.value(x)
     n, size, channels, height, width = _blocks(to, node, x)
     depth = channels // size**2
@@ -258,7 +259,7 @@ def depth_to_space(to: Importer, node: Node, x: Operand) -> Value:
     return reshaped(to, y, (n, depth, height * size, width * size))
 
 
-def space_to_depth(to: Importer, node: Node, x: Operand) -> Value:
+def space_to_depth(to: Declared, node: Node, x: Operand) -> Value:
     x = to.value(x)
     n, size, channels, height, width = _blocks(to, node, x)
     y = reshaped(to, x, (n, channels, height // size, size, width // size, size))

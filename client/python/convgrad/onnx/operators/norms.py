@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, Extent, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
 from convgrad.onnx.operators.views import (
@@ -15,10 +16,10 @@ from convgrad.onnx.operators.views import (
     permuted,
     reshaped,
 )
-from convgrad.onnx.values import Importer, Known, Node, Operand, Value
+from convgrad.onnx.values import Known, Node, Operand, Value
 
 
-def batch_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Operand,
+def batch_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand,
                mean: Operand, var: Operand) -> Any:
     if node.get("training_mode", 0):
         raise to.refuse("BatchNormalization with training_mode=1",
@@ -46,14 +47,14 @@ def batch_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Opera
     return [_scaled(to, y, scale, bias)]
 
 
-def _scaled(to: Importer, y: Value, scale: Operand, bias: Operand) -> Value:
+def _scaled(to: Declared, y: Value, scale: Operand, bias: Operand) -> Value:
     """Multiplies each channel by a number and adds one."""
     for operator, one in (("mul", scale), ("add", bias)):
         y = binary(to, operator, y, of_channels(to, one, len(y.shape)))
     return y
 
 
-def group_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
+def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
     """Also InstanceNormalization. onnx's checker refuses the deprecated GroupNormalization from
     before opset 21."""
     x = to.value(x)
@@ -72,7 +73,7 @@ def group_norm(to: Importer, node: Node, x: Operand, scale: Operand, bias: Opera
 
 def layer_norm(operator: str) -> Callable[..., Any]:
     """Returns the row of layer_norm or rms_norm."""
-    def row(to: Importer, node: Node, x: Operand, scale: Operand,
+    def row(to: Declared, node: Node, x: Operand, scale: Operand,
             bias: Operand = None) -> list[Value]:
         x = to.value(x)
         axis = axis_in(to, node.get("axis", -1), len(x.shape))
@@ -97,7 +98,7 @@ def layer_norm(operator: str) -> Callable[..., Any]:
 
 def softmax(operator: str) -> Callable[..., Value]:
     """Returns the row of softmax or log_softmax."""
-    def row(to: Importer, node: Node, x: Operand) -> Value:
+    def row(to: Declared, node: Node, x: Operand) -> Value:
         x = to.value(x)
         axis = axis_in(to, node.get("axis", -1), len(x.shape)) + max(2 - len(x.shape), 0)
         return of_each(to, operator, x, axis=axis)
@@ -109,7 +110,7 @@ def transposed(known: Known) -> Known:
     return replace(known, array=known.array.T)
 
 
-def _linear(to: Importer, x: Value, weight: Known, bias: Known | None = None) -> Value:
+def _linear(to: Declared, x: Value, weight: Known, bias: Known | None = None) -> Value:
     """x times the matrix, which the program keeps transposed."""
     if x.shape[-1] != weight.shape[0]:
         raise to.refuse(f"a product of {text_of(x.shape)} and {text_of(weight.shape)}",
@@ -119,7 +120,7 @@ def _linear(to: Importer, x: Value, weight: Known, bias: Known | None = None) ->
     return to.add("linear", x, parameters=parameters, shape=(*x.shape[:-1], weight.shape[1]))
 
 
-def gemm(to: Importer, node: Node, a: Operand, b: Operand, c: Operand = None) -> Value:
+def gemm(to: Declared, node: Node, a: Operand, b: Operand, c: Operand = None) -> Value:
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
     a = to.value(a)
     if len(a.shape) != 2 or len(b.shape) != 2:
@@ -149,14 +150,14 @@ def gemm(to: Importer, node: Node, a: Operand, b: Operand, c: Operand = None) ->
     return found
 
 
-def matmul(to: Importer, node: Node, a: Operand, b: Operand) -> Value:
+def matmul(to: Declared, node: Node, a: Operand, b: Operand) -> Value:
     a = to.value(a)
     if isinstance(b, Known) and len(b.shape) == 2 and len(a.shape) >= 1 and to.may_move(b):
         return _linear(to, a, b)
     return _matmul(to, a, to.value(b))
 
 
-def _matmul(to: Importer, a: Value, b: Value) -> Value:
+def _matmul(to: Declared, a: Value, b: Value) -> Value:
     """NumPy's product: a vector is a row at the left and a column at the right."""
     if not a.shape or not b.shape:
         raise to.refuse("MatMul of a number", "one axis at least")

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from convgrad.layouts import Array
+from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import text_of
 from convgrad.onnx.operators.moves import constant
 from convgrad.onnx.operators.views import MOST_PLACES, axis_in, known_sizes, taken
-from convgrad.onnx.values import Importer, Node, Operand, Value
+from convgrad.onnx.values import Node, Operand, Value
 
 # For each mode those of programs, by the number of spatial axes.
 _MODES = {"nearest": {n: "nearest" for n in (1, 2, 3)}, "cubic": {2: "bicubic"},
@@ -22,7 +23,7 @@ _TOLERANCE = 1e-5
 _TILT = -0.75
 
 
-def resize(to: Importer, node: Node, x: Operand, roi: Operand = None, scales: Operand = None,
+def resize(to: Declared, node: Node, x: Operand, roi: Operand = None, scales: Operand = None,
            sizes: Operand = None) -> Value:
     x, mode = to.value(x), node.get("mode", "nearest")
     how = node.get("coordinate_transformation_mode", "half_pixel")
@@ -66,13 +67,13 @@ def resize(to: Importer, node: Node, x: Operand, roi: Operand = None, scales: Op
     return x
 
 
-def _check_length(to: Importer, axes: Sequence[int], length: int) -> None:
+def _check_length(to: Declared, axes: Sequence[int], length: int) -> None:
     if length != len(set(axes)):
         raise to.refuse(f"Resize by {length} numbers along the axes {list(axes)}",
                         "a number for each axis")
 
 
-def _check(to: Importer, node: Node, x: Value, how: str) -> None:
+def _check(to: Declared, node: Node, x: Value, how: str) -> None:
     if not 3 <= len(x.shape) <= 5:
         raise to.refuse(f"Resize of {text_of(x.shape)}", "three to five axes")
     if node.get("mode", "nearest") not in _MODES or how not in (
@@ -87,7 +88,7 @@ def _check(to: Importer, node: Node, x: Value, how: str) -> None:
         raise to.refuse(f"Resize with cubic_coeff_a={node.get('cubic_coeff_a')}", f"{_TILT}")
 
 
-def _sources(to: Importer, how: str, node: Node, old: int, new: int, scale: float) -> Array:
+def _sources(to: Declared, how: str, node: Node, old: int, new: int, scale: float) -> Array:
     """Returns the places in the old axis that the new one's are computed from."""
     places = _places(how, old, new, scale)
     if node.get("mode", "nearest") != "nearest":
@@ -147,7 +148,7 @@ def _far(x: Array) -> Array:
     return found
 
 
-def _step(to: Importer, x: Value, mode: str, old: Sequence[int], new: Sequence[int],
+def _step(to: Declared, x: Value, mode: str, old: Sequence[int], new: Sequence[int],
           scale: Sequence[float] | None, wanted: Sequence[Array]) -> Value | None:
     """Adds the step that has these matrices; returns None if there is none."""
     own_mode = _MODES[mode].get(len(old))

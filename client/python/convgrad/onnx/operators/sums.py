@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import axis_of, text_of
 from convgrad.onnx.operators.elements import of_each
 from convgrad.onnx.operators.moves import numbers
 from convgrad.onnx.operators.views import axis_in, reshaped
-from convgrad.onnx.values import Importer, Node, Operand, Value
+from convgrad.onnx.values import Node, Operand, Value
 
 
 def reduced(operator: str, before: str = "", after: str = "") -> Callable[..., Value]:
     """Returns the row of a reduction, with steps of each element before and after it."""
-    def row(to: Importer, node: Node, x: Operand, axes: Operand = None) -> Value:
+    def row(to: Declared, node: Node, x: Operand, axes: Operand = None) -> Value:
         x = to.value(x)
         given = node.numbers("axes", []) if axes is None else numbers(to, axes, "axes")
         if not given and node.get("noop_with_empty_axes", 0):
@@ -30,7 +31,7 @@ def reduced(operator: str, before: str = "", after: str = "") -> Callable[..., V
     return row
 
 
-def reduce(to: Importer, operator: str, x: Value, axes: Sequence[int], keeps: bool) -> Value:
+def reduce(to: Declared, operator: str, x: Value, axes: Sequence[int], keeps: bool) -> Value:
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     shape = kept if keeps else tuple(n for i, n in enumerate(x.shape) if i not in axes)
     if len(set(axes)) != len(axes):

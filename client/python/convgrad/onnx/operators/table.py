@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import product
 from convgrad.onnx.operators import elements, moves, norms, resizing, sums, windows
-from convgrad.onnx.values import Importer, Known, Node, Operand, Value
+from convgrad.onnx.values import Known, Node, Operand, Value
 
 Row = Callable[..., Any]
 
@@ -100,7 +101,7 @@ OPERATORS: dict[str, Row] = {
 }
 
 
-def shape_of(to: Importer, node: Node, x: Value) -> Known:
+def shape_of(to: Declared, node: Node, x: Value) -> Known:
     """Returns the result of Shape or Size."""
     extents: Any = [product(x.shape)] if node.operator == "Size" else list(
         x.shape[node.get("start", 0):node.get("end")])
@@ -116,7 +117,7 @@ def is_move(node: Node) -> bool:
         node.operator != "Cast" or node.get("to") == _FLOAT)
 
 
-def moved(to: Importer, node: Node, known: Known, *operands: Operand) -> Known:
+def moved(to: Declared, node: Node, known: Known, *operands: Operand) -> Known:
     """Returns the result of such a node."""
     array, operator = known.array, node.operator
     if operator == "Cast":

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import (
     MOST_AXES,
     Batch,
@@ -17,13 +18,13 @@ from convgrad.onnx.extents import (
     product,
     text_of,
 )
-from convgrad.onnx.values import Importer, Known, Operand, Value
+from convgrad.onnx.values import Known, Operand, Value
 
 MOST_PLACES = 2**24
 """Of the numbers that are computed for a node."""
 
 
-def reshaped(to: Importer, x: Value, shape: Sequence[Extent]) -> Value:
+def reshaped(to: Declared, x: Value, shape: Sequence[Extent]) -> Value:
     """Returns the value with another shape of as many elements."""
     shape = tuple(shape)
     if product(x.shape) != product(shape):
@@ -37,13 +38,13 @@ def reshaped(to: Importer, x: Value, shape: Sequence[Extent]) -> Value:
     return to.add("reshape", x, shape=shape, shape_=sizes)
 
 
-def permuted(to: Importer, x: Value, order: Sequence[int]) -> Value:
+def permuted(to: Declared, x: Value, order: Sequence[int]) -> Value:
     if list(order) == sorted(order):
         return x
     return to.add("permute", x, shape=tuple(x.shape[axis] for axis in order), dims=list(order))
 
 
-def expanded(to: Importer, x: Value, shape: Sequence[Extent]) -> Value:
+def expanded(to: Declared, x: Value, shape: Sequence[Extent]) -> Value:
     """Repeats axes of extent 1, the first one to the batch of another value."""
     shape = tuple(shape)
     if x.shape == shape:
@@ -65,7 +66,7 @@ def expanded(to: Importer, x: Value, shape: Sequence[Extent]) -> Value:
     return Value(y.source, shape, y.dtype)
 
 
-def cut(to: Importer, x: Value, axis: int, first: int, last: int, step: int = 1) -> Value:
+def cut(to: Declared, x: Value, axis: int, first: int, last: int, step: int = 1) -> Value:
     """Returns the indices [first, last) of an axis, every `step`th."""
     extent = x.shape[axis]
     if isinstance(extent, Batch):
@@ -79,7 +80,7 @@ def cut(to: Importer, x: Value, axis: int, first: int, last: int, step: int = 1)
                   end=last, step=step)
 
 
-def taken(to: Importer, x: Value, axis: int, places: Any) -> Value:
+def taken(to: Declared, x: Value, axis: int, places: Any) -> Value:
     """Returns the elements of an axis at the places, whose axes replace it."""
     extent = x.shape[axis]
     if isinstance(extent, Batch):
@@ -101,7 +102,7 @@ def taken(to: Importer, x: Value, axis: int, places: Any) -> Value:
     return reshaped(to, y, shape)
 
 
-def joined(to: Importer, values: Sequence[Value], axis: int) -> Value:
+def joined(to: Declared, values: Sequence[Value], axis: int) -> Value:
     """Returns values of equal ranks, one behind the other along an axis."""
     first, rank = values[0], len(values[0].shape)
     if any(len(one.shape) != rank or any(m != n for i, (m, n) in enumerate(
@@ -118,12 +119,12 @@ def joined(to: Importer, values: Sequence[Value], axis: int) -> Value:
     return to.add("concat", *values, shape=shape, axis=None if place == 1 else place)
 
 
-def of_channels(to: Importer, operand: Operand, rank: int) -> Value:
+def of_channels(to: Declared, operand: Operand, rank: int) -> Value:
     """Returns numbers, one for each channel, as a value of `rank` axes to broadcast."""
     return reshaped(to, to.value(operand), (1, *operand.shape, *[1] * (rank - 2)))
 
 
-def known_sizes(to: Importer, x: Value, axes: Sequence[int]) -> list[int]:
+def known_sizes(to: Declared, x: Value, axes: Sequence[int]) -> list[int]:
     """Returns these extents, which don't depend on the batch."""
     sizes = [x.shape[axis] for axis in axes]
     if not is_known(sizes):
@@ -132,7 +133,7 @@ def known_sizes(to: Importer, x: Value, axes: Sequence[int]) -> list[int]:
     return [int(n) for n in sizes if isinstance(n, int)]
 
 
-def axis_in(to: Importer, axis: int, rank: int) -> int:
+def axis_in(to: Declared, axis: int, rank: int) -> int:
     """Returns an axis from 0 on."""
     if not -rank <= axis < max(rank, 1):
         raise to.refuse(f"axis {axis} of {rank} axes", f"an axis below {rank}")

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Shape, text_of
 from convgrad.onnx.operators.elements import binary
 from convgrad.onnx.operators.views import MOST_PLACES, cut, known_sizes, of_channels
-from convgrad.onnx.values import Importer, Known, Node, Operand, Source, Value
+from convgrad.onnx.values import Known, Node, Operand, Source, Value
 
 _DROPS_WINDOWS = 22  # the opset that says that windows that begin in the right pad are ignored
 
@@ -35,14 +36,14 @@ class Window(NamedTuple):
         return (-(-rest // self.stride) if ceil_mode else rest // self.stride) + 1
 
 
-def spatial(to: Importer, x: Value, most: int = 5) -> list[int]:
+def spatial(to: Declared, x: Value, most: int = 5) -> list[int]:
     """Returns the sizes of the axes behind the channels."""
     if not 3 <= len(x.shape) <= most:
         raise to.refuse(f"{text_of(x.shape)}", f"three to {most} axes")
     return known_sizes(to, x, range(2, len(x.shape)))
 
 
-def windows(to: Importer, node: Node, sizes: Sequence[int],
+def windows(to: Declared, node: Node, sizes: Sequence[int],
             kernel: Sequence[int]) -> list[Window]:
     """Returns the windows with their pads, those of auto_pad as well."""
     axes = len(sizes)
@@ -79,7 +80,7 @@ def windows(to: Importer, node: Node, sizes: Sequence[int],
     return result
 
 
-def padded_by(to: Importer, x: Value, axes: Sequence[Window],
+def padded_by(to: Declared, x: Value, axes: Sequence[Window],
               **attributes: Any) -> tuple[Value, list[Window]]:
     """Returns the value with the windows' pads, and windows of it, which have no pads."""
     inside = [one._replace(before=0, after=0, size=one.size + one.before + one.after)
@@ -92,7 +93,7 @@ def padded_by(to: Importer, x: Value, axes: Sequence[Window],
     return to.add("pad", x, shape=shape, pads=pads, **attributes), inside
 
 
-def conv(to: Importer, node: Node, x: Operand, weight: Operand, bias: Operand = None) -> Value:
+def conv(to: Declared, node: Node, x: Operand, weight: Operand, bias: Operand = None) -> Value:
     x = to.value(x)
     sizes = spatial(to, x)
     if len(weight.shape) != len(x.shape):
@@ -113,14 +114,14 @@ def conv(to: Importer, node: Node, x: Operand, weight: Operand, bias: Operand = 
     return _product(to, "conv", x, weight, bias, shape, attributes)
 
 
-def _kernel_of(to: Importer, node: Node, kernel: list[int]) -> list[int]:
+def _kernel_of(to: Declared, node: Node, kernel: list[int]) -> list[int]:
     if node.numbers("kernel_shape", kernel) != kernel:
         raise to.refuse(f"{node.operator} with kernel_shape {node.get('kernel_shape')}",
                         f"the weight's, {kernel}")
     return kernel
 
 
-def _product(to: Importer, operator: str, x: Value, weight: Operand, bias: Operand,
+def _product(to: Declared, operator: str, x: Value, weight: Operand, bias: Operand,
              shape: Shape, attributes: Any) -> Value:
     if isinstance(bias, Known) and bias.shape != (shape[1],):
         raise to.refuse(f"a bias of {text_of(bias.shape)}", f"({shape[1]})")
@@ -136,7 +137,7 @@ def _product(to: Importer, operator: str, x: Value, weight: Operand, bias: Opera
     return found
 
 
-def conv_transpose(to: Importer, node: Node, x: Operand, weight: Operand,
+def conv_transpose(to: Declared, node: Node, x: Operand, weight: Operand,
                    bias: Operand = None) -> Value:
     x = to.value(x)
     sizes, groups = spatial(to, x), node.get("group", 1)
@@ -170,7 +171,7 @@ def conv_transpose(to: Importer, node: Node, x: Operand, weight: Operand,
     return y
 
 
-def _pads_of_transpose(to: Importer, node: Node, sizes: Sequence[int], strides: Sequence[int],
+def _pads_of_transpose(to: Declared, node: Node, sizes: Sequence[int], strides: Sequence[int],
                        whole: Sequence[int]) -> list[int]:
     """Returns the pads, which output_shape or auto_pad may say."""
     n, auto_pad = len(sizes), node.get("auto_pad", "NOTSET")
@@ -189,7 +190,7 @@ def _pads_of_transpose(to: Importer, node: Node, sizes: Sequence[int], strides: 
     return pads
 
 
-def max_pool(to: Importer, node: Node, x: Operand) -> list[Value]:
+def max_pool(to: Declared, node: Node, x: Operand) -> list[Value]:
     x = to.value(x)
     axes, places = _pool(to, node, x)
     ceil_mode = bool(node.get("ceil_mode", 0))
@@ -208,7 +209,7 @@ def max_pool(to: Importer, node: Node, x: Operand) -> list[Value]:
                    dilation=[one.dilation for one in axes], ceil_mode=ceil_mode)]
 
 
-def _pool(to: Importer, node: Node, x: Value) -> tuple[list[Window], list[int]]:
+def _pool(to: Declared, node: Node, x: Value) -> tuple[list[Window], list[int]]:
     """Returns the windows and how many there are along each axis."""
     axes = windows(to, node, spatial(to, x), node.numbers("kernel_shape", []))
     ceil_mode = bool(node.get("ceil_mode", 0))
@@ -224,7 +225,7 @@ def _pool(to: Importer, node: Node, x: Value) -> tuple[list[Window], list[int]]:
     return axes, places
 
 
-def average_pool(to: Importer, node: Node, x: Operand) -> Value:
+def average_pool(to: Declared, node: Node, x: Operand) -> Value:
     """A mean over the whole window, with zeros in the pads, and by a factor where the count of
     elements is another one."""
     x = to.value(x)
@@ -268,7 +269,7 @@ def _counts(one: Window, places: int, counts_pads: bool) -> Any:
 
 def global_pool(operator: str) -> Callable[..., Value]:
     """Returns the row of a pooling over all of an image."""
-    def row(to: Importer, node: Node, x: Operand) -> Value:
+    def row(to: Declared, node: Node, x: Operand) -> Value:
         x = to.value(x)
         sizes = spatial(to, x)
         return to.add(operator, x, shape=(*x.shape[:2], *[1] * len(sizes)),
