@@ -14,10 +14,11 @@ from onnx import helper
 
 from convgrad.errors import Unimplemented, invalid
 from convgrad.layouts import Array
-from convgrad.onnx.extents import MOST_AXES, Batch, Extent, Shape, text_of
+from convgrad.onnx.extents import Batch, Extent, Shape, text_of
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.values import FLOATS, IMAGES, Known, Node, Source, Unknown, Value
 from convgrad.programs import Attribute
+from convgrad.shapes import MOST_AXES, padded
 
 # Steps that only move elements, so that what an image is turned into comes to the same.
 _MOVES = frozenset(("concat", "flatten", "index_select", "permute", "reshape", "slice"))
@@ -102,10 +103,10 @@ class Declared:
             raise self.refuse(f"a constant of {operand.array.ndim} axes", "at most five axes")
         source = self.parameter(operand)
         if id(source) not in self._read:
-            sizes = [*[1] * (2 - operand.array.ndim), *operand.shape]
+            sizes = padded(operand.shape)
             self._read[id(source)] = self.add(
-                "read", shape=tuple(sizes), parameters=(source,),
-                shape_=None if tuple(sizes) == operand.shape else sizes)
+                "read", shape=sizes, parameters=(source,),
+                shape_=None if sizes == operand.shape else list(sizes))
         return Value(self._read[id(source)].source, operand.shape)
 
     def parameter(self, known: Known, *, dtype: str = "f32") -> Source:

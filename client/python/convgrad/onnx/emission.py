@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from convgrad.layouts import Array
-from convgrad.onnx.extents import Batch, Shape, padded
+from convgrad.onnx.extents import Batch, Shape
 from convgrad.onnx.values import Source, Value
 from convgrad.programs import Program
+from convgrad.shapes import padded
 
 _REFUSED = re.compile(r"[^!-~]|[/\\,()=#~]")
 _MOST_BYTES = 240  # which leave room for a number

@@ -53,9 +53,6 @@ class Batch:
 Extent = int | Batch
 Shape = tuple[Extent, ...]
 
-MOST_AXES = 6
-"""Of a program's value."""
-
 
 def product(extents: Sequence[Extent]) -> Extent:
     """Raises TypeError for a product of two batches."""
@@ -69,16 +66,6 @@ def product(extents: Sequence[Extent]) -> Extent:
 def text_of(shape: Sequence[Any]) -> str:
     """Returns the shape with N for the batch."""
     return f"({', '.join(map(str, shape))})"
-
-
-def padded(shape: Sequence[Extent]) -> Shape:
-    """Returns the extents that a program has for the shape: two at least, leading ones of 1."""
-    return (*[1] * (2 - len(shape)), *shape)
-
-
-def axis_of(rank: int, axis: int) -> int:
-    """Returns the axis of padded() of a shape of this rank."""
-    return axis % max(rank, 1) + max(2 - rank, 0)
 
 
 def is_known(shape: Sequence[Any]) -> bool:

@@ -11,6 +11,7 @@ from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Extent, Shape, text_of
 from convgrad.onnx.operators.views import expanded, reshaped
 from convgrad.onnx.values import FLOATS, IMAGES, Bell, Known, Node, Operand, Source, Value
+from convgrad.shapes import broadcast, padded
 
 _TINY = 1e-6
 
@@ -55,7 +56,7 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
         return _with_bell(to, operator, x, y)
     for operand in (x, y):
         if isinstance(operand, Known) and operand.array.dtype.name not in FLOATS:
-            raise to.refuse(f"{to_text(operator)} with {operand}", "float32")
+            raise to.refuse(f"{operator.capitalize()} with {operand}", "float32")
     if isinstance(x, Known) and isinstance(y, Known):
         x = to.value(x)
     shape = _broadcast(to, operator, x.shape, y.shape)
@@ -69,12 +70,8 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
             return binary(to, "add", of_each(to, "neg", y), x)
         x, y = y, x
     x = expanded(to, x, shape)
-    y = reshaped(to, y, (*[1] * (len(shape) - len(y.shape)), *y.shape))
+    y = reshaped(to, y, padded(y.shape, len(shape)))
     return to.add(operator, x, y, shape=shape)
-
-
-def to_text(operator: str) -> str:
-    return operator.capitalize()
 
 
 def _with_constant(to: Declared, operator: str, x: Value, number: float) -> Value:
@@ -96,12 +93,11 @@ def _of_constant(to: Declared, operator: str, number: float, y: Value) -> Value:
 
 
 def _broadcast(to: Declared, operator: str, x: Sequence[Extent], y: Sequence[Extent]) -> Shape:
-    rank = max(len(x), len(y))
-    pairs = list(zip((*[1] * (rank - len(x)), *x), (*[1] * (rank - len(y)), *y)))
-    if any(m not in (1, n) and n != 1 for m, n in pairs):
-        raise to.refuse(f"{to_text(operator)} of {text_of(x)} and {text_of(y)}",
+    shape = broadcast(x, y)
+    if shape is None:
+        raise to.refuse(f"{operator.capitalize()} of {text_of(x)} and {text_of(y)}",
                         "operands whose extents are equal, or 1")
-    return tuple(n if m == 1 else m for m, n in pairs)
+    return shape
 
 
 def erf(to: Declared, node: Node, x: Operand) -> Bell:
@@ -214,7 +210,7 @@ def prelu(to: Declared, node: Node, x: Operand, slope: Operand) -> Value:
     if _broadcast(to, "prelu", x.shape, slope.shape) != x.shape:
         raise to.refuse(f"PRelu of {text_of(x.shape)} by {text_of(slope.shape)}",
                         "a slope that is broadcast to the other operand")
-    slope = reshaped(to, slope, (*[1] * (len(x.shape) - len(slope.shape)), *slope.shape))
+    slope = reshaped(to, slope, padded(slope.shape, len(x.shape)))
     return to.add("prelu", x, slope, shape=x.shape)
 
 

@@ -20,6 +20,7 @@ from convgrad.onnx.operators.views import (
     taken,
 )
 from convgrad.onnx.values import Known, Node, Operand, Value
+from convgrad.shapes import padded
 
 
 def constant(to: Declared, operand: Operand, name: str, kinds: str = "iuO") -> Array:
@@ -178,7 +179,7 @@ def expand(to: Declared, node: Node, x: Operand, shape: Operand) -> Value:
     sizes = [one if isinstance(one, Batch) else int(one)
              for one in constant(to, shape, "sizes").reshape(-1)]
     rank = max(len(x.shape), len(sizes))
-    pairs = zip((*[1] * (rank - len(x.shape)), *x.shape), (*[1] * (rank - len(sizes)), *sizes))
+    pairs = zip(padded(x.shape, rank), padded(sizes, rank))
     return expanded(to, x, [m if n == 1 else n for m, n in pairs])
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Batch, Extent, text_of
+from convgrad.onnx.extents import Batch, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
 from convgrad.onnx.operators.views import (
     axis_in,
@@ -17,6 +17,7 @@ from convgrad.onnx.operators.views import (
     reshaped,
 )
 from convgrad.onnx.values import Known, Node, Operand, Value
+from convgrad.shapes import broadcast, padded
 
 
 def batch_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand,
@@ -61,8 +62,8 @@ def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Opera
     groups = (x.shape[1] if node.operator == "InstanceNormalization"
               else node.get("num_groups"))
     if not 3 <= len(x.shape) <= 5 or not isinstance(groups, int) or (
-            groups < 1 or x.shape[1] % groups  # type: ignore[operator]
-            ) or any(one.shape != (x.shape[1],) for one in (scale, bias)):
+            groups < 1 or x.shape[1] % groups) or any(
+            one.shape != (x.shape[1],) for one in (scale, bias)):
         raise to.refuse(f"{node.operator} of {text_of(x.shape)} in {groups} groups",
                         "three to five axes, and operands with a number for each channel")
     has_own = isinstance(scale, Known) and isinstance(bias, Known)
@@ -164,14 +165,11 @@ def _matmul(to: Declared, a: Value, b: Value) -> Value:
     left = reshaped(to, a, (1, *a.shape)) if len(a.shape) == 1 else a
     right = reshaped(to, b, (*b.shape, 1)) if len(b.shape) == 1 else b
     rank = max(len(left.shape), len(right.shape))
-    x, y = (reshaped(to, one, (*[1] * (rank - len(one.shape)), *one.shape))
-            for one in (left, right))
-    leading: list[Extent] = []
-    for m, n in zip(x.shape[:-2], y.shape[:-2]):
-        if m not in (1, n) and n != 1:
-            raise to.refuse(f"MatMul of {text_of(a.shape)} and {text_of(b.shape)}",
-                            "leading extents that are equal, or 1")
-        leading.append(n if m == 1 else m)
+    x, y = (reshaped(to, one, padded(one.shape, rank)) for one in (left, right))
+    leading = broadcast(x.shape[:-2], y.shape[:-2])
+    if leading is None:
+        raise to.refuse(f"MatMul of {text_of(a.shape)} and {text_of(b.shape)}",
+                        "leading extents that are equal, or 1")
     if x.shape[-1] != y.shape[-2] or isinstance(x.shape[-1], Batch):
         raise to.refuse(f"MatMul of {text_of(a.shape)} and {text_of(b.shape)}",
                         "as many columns as rows")

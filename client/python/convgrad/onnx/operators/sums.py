@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import axis_of, text_of
+from convgrad.onnx.extents import text_of
 from convgrad.onnx.operators.elements import of_each
 from convgrad.onnx.operators.moves import numbers
 from convgrad.onnx.operators.views import axis_in, reshaped
 from convgrad.onnx.values import Node, Operand, Value
+from convgrad.shapes import axis_of
 
 
 def reduced(operator: str, before: str = "", after: str = "") -> Callable[..., Value]:

@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import (
-    MOST_AXES,
-    Batch,
-    Extent,
-    axis_of,
-    is_known,
-    padded,
-    product,
-    text_of,
-)
+from convgrad.onnx.extents import Batch, Extent, is_known, product, text_of
 from convgrad.onnx.values import Known, Operand, Value
+from convgrad.shapes import MOST_AXES, axis_of, padded
 
 MOST_PLACES = 2**24
 """Of the numbers that are computed for a node."""
@@ -51,7 +43,7 @@ def expanded(to: Declared, x: Value, shape: Sequence[Extent]) -> Value:
         return x
     if len(shape) > MOST_AXES:
         raise to.refuse(f"an expand to {text_of(shape)}", "at most six axes")
-    x = reshaped(to, x, (*[1] * (len(shape) - len(x.shape)), *x.shape))
+    x = reshaped(to, x, padded(x.shape, len(shape)))
     if any(m not in (1, n) for m, n in zip(x.shape, shape)):
         raise to.refuse(f"an expand of {text_of(x.shape)} to {text_of(shape)}",
                         "extents that are equal, or 1")

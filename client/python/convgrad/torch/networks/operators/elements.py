@@ -9,15 +9,9 @@ from typing import Any
 
 import torch
 
+from convgrad.shapes import MOST_AXES, broadcast
 from convgrad.torch.networks.operators import noise
-from convgrad.torch.networks.operators.values import (
-    MOST_AXES,
-    Importer,
-    Noise,
-    Value,
-    Wide,
-    text_of,
-)
+from convgrad.torch.networks.operators.values import Importer, Noise, Value, Wide, text_of
 from convgrad.torch.networks.operators.views import (
     as_value,
     expanded,
@@ -164,7 +158,10 @@ def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
         return with_number(to, operator, x, y)
     if not isinstance(x, Value) or not isinstance(y, Value):
         return to.add(operator, x, y)  # which refuses them
-    shape = _broadcast(to, operator, x.shape, y.shape)
+    shape = broadcast(x.shape, y.shape)
+    if shape is None:
+        raise to.refuse(f"{operator} of {text_of(x.shape)} and {text_of(y.shape)}",
+                        "operands whose extents are equal, or 1")
     if len(shape) > MOST_AXES:
         return _by_groups(to, operator, x, y, shape)
     if x.shape != shape and y.shape == shape and operator != "div":
@@ -190,14 +187,3 @@ def _of_number(to: Importer, operator: str, number: float, y: Value) -> Value:
     if operator == "div":
         return with_number(to, "mul", of_each(to, "reciprocal", y), number)
     return binary(to, operator, y, number)
-
-
-def _broadcast(to: Importer, operator: str, x: tuple[Any, ...],
-               y: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the shape of the result."""
-    rank = max(len(x), len(y))
-    pairs = list(zip((*[1] * (rank - len(x)), *x), (*[1] * (rank - len(y)), *y)))
-    if any(m not in (1, n) and n != 1 for m, n in pairs):
-        raise to.refuse(f"{operator} of {text_of(x)} and {text_of(y)}",
-                        "operands whose extents are equal, or 1")
-    return tuple(n if m == 1 else m for m, n in pairs)

@@ -8,14 +8,9 @@ from typing import Any
 
 import torch
 
+from convgrad.shapes import MOST_AXES, axis_of
 from convgrad.torch.networks.operators.elements import clamp, of_each, with_number
-from convgrad.torch.networks.operators.values import (
-    MOST_AXES,
-    Importer,
-    Value,
-    axis_of,
-    text_of,
-)
+from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, groups_of, merged, reshaped
 
 # The least normal number of f32, and its root.
@@ -50,7 +45,7 @@ def reduce(to: Importer, operator: str, x: Value, dim: Any, keepdim: bool,
                    [i for i, group in enumerate(groups) if group[0] in axes], True,
                    **attributes)
         return reshaped(to, y, shape)
-    of_program = [axis_of(x.shape, axis) for axis in axes] or [1]
+    of_program = [axis_of(len(x.shape), axis) for axis in axes] or [1]
     stays = keepdim or len(shape) < 2
     y = to.add(operator, as_value(to, x), dim=of_program, keepdim=stays, **attributes)
     return reshaped(to, replace(y, shape=kept), shape) if stays and not keepdim else replace(

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from convgrad.shapes import axis_of
 from convgrad.torch.networks.operators.elements import binary, with_number
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.layers import parameters_among, scaled
-from convgrad.torch.networks.operators.values import Importer, Value, axis_of, text_of
+from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, expanded, permute, reshaped
 
 
@@ -65,7 +66,7 @@ def softmax(operator: str) -> Any:
     def add(to: Importer, x: Value, dim: int, dtype: Any = None, *_: Any) -> Value:
         if dtype not in (None, torch.float32):
             raise to.refuse(f"{operator} in {dtype}", "torch.float32")
-        return to.add(operator, as_value(to, x), axis=axis_of(x.shape, dim))
+        return to.add(operator, as_value(to, x), axis=axis_of(len(x.shape), dim))
 
     return add
 

@@ -11,9 +11,6 @@ import torch
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
 
-MOST_AXES = 6
-"""Of a program's value."""
-
 
 @dataclass(frozen=True)
 class Value:
@@ -119,13 +116,3 @@ class Importer(Protocol):
 def text_of(shape: Sequence[Any]) -> str:
     """Returns the shape with N for the batch."""
     return f"({', '.join(str(n) if isinstance(n, int) else 'N' for n in shape)})"
-
-
-def padded(shape: Sequence[Any]) -> tuple[Any, ...]:
-    """Returns the extents that a program has for the shape: two at least, leading ones of 1."""
-    return (*[1] * (2 - len(shape)), *shape)
-
-
-def axis_of(shape: Sequence[Any], dim: int) -> int:
-    """Returns the axis of padded(shape) that torch calls `dim`."""
-    return dim % max(len(shape), 1) + max(2 - len(shape), 0)

@@ -9,16 +9,8 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators.values import (
-    MOST_AXES,
-    Importer,
-    Value,
-    View,
-    Wide,
-    axis_of,
-    padded,
-    text_of,
-)
+from convgrad.shapes import MOST_AXES, axis_of, padded
+from convgrad.torch.networks.operators.values import Importer, Value, View, Wide, text_of
 from convgrad.torch.networks.stand_ins import Empty
 
 
@@ -27,7 +19,7 @@ def as_value(to: Importer, x: Any, rank: int = 0) -> Any:
     are."""
     if not isinstance(x, Value):
         return x
-    shape = (*[1] * (rank - len(x.shape)), *x.shape)
+    shape = padded(x.shape, rank)
     if x.kind == "a parameter":
         return _read(to, x, shape)
     return x if shape == x.shape else reshaped(to, x, shape)
@@ -167,8 +159,8 @@ def cut(to: Importer, x: Value, axis: int, first: int, last: int, step: int = 1)
     seen = View(("slice", axis, places), x,
                 lambda to, base: cut(to, base, axis, first, last, step),
                 lambda to, base, part: _with_part(to, base, part, axis, places))
-    return replace(to.add("slice", x, view=seen, axis=axis_of(x.shape, axis), start=first,
-                          end=last, step=step), shape=tuple(shape))
+    return replace(to.add("slice", x, view=seen, axis=axis_of(len(x.shape), axis),
+                          start=first, end=last, step=step), shape=tuple(shape))
 
 
 def _with_part(to: Importer, base: Value, part: Value, axis: int, places: range) -> Value:
@@ -234,7 +226,7 @@ def tensor_split(to: Importer, x: Value, indices: Any, dim: int = 0) -> list[Val
 def taken(to: Importer, x: Value, dim: int, places: Value) -> Value:
     """Returns the elements of an axis at the places that a parameter of torch.int64 has."""
     axis = dim % len(x.shape)
-    y = to.add("index_select", x, parameters=(places,), axis=axis_of(x.shape, dim))
+    y = to.add("index_select", x, parameters=(places,), axis=axis_of(len(x.shape), dim))
     if len(x.shape) < 2:
         return reshaped(to, replace(y, shape=(1, *places.shape)), places.shape)
     return replace(y, shape=(*x.shape[:axis], *places.shape, *x.shape[axis + 1:]))
@@ -246,7 +238,7 @@ def joined(to: Importer, values: Sequence[Value], dim: int) -> Value:
     if len(values) == 1:
         return values[0]
     shapes[0][dim] = sum(shape[dim] for shape in shapes)
-    axis = axis_of(shapes[0], dim)
+    axis = axis_of(len(shapes[0]), dim)
     y = to.add("concat", *values, axis=None if axis == 1 else axis)
     return replace(y, shape=tuple(shapes[0]))
 
