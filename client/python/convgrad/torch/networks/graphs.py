@@ -9,7 +9,6 @@ from typing import Any
 import torch
 import torch.fx
 from torch import nn
-from torch.fx.node import map_aggregate
 
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.refusals import named
@@ -74,17 +73,6 @@ def _is_of_tensors(node: torch.fx.Node) -> bool:
     """Returns whether the node is a tensor, or several, not a number computed from shapes."""
     return node.op == "get_attr" or isinstance(
         node.meta.get("val"), (torch.Tensor, tuple, list))
-
-
-def holds(kind: type, arguments: Any) -> bool:
-    found = []
-
-    def look(argument: Any) -> Any:
-        found.append(isinstance(argument, kind))
-        return argument
-
-    map_aggregate(arguments, look)
-    return any(found)
 
 
 def plain(value: Any) -> Any:

@@ -19,7 +19,6 @@ from convgrad.programs import Attribute
 from convgrad.torch.networks.declared import Declared
 from convgrad.torch.networks.exporting import DROPOUT, Exported
 from convgrad.torch.networks.graphs import (
-    holds,
     line_of,
     module_path,
     needed,
@@ -29,7 +28,7 @@ from convgrad.torch.networks.graphs import (
 )
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.detaching import results_of_region
-from convgrad.torch.networks.operators.known import Known, Lent, computed
+from convgrad.torch.networks.operators.known import Known, computed, holds
 from convgrad.torch.networks.operators.values import Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 from convgrad.torch.networks.stand_ins import (
@@ -48,7 +47,7 @@ class Importer(Declared):
         super().__init__(model, exported)
         self._model = model
         self._exported = exported
-        self._lent = Lent()
+        self._lent: dict[int, torch.Tensor] = {}  # constants that values are views of
         self._env: dict[torch.fx.Node, Any] = {}
         self._node: Any = None
         self._counts: dict[str, tuple[Value, Unimplemented]] = {}
@@ -138,7 +137,7 @@ class Importer(Declared):
         known = None if is_unknown or table.is_random(target) else computed(
             self, target, name, args, kwargs)
         if known is not None:
-            if isinstance(changed, Known) and self._lent.has(changed):
+            if isinstance(changed, Known) and changed.memory in self._lent:
                 raise self.refuse(f"{name} of {changed}", "constants that no view changes")
             return known
         if isinstance(changed, Known):
@@ -193,7 +192,7 @@ class Importer(Declared):
         if tensor.dtype not in (torch.float32, torch.int64):
             raise self.refuse(argument, "torch.float32")
         if table.place_of_result(self._node.target) != "apart":
-            self._lent.add(argument)
+            self._lent[argument.memory] = tensor
         return self.constant(tensor)
 
     def _inline(self, module: Any, args: Sequence[Any]) -> list[Any]:

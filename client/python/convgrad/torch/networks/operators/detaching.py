@@ -13,10 +13,10 @@ from convgrad.torch.networks.operators.views import as_value, wide
 
 def detach(to: Importer, x: Value) -> Value:
     """Returns the value without its gradient, in the same memory."""
-    if not to.has_gradient(x.base if isinstance(x, Wide) and x.base is not None else x):
+    if not to.has_gradient(x.base if isinstance(x, Wide) else x):
         return x
     x = as_value(to, x)
-    if isinstance(x, Wide) and x.base is not None:
+    if isinstance(x, Wide):
         return wide(detach(to, x.base), x.sizes, x.order)
     return replace(to.add("detach", x, view=View(("detach",), x, detach)), shape=x.shape)
 

@@ -26,7 +26,7 @@ from convgrad.torch.networks.operators.views import (
 def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
     """Adds a step that keeps the operand's shape."""
     x = as_value(to, x)
-    if isinstance(x, Wide) and x.base is not None:
+    if isinstance(x, Wide):
         return wide(of_each(to, operator, x.base, **attributes), x.sizes, x.order)
     return replace(to.add(operator, x, **attributes), shape=x.shape)
 
@@ -41,8 +41,10 @@ def with_number(to: Importer, operator: str, x: Value, number: float) -> Value:
     return of_each(to, operator, x, other=float(number))
 
 
-def leaky_relu(to: Importer, x: Value, negative_slope: float) -> Value:
-    return of_each(to, "leaky_relu", x, negative_slope=float(negative_slope))
+def with_numbers(operator: str, *names: str) -> Callable[..., Value]:
+    """Returns the row of an operator whose attributes are numbers with these names."""
+    return lambda to, x, *numbers: of_each(to, operator, x, **dict(
+        zip(names, map(float, numbers))))
 
 
 def elu(to: Importer, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
@@ -53,10 +55,6 @@ def elu(to: Importer, x: Value, alpha: float, scale: float, input_scale: float) 
 
 def gelu(to: Importer, x: Value, approximate: str) -> Value:
     return of_each(to, "gelu", x, approximate=approximate)
-
-
-def softplus(to: Importer, x: Value, beta: float, threshold: float) -> Value:
-    return of_each(to, "softplus", x, beta=float(beta), threshold=float(threshold))
 
 
 def hardtanh(to: Importer, x: Value, least: float, most: float) -> Value:
@@ -129,14 +127,12 @@ def two(operator: str) -> Callable[[Importer, Any, Any], Value]:
     return lambda to, x, y: binary(to, operator, x, y)
 
 
-def addcmul(to: Importer, x: Value, first: Value, second: Value, value: float = 1) -> Value:
-    product = binary(to, "mul", first, second)
-    return binary(to, "add", x, _times(to, product, value))
+def plus(operator: str) -> Callable[..., Value]:
+    """Returns the row of an operator that adds a product or a quotient, times a number."""
+    def row(to: Importer, x: Value, first: Value, second: Value, value: float) -> Value:
+        return add(to, x, binary(to, operator, first, second), value)
 
-
-def addcdiv(to: Importer, x: Value, first: Value, second: Value, value: float = 1) -> Value:
-    quotient = binary(to, "div", first, second)
-    return binary(to, "add", x, _times(to, quotient, value))
+    return row
 
 
 def lerp(to: Importer, x: Value, end: Value, weight: float) -> Value:

@@ -33,25 +33,14 @@ class Known:
         content = f"{array.dtype}{array.shape}".encode() + array.tobytes()
         return f"constant.{hashlib.sha256(content).hexdigest()[:32]}"
 
+    @property
+    def memory(self) -> int:
+        """Equal for views of one another."""
+        tensor: Any = self.tensor
+        return int(tensor.untyped_storage().data_ptr())
+
     def __str__(self) -> str:
         return f"a constant of {text_of(self.tensor.shape)}, {self.tensor.dtype}"
-
-
-class Lent:
-    """Knows the memories of constants that values are views of."""
-
-    def __init__(self) -> None:
-        self._tensors: dict[int, torch.Tensor] = {}
-
-    def add(self, known: Known) -> None:
-        self._tensors[_memory_of(known.tensor)] = known.tensor
-
-    def has(self, known: Known) -> bool:
-        return _memory_of(known.tensor) in self._tensors
-
-
-def _memory_of(tensor: Any) -> int:
-    return int(tensor.untyped_storage().data_ptr())
 
 
 def computed(to: Importer, target: Any, name: str, args: Any, kwargs: Any) -> Any:
@@ -69,12 +58,14 @@ def computed(to: Importer, target: Any, name: str, args: Any, kwargs: Any) -> An
             return None
         like = torch.empty(shape if name.endswith("_like") else (), dtype=to.dtype)
         args, is_made = (like, *args[1:]), True
-    if not is_made and not _holds_known((args, kwargs)):
+    if not is_made and not holds(Known, (args, kwargs)):
         return None
-    given, named = _without_known((args, kwargs))
+    given, named = map_aggregate((args, kwargs), lambda argument: (
+        argument.tensor if isinstance(argument, Known) else argument))
     if "device" in named:
         named = {**named, "device": torch.device("cpu")}
-    if not _is_plain((given, named)):
+    # Nothing may follow from an input, a parameter or the batch.
+    if not all(isinstance(one, (*_PLAIN, torch.Tensor)) for one in _leaves((given, named))):
         return None
     if is_made and torch.Size(n for n in to.shape).numel() * 8 > _MOST_BYTES:
         raise to.refuse(f"a constant of {text_of(to.shape)}", f"at most {_MOST_BYTES} bytes")
@@ -82,23 +73,15 @@ def computed(to: Importer, target: Any, name: str, args: Any, kwargs: Any) -> An
         return _as_known(target(*given, **named))
 
 
-def _holds_known(arguments: Any) -> bool:
-    found = []
-    map_aggregate(arguments, lambda argument: found.append(isinstance(argument, Known)))
-    return any(found)
+def holds(kind: type, arguments: Any) -> bool:
+    """Returns whether an argument, or a part of one, is of this kind."""
+    return any(isinstance(one, kind) for one in _leaves(arguments))
 
 
-def _without_known(arguments: Any) -> Any:
-    return map_aggregate(arguments, lambda argument: argument.tensor if isinstance(
-        argument, Known) else argument)
-
-
-def _is_plain(arguments: Any) -> bool:
-    """Returns whether nothing follows from an input, a parameter or the batch."""
-    found = []
-    map_aggregate(arguments, lambda argument: found.append(
-        isinstance(argument, (*_PLAIN, torch.Tensor))))
-    return all(found)
+def _leaves(arguments: Any) -> list[Any]:
+    found: list[Any] = []
+    map_aggregate(arguments, found.append)
+    return found
 
 
 def _as_known(result: Any) -> Any:

@@ -48,28 +48,23 @@ def batch_norm(to: Importer, x: Value, weight: Value | None, bias: Value | None,
                running_mean: Value | None, running_var: Value | None, training: bool,
                momentum: float, eps: float, _: bool) -> Value:
     batches = to.take_count() if training and running_mean is not None else None
-    own, results = parameters_among(weight, bias)
-    y = to.add(
-        "batch_norm", as_value(to, x), parameters=(*own, running_mean, running_var, batches),
-        training=training, momentum="none" if math.isnan(momentum) else float(momentum),
-        eps=float(eps))
-    return scaled(to, replace(y, shape=x.shape), results, [1] * (len(x.shape) - 2))
+    return normalized(
+        to, "batch_norm", x, (weight, bias), len(x.shape) - 2,
+        (running_mean, running_var, batches), training=training,
+        momentum="none" if math.isnan(momentum) else float(momentum), eps=float(eps))
 
 
-def parameters_among(*operands: Value | None) -> tuple[list[Value | None], list[Value | None]]:
-    """Returns weight and bias for a step that takes parameters alone, and what scaled() then
-    takes: all of them in the first list, or, if one is a result, in the second one."""
-    nothing: list[Value | None] = [None] * len(operands)
-    is_result = any(one is not None and one.kind != "a parameter" for one in operands)
-    return (nothing, list(operands)) if is_result else (list(operands), nothing)
-
-
-def scaled(to: Importer, y: Value, weight_and_bias: Sequence[Value | None],
-           axes: Sequence[int]) -> Value:
-    """Multiplies by a weight and adds a bias, which have these axes of 1 appended."""
-    for operator, one in zip(("mul", "add"), weight_and_bias):
+def normalized(to: Importer, operator: str, x: Value, weight_and_bias: Sequence[Value | None],
+               ones: int, statistics: Sequence[Value | None] = (), **attributes: Any) -> Value:
+    """Adds the step of a norm, which takes weight and bias if they are parameters. If one of
+    them is a result, other steps multiply and add. Both then get `ones` more axes of 1."""
+    are_own = all(one is None or one.kind == "a parameter" for one in weight_and_bias)
+    own = weight_and_bias if are_own else [None] * len(weight_and_bias)
+    y = replace(to.add(operator, as_value(to, x), parameters=(*own, *statistics), **attributes),
+                shape=x.shape)
+    for step, one in zip(("mul", "add"), () if are_own else weight_and_bias):
         if one is not None:
-            y = binary(to, operator, y, reshaped(to, one, (*one.shape, *axes)))
+            y = binary(to, step, y, reshaped(to, one, (*one.shape, *[1] * ones)))
     return y
 
 

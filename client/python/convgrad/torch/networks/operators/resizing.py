@@ -15,23 +15,15 @@ from convgrad.torch.networks.operators.views import as_value, permute
 _TORCH: Any = torch
 
 
-def upsample_nearest(to: Importer, x: Value, size: Any, scales: Any) -> Value:
-    return _upsample(to, x, "nearest", False, size, scales)
-
-
 def upsample(mode: str) -> Any:
     """Returns the row of an interpolation."""
-    def row(to: Importer, x: Value, size: Any, align_corners: bool, scales: Any) -> Value:
-        return _upsample(to, x, mode, align_corners, size, scales)
+    def row(to: Importer, x: Value, size: Any, *attributes: Any) -> Value:
+        *align_corners, scales = attributes  # the former not of "nearest"
+        return to.add("upsample", as_value(to, x), size=ints(size), mode=mode,
+                      align_corners=any(align_corners),
+                      scale_factor=None if scales is None else [float(n) for n in scales])
 
     return row
-
-
-def _upsample(to: Importer, x: Value, mode: str, align_corners: bool, size: Any,
-              scales: Any) -> Value:
-    return to.add("upsample", as_value(to, x), size=ints(size), mode=mode,
-                  align_corners=align_corners,
-                  scale_factor=None if scales is None else [float(one) for one in scales])
 
 
 def by_matrices(name: str) -> Any:

@@ -29,6 +29,13 @@ def _each(names: str, function: Function) -> dict[str, Function]:
     return dict.fromkeys(names.split(), function)
 
 
+_RESIZINGS: dict[str, Function] = {
+    **{f"upsample_{mode}{axes}d": resizing.upsample(mode) for mode, axes in (
+        ("nearest", 1), ("nearest", 2), ("nearest", 3), ("linear", 1), ("bilinear", 2),
+        ("trilinear", 3), ("bicubic", 2))},
+    **{name: resizing.by_matrices(name) for name in (
+        "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")},
+}
 _LAYERS: dict[str, Function] = {
     **_each("conv1d conv2d conv3d", layers.conv),
     **_each("conv_transpose1d conv_transpose2d conv_transpose3d", layers.conv_transpose),
@@ -36,12 +43,7 @@ _LAYERS: dict[str, Function] = {
     **_each("avg_pool1d avg_pool2d avg_pool3d", layers.avg_pool),
     **_each("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
             layers.adaptive_avg_pool),
-    **_each("upsample_nearest1d upsample_nearest2d upsample_nearest3d",
-            resizing.upsample_nearest),
-    **{f"upsample_{mode}{axes}d": resizing.upsample(mode) for mode, axes in (
-        ("linear", 1), ("bilinear", 2), ("trilinear", 3), ("bicubic", 2))},
-    **{name: resizing.by_matrices(name) for name in (
-        "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")},
+    **_RESIZINGS,
     "max": layers.max_along, "batch_norm": layers.batch_norm, "pad": moves.pad,
     "dropout": layers.dropout, "feature_dropout": noise.feature_dropout,
     **_each("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
@@ -53,14 +55,16 @@ _ELEMENTS: dict[str, Function] = {
     **{name: elements.pointwise(name) for name in (
         "relu", "relu6", "sigmoid", "silu", "tanh", "mish", "hardsigmoid", "hardswish", "neg",
         "abs", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "reciprocal")},
-    "leaky_relu": elements.leaky_relu, "elu": elements.elu, "gelu": elements.gelu,
-    "softplus": elements.softplus, "hardtanh": elements.hardtanh, "glu": elements.glu,
+    "leaky_relu": elements.with_numbers("leaky_relu", "negative_slope"),
+    "softplus": elements.with_numbers("softplus", "beta", "threshold"),
+    "elu": elements.elu, "gelu": elements.gelu, "hardtanh": elements.hardtanh,
+    "glu": elements.glu,
     **_each("clamp clamp_min", elements.clamp), "clamp_max": elements.clamp_max,
     **_each("pow square", elements.power), "prelu": elements.prelu,
     "add": elements.add, "mul": elements.mul, "rsub": elements.rsub,
     **_each("sub subtract", elements.sub), **_each("div divide true_divide", elements.div),
     **{name: elements.two(name) for name in ("maximum", "minimum")},
-    "addcmul": elements.addcmul, "addcdiv": elements.addcdiv, "lerp": elements.lerp,
+    "addcmul": elements.plus("mul"), "addcdiv": elements.plus("div"), "lerp": elements.lerp,
     **_each("empty new_empty empty_like", noise.empty), "bernoulli": noise.bernoulli,
 }
 _SUMS: dict[str, Function] = {
@@ -85,11 +89,11 @@ _VIEWS: dict[str, Function] = {
     "index_select": moves.index_select, "detach": detaching.detach,
 }
 _WRITES: dict[str, Function] = {
-    "copy": writes.copy, "fill": writes.fill, "zero": writes.zero, "where": writes.where,
-    "masked_fill": writes.masked_fill, "new_full": writes.new_full,
-    **_each("full full_like", writes.full),
-    **_each("zeros new_zeros zeros_like", writes.zeros),
-    **_each("ones new_ones ones_like", writes.ones),
+    "copy": writes.copy, "fill": writes.fill, "where": writes.where,
+    "masked_fill": writes.masked_fill, "new_full": writes.full(2),
+    **_each("full full_like", writes.full(1)),
+    **_each("zero zeros new_zeros zeros_like", writes.full_of(0.0)),
+    **_each("ones new_ones ones_like", writes.full_of(1.0)),
 }
 _TOKENS: dict[str, Function] = {
     "linear": tokens.linear, "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,
@@ -101,27 +105,30 @@ _TOKENS: dict[str, Function] = {
 _OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_WRITES, **_TOKENS}
 # By overload, where others take other arguments.
 _OVERLOADS: dict[str, tuple[str, ...]] = {
-    name: tuple(overloads.split()) for name, overloads in {
-        "to": "dtype", "softmax": "int", "log_softmax": "int", "select": "int",
-        "split": "Tensor sizes", "unbind": "int", "pow": "Tensor_Scalar", "pow_": "Scalar",
-        "transpose": "int", "squeeze": "default dim dims", "unflatten": "int",
-        "mean": "dim default", "sum": "dim_IntList default", "bernoulli": "p",
-        "bernoulli_": "float", "div": "Tensor Scalar", "div_": "Tensor Scalar",
-        "clamp": "default", "clamp_": "default", "clamp_min": "default",
-        "clamp_min_": "default", "clamp_max": "default", "clamp_max_": "default",
-        "linalg_vector_norm": "default", "norm": "ScalarOpt_dim", "lerp": "Scalar",
-        "lerp_": "Scalar", "var": "correction dim", "std": "correction dim",
-        "var_mean": "correction dim", "index": "Tensor", "index_select": "default",
-        "addmm": "default", "baddbmm": "default",
-        "tensor_split": "sections indices", "repeat_interleave": "self_int",
-        "upsample_nearest1d": "vec",
-        "upsample_nearest2d": "vec", "upsample_nearest3d": "vec", "upsample_bilinear2d": "vec",
-        "upsample_bicubic2d": "vec", "upsample_linear1d": "vec", "upsample_trilinear3d": "vec",
-        "_upsample_bilinear2d_aa": "vec", "_upsample_bicubic2d_aa": "vec", "max": "dim",
-        "where": "self ScalarSelf ScalarOther Scalar", "masked_fill": "Scalar",
-        "masked_fill_": "Scalar", "fill_": "Scalar Tensor", "fill": "Scalar Tensor",
-        "detach_": "",
-    }.items()}
+    name: tuple(overloads.split()) for overloads, names in {
+        "": "detach_",
+        "Scalar": "lerp lerp_ masked_fill masked_fill_ pow_",
+        "Scalar Tensor": "div div_ fill fill_",
+        "ScalarOpt_dim": "norm",
+        "Tensor": "index",
+        "Tensor sizes": "split",
+        "Tensor_Scalar": "pow",
+        "correction dim": "var std var_mean",
+        "default": "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ linalg_vector_norm "
+                   "index_select addmm baddbmm",
+        "default dim": "mean",
+        "default dim dims": "squeeze",
+        "default dim_IntList": "sum",
+        "dim": "max",
+        "dtype": "to",
+        "float": "bernoulli_",
+        "int": "softmax log_softmax select unbind transpose unflatten",
+        "p": "bernoulli",
+        "sections indices": "tensor_split",
+        "self ScalarSelf ScalarOther Scalar": "where",
+        "self_int": "repeat_interleave",
+        "vec": " ".join(_RESIZINGS),
+    }.items() for name in names.split()}
 
 
 # Where torch returns its operand itself, or perhaps a view of it, without saying so.

@@ -13,7 +13,7 @@ import torch
 from convgrad.shapes import axis_of
 from convgrad.torch.networks.operators.elements import binary, with_number
 from convgrad.torch.networks.operators.known import Known
-from convgrad.torch.networks.operators.layers import parameters_among, scaled
+from convgrad.torch.networks.operators.layers import normalized
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, expanded, permute, reshaped
 
@@ -33,25 +33,20 @@ def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
 
 def layer_norm(to: Importer, x: Value, normalized_shape: Sequence[int], weight: Value | None,
                bias: Value | None, eps: float, *_: Any) -> Value:
-    own, results = parameters_among(weight, bias)
-    y = to.add("layer_norm", as_value(to, x), parameters=own, axes=len(normalized_shape),
-               eps=float(eps))
-    return scaled(to, replace(y, shape=x.shape), results, [])
+    return normalized(to, "layer_norm", x, (weight, bias), 0, axes=len(normalized_shape),
+                      eps=float(eps))
 
 
 def rms_norm(to: Importer, x: Value, normalized_shape: Sequence[int], weight: Value | None,
              eps: float | None) -> Value:
-    own, results = parameters_among(weight)
-    y = to.add("rms_norm", as_value(to, x), parameters=own, axes=len(normalized_shape),
-               eps=torch.finfo(torch.float32).eps if eps is None else float(eps))
-    return scaled(to, replace(y, shape=x.shape), results, [])
+    return normalized(to, "rms_norm", x, (weight,), 0, axes=len(normalized_shape),
+                      eps=torch.finfo(torch.float32).eps if eps is None else float(eps))
 
 
 def group_norm(to: Importer, x: Value, groups: int, weight: Value | None, bias: Value | None,
                eps: float, *_: Any) -> Value:
-    own, results = parameters_among(weight, bias)
-    y = to.add("group_norm", as_value(to, x), parameters=own, groups=groups, eps=float(eps))
-    return scaled(to, replace(y, shape=x.shape), results, [1] * (len(x.shape) - 2))
+    return normalized(to, "group_norm", x, (weight, bias), len(x.shape) - 2, groups=groups,
+                      eps=float(eps))
 
 
 def instance_norm(to: Importer, x: Value, weight: Value | None, bias: Value | None,

@@ -51,15 +51,15 @@ class View:
     None: the view's elements share memory."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Wide(Value):
     """A tensor of more axes than a value has. No step takes one: it is a value of fewer axes,
     which are to be split and permuted."""
 
-    base: Value | None = None
-    sizes: tuple[Any, ...] = ()
+    base: Value
+    sizes: tuple[Any, ...]
     """The base's extents, split."""
-    order: tuple[int, ...] = ()
+    order: tuple[int, ...]
     """The tensor's axes, as axes of `sizes`."""
 
 

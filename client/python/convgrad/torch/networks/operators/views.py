@@ -60,7 +60,7 @@ def wide(base: Value, sizes: Sequence[Any], order: Sequence[int]) -> Wide:
 
 def _in_order(to: Importer, x: Value) -> Value:
     """Returns a value with the elements of `x` in their order, of other extents."""
-    if not isinstance(x, Wide) or x.base is None:
+    if not isinstance(x, Wide):
         return x
     # Runs of axes that stay together, by the first one's place among those above 1.
     places = {axis: i for i, axis in enumerate(
@@ -112,7 +112,7 @@ def permute(to: Importer, x: Value, dims: Sequence[int]) -> Value:
     x = as_value(to, x)
     if order == sorted(order):
         return x
-    if isinstance(x, Wide) and x.base is not None:
+    if isinstance(x, Wide):
         return wide(x.base, x.sizes, [x.order[axis] for axis in order])
     back = sorted(range(len(order)), key=lambda i: order[i])
     seen = View(("permute", *order), x, lambda to, base: permute(to, base, order),

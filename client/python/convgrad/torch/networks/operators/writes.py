@@ -4,6 +4,7 @@ arguments of ATen's operators. The importer finds the tensors that change with a
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,10 +38,6 @@ def fill(to: Importer, x: Value, number: Any) -> Value:
     return all_of(to, x.shape, number)
 
 
-def zero(to: Importer, x: Value) -> Value:
-    return all_of(to, x.shape, 0.0)
-
-
 def masked_fill(to: Importer, x: Value, mask: Any, number: Any) -> Value:
     return where(to, mask, number, x)
 
@@ -69,23 +66,14 @@ def where(to: Importer, mask: Any, x: Any, y: Any) -> Value:
     return reshaped(to, taken(to, joined(to, rows, 1), 1, index), shape)
 
 
-def full(to: Importer, _: Any, number: Any, *__: Any) -> Value:
-    """Also full_like."""
-    return all_of(to, to.shape, number)
+def full(place: int) -> Callable[..., Value]:
+    """Returns the row of an operator that has the number as its argument at `place`."""
+    return lambda to, *arguments: all_of(to, to.shape, arguments[place])
 
 
-def new_full(to: Importer, _: Any, __: Any, number: Any, *___: Any) -> Value:
-    return all_of(to, to.shape, number)
-
-
-def zeros(to: Importer, *_: Any) -> Value:
-    """Also new_zeros and zeros_like."""
-    return all_of(to, to.shape, 0.0)
-
-
-def ones(to: Importer, *_: Any) -> Value:
-    """Also new_ones and ones_like."""
-    return all_of(to, to.shape, 1.0)
+def full_of(number: float) -> Callable[..., Value]:
+    """Returns the row of an operator that makes a tensor of this number."""
+    return lambda to, *_: all_of(to, to.shape, number)
 
 
 def all_of(to: Importer, shape: tuple[Any, ...], number: Any) -> Value:
