@@ -20,8 +20,8 @@ from convgrad.onnx.values import Node
 MOST_BYTES = 2**26
 """Of a constant that a node makes."""
 
-# Operators that only compute. Their results follow from their operands' sizes and values.
-_FOLDED = frozenset("""
+# Operators whose results can be constants: they follow from the operands' sizes and values.
+COMPUTED = frozenset("""
     Abs Add And ArgMax ArgMin BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip
     Concat Constant ConstantOfShape Cos CumSum Div Equal Erf Exp Expand EyeLike Flatten Floor
     Gather GatherElements GatherND Greater GreaterOrEqual Identity IsInf IsNaN Less LessOrEqual
@@ -33,14 +33,9 @@ _DYNAMIC = frozenset(("NonZero",))
 """Operators whose results have at most as many elements as the operand, times its rank."""
 
 
-def is_computed(operator: str) -> bool:
-    """Returns whether the operator's results can be constants."""
-    return operator in _FOLDED
-
-
 def compute(node: Node, proto: Any, arrays: Sequence[Array | None]) -> list[Array] | None:
     """Returns the node's results; None if it isn't such a node, or if they are too large."""
-    if node.operator not in _FOLDED:
+    if node.operator not in COMPUTED:
         return None
     feeds = {name: array for name, array in zip(node.inputs, arrays) if array is not None}
     try:

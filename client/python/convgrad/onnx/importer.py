@@ -96,7 +96,7 @@ class Importer(Declared):
                 one.is_value if isinstance(one, Unknown) else isinstance(one, (Value, Bell))
                 for one in operands)
             if node.operator not in table.OPERATORS and (
-                    is_value or not folding.is_computed(node.operator)):
+                    is_value or node.operator not in folding.COMPUTED):
                 raise self.refuse(node.operator, "an operator that programs have")
             return [Unknown(is_value) for _ in node.outputs]
         if is_shape and isinstance(operands[0], Value):
