@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import grpc
-
 from convgrad.caller import Caller
-from convgrad.errors import Cancelled, ConvgradError, ResourceExhausted
+from convgrad.errors import ConvgradError, ResourceExhausted
 from convgrad.requests import Call
+from convgrad.sessions.asking import ask
 from convgrad.sessions.events import EventThread
 from convgrad.v1 import session_pb2
 
@@ -33,17 +30,12 @@ def when_named(client: Caller, target: str, thread: EventThread, error: Convgrad
                 session_pb2.ListSessionsRequest().SerializeToString(),
                 session_pb2.ListSessionsResponse.FromString, target=target)
 
-    def on_listed(rpc: Any) -> None:
-        if rpc.code() == grpc.StatusCode.OK:
-            with contextlib.suppress(ConvgradError):  # a malformed reply
-                error.message += _described(call.decoded(rpc.result()).sessions)
+    def on_listed(answer: Any, _: ConvgradError | None) -> None:
+        if answer is not None:
+            error.message += _described(answer.sessions)
         then()
 
-    try:
-        rpc = client.start(call, _LIST_SECONDS)
-    except Cancelled:
-        return then()
-    rpc.add_done_callback(lambda rpc: thread.later(0, functools.partial(on_listed, rpc)))
+    ask(client, thread, call, _LIST_SECONDS, on_listed)
 
 
 def _described(sessions: Sequence[Any]) -> str:

@@ -6,21 +6,17 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
-
-import grpc
 
 from convgrad.caller import Caller
 from convgrad.errors import (
-    Cancelled,
     ConvgradError,
     DeadlineExceeded,
     SessionRestored,
     SessionTakenOver,
-    from_rpc,
 )
 from convgrad.requests import Call
+from convgrad.sessions.asking import Answered, ask
 from convgrad.sessions.attempts import DURABLE_TRAILER, Change, Opened, Read, number_of
 from convgrad.sessions.changes import Changes
 from convgrad.sessions.machines import tell_differences
@@ -208,21 +204,5 @@ class DurableChanges(Changes):
             tell_differences(answer.differences)
         self._send_waiting()
 
-    def _ask(self, call: Call[Any],
-             then: Callable[[Any, ConvgradError | None], None]) -> None:
-        """Sends the call and calls `then` with the decoded answer, or an error, on the
-        session's thread."""
-        def done(rpc: Any) -> None:
-            if rpc.code() != grpc.StatusCode.OK:
-                return then(None, from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata()))
-            try:
-                answer = call.decoded(rpc.result())
-            except ConvgradError as error:
-                return then(None, error)
-            then(answer, None)
-
-        try:
-            rpc = self._client.start(call, _DISK_SECONDS)
-        except Cancelled as closed:
-            return then(None, closed)
-        rpc.add_done_callback(lambda rpc: self.thread.later(0, functools.partial(done, rpc)))
+    def _ask(self, call: Call[Any], then: Answered) -> None:
+        ask(self._client, self.thread, call, _DISK_SECONDS, then)

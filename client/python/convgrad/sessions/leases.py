@@ -14,16 +14,15 @@ from convgrad.caller import Caller
 from convgrad.connections.addresses import followed
 from convgrad.connections.retries import IS_GOING
 from convgrad.errors import (
-    Cancelled,
     ConvgradError,
     FailedPrecondition,
     SessionExpired,
     SessionRestored,
-    from_rpc,
     message_of,
 )
 from convgrad.options import Options
 from convgrad.requests import Call
+from convgrad.sessions.asking import ask
 from convgrad.sessions.attempts import VOID, Opened, metadata_of
 from convgrad.sessions.changes import Changes
 from convgrad.v1 import session_pb2
@@ -157,16 +156,12 @@ def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
     seconds = min(opened.answer.lease_seconds / _RENEWALS_PER_LEASE, _LONGEST_SILENCE_SECONDS)
 
     def renew() -> None:
-        with contextlib.suppress(Cancelled):
-            client.start(call, seconds).add_done_callback(
-                lambda rpc: changes.thread.later(0, lambda: done(rpc)))
+        ask(client, changes.thread, call, seconds, answered)
 
-    def done(rpc: Any) -> None:
-        error = None if rpc.code() == grpc.StatusCode.OK else from_rpc(
-            rpc.code(), rpc.details(), rpc.trailing_metadata())
+    def answered(_: Any, error: ConvgradError | None) -> None:
         if isinstance(error, SessionExpired):
             changes.stop(error)
-        else:
+        elif not client.is_closed:
             changes.thread.later(seconds, renew)
 
     changes.thread.later(seconds, renew)

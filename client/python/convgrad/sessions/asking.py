@@ -1,0 +1,39 @@
+"""Asks a session's server something, beside the session's changes and reads."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from convgrad.caller import Caller
+from convgrad.errors import Cancelled, ConvgradError, from_rpc
+from convgrad.requests import Call
+from convgrad.sessions.events import EventThread
+
+Answered = Callable[[Any, "ConvgradError | None"], None]
+
+
+def ask(client: Caller, thread: EventThread, call: Call[Any], seconds: float,
+        then: Answered) -> None:
+    """Sends the call once. Makes `thread` call `then` with the decoded answer, or with None and
+    the error.
+
+    Calls `then` at once if the client is closed. Never blocks.
+    """
+    def done(rpc: Any) -> None:
+        if rpc.code() != grpc.StatusCode.OK:
+            return then(None, from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata()))
+        try:
+            answer = call.decoded(rpc.result())
+        except ConvgradError as error:
+            return then(None, error)
+        then(answer, None)
+
+    try:
+        rpc = client.start(call, seconds)
+    except Cancelled as closed:
+        return then(None, closed)
+    rpc.add_done_callback(lambda rpc: thread.later(0, functools.partial(done, rpc)))
