@@ -14,12 +14,11 @@ from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     FailedPrecondition,
-    NotFound,
     invalid,
     message_of,
     unimplemented,
 )
-from convgrad.kept import Kept, listed_tensors
+from convgrad.kept import Kept, find, listed_tensors
 from convgrad.networks import Run
 from convgrad.options import Options, timeout_of
 from convgrad.problem import OPERANDS
@@ -27,7 +26,6 @@ from convgrad.requests import Call
 from convgrad.sessions.durable import save_state_call
 from convgrad.sessions.leases import ask_each
 from convgrad.sessions.session import Session
-from convgrad.sessions.snapshots import drop_state_call
 from convgrad.v1 import session_pb2
 
 R = TypeVar("R")
@@ -45,12 +43,13 @@ def refuse(name: str, thing: str = "session") -> NoReturn:
         f"the {thing} of the process that trains, which alone changes it"))
 
 
-def _refused(name: str) -> Callable[..., Any]:
-    def method(self: Attached, /, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse(name)
+def refused(name: str, thing: str = "session") -> Callable[..., Any]:
+    """Makes a method that always raises the error of refuse()."""
+    def method(self: object, /, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(name, thing)
 
     method.__name__ = name
-    method.__doc__ = "Raises FailedPrecondition: it changes the session."
+    method.__doc__ = "Raises FailedPrecondition: only the process that trains may call it."
     return method
 
 
@@ -92,16 +91,16 @@ class Attached:
     conv_transpose_forward = _forward(operations.conv_transpose_forward)
     linear_forward = _forward(operations.linear_forward)
 
-    conv_backward = _refused("conv_backward")
-    conv_transpose_backward = _refused("conv_transpose_backward")
-    linear_backward = _refused("linear_backward")
-    put = _refused("put")
-    drop = _refused("drop")
-    load_program = _refused("load_program")
-    drop_programs = _refused("drop_programs")
-    backward = _refused("backward")
-    update = _refused("update")
-    restore_state = _refused("restore_state")
+    conv_backward = refused("conv_backward")
+    conv_transpose_backward = refused("conv_transpose_backward")
+    linear_backward = refused("linear_backward")
+    put = refused("put")
+    drop = refused("drop")
+    load_program = refused("load_program")
+    drop_programs = refused("drop_programs")
+    backward = refused("backward")
+    update = refused("update")
+    restore_state = refused("restore_state")
 
     def __init__(self, client: Caller, session_id: bytes, target: str) -> None:
         self._client = client
@@ -142,7 +141,7 @@ class Attached:
 
     def drop_state(self, name: str, *, timeout: float | None = None) -> None:
         """Drops a snapshot of the session, as Session.drop_state() does."""
-        return self._run(drop_state_call(name, timeout))
+        return self._run(_prepared(Session.drop_state, self, name, timeout=timeout))
 
     def close(self) -> None:
         """Ends the attachment; the session stays open."""
@@ -211,9 +210,4 @@ def _check_reads(keywords: Mapping[str, Any]) -> None:
 
 
 def _operand(tensor: Any, kept: Mapping[str, Kept]) -> Any:
-    if not isinstance(tensor, str):
-        return tensor
-    if tensor not in kept:
-        raise NotFound(message_of("operation.operands", f"'{tensor}', which the session "
-                                  "doesn't keep", "the name of a kept tensor"))
-    return Kept(tensor, kept[tensor].descriptor)
+    return find(tensor, kept) if isinstance(tensor, str) else tensor

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convgrad import layouts
-from convgrad.errors import bad_reply, invalid
+from convgrad.errors import NotFound, bad_reply, invalid, message_of
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor, Dims
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import Payload, receive
@@ -91,6 +91,14 @@ def array_of(name: str, tensor: tensor_pb2.Tensor,
     array = empty_array(descriptor)
     receive(payload, array)
     return array
+
+
+def find(name: str, kept: Mapping[str, Kept]) -> Kept:
+    """Returns the tensor of this name. Errors: NotFound."""
+    if name not in kept:
+        raise NotFound(message_of("operation.operands", f"'{name}', which the session "
+                                  "doesn't keep", "the name of a kept tensor"))
+    return kept[name]
 
 
 def listed_tensors(response: bytes) -> dict[str, Kept]:

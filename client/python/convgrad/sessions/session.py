@@ -12,13 +12,8 @@ import numpy.typing as npt
 
 from convgrad import networks, operations
 from convgrad.caller import Caller
-from convgrad.errors import (
-    Cancelled,
-    NotFound,
-    invalid,
-    message_of,
-)
-from convgrad.kept import Kept, listed_tensors
+from convgrad.errors import Cancelled, invalid
+from convgrad.kept import Kept, find, listed_tensors
 from convgrad.layouts import Descriptor
 from convgrad.options import timeout_of
 from convgrad.requests import Call
@@ -282,11 +277,7 @@ class Session:
 
     def _descriptor(self, name: str) -> Descriptor:
         known = self._known.find(name)
-        if known is not None:
-            return known
-        listed = self.tensors()
-        if name not in listed:
-            raise NotFound(message_of("operation.operands", f"'{name}', which the session "
-                                      "doesn't keep", "the name of a kept tensor"))
-        self._known.remember({name: listed[name].descriptor})
-        return listed[name].descriptor
+        if known is None:
+            known = find(name, self.tensors()).descriptor
+            self._known.remember({name: known})
+        return known

@@ -63,11 +63,6 @@ def restore_state(self: Saving, name: str, *,
 @method
 def drop_state(self: Saving, name: str, *, timeout: float | None = None) -> Prepared[None]:
     """Drops the snapshot that save_state() has kept under this name, if there is one."""
-    return drop_state_call(name, timeout), None
-
-
-def drop_state_call(name: str, timeout: float | None) -> Call[None]:
-    """Returns the call of drop_state()."""
     request = session_pb2.DropStateRequest(name=name)
     return Call(_SERVICE + "DropState", request.SerializeToString(), lambda _: None,
-                options=timeout_of(timeout))
+                options=timeout_of(timeout)), None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
-from convgrad.attached import Attached, refuse
+from convgrad.attached import Attached, refuse, refused
 from convgrad.errors import FailedPrecondition, NotFound, SessionExpired, message_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import filled
@@ -22,15 +22,6 @@ from convgrad.torch.networks.state import like_state, names_of_state
 from convgrad.torch.networks.tracing import bind, without_values
 from convgrad.torch.networks.variants import Variant, check_sizes, predicting
 from convgrad.torch.tensors import to_tensor
-
-
-def _refused(name: str) -> Callable[..., Any]:
-    def method(self: AttachedNetwork, /, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse(name, "network")
-
-    method.__name__ = name
-    method.__doc__ = "Raises FailedPrecondition: only the process that trains may call it."
-    return method
 
 
 class AttachedNetwork(RemoteModule):
@@ -45,17 +36,17 @@ class AttachedNetwork(RemoteModule):
     program. Thread-safe, except for changes of `model`.
     """
 
-    forward_backward = _refused("forward_backward")
-    submit_forward_backward = _refused("submit_forward_backward")
-    train_step = _refused("train_step")
-    submit_train_step = _refused("submit_train_step")
-    gradients = _refused("gradients")
-    zero_grad = _refused("zero_grad")
-    clip_grad_norm_ = _refused("clip_grad_norm_")
-    load_state_dict = _refused("load_state_dict")
-    put = _refused("put")
-    prepare = _refused("prepare")
-    parameters = _refused("parameters")
+    forward_backward = refused("forward_backward", "network")
+    submit_forward_backward = refused("submit_forward_backward", "network")
+    train_step = refused("train_step", "network")
+    submit_train_step = refused("submit_train_step", "network")
+    gradients = refused("gradients", "network")
+    zero_grad = refused("zero_grad", "network")
+    clip_grad_norm_ = refused("clip_grad_norm_", "network")
+    load_state_dict = refused("load_state_dict", "network")
+    put = refused("put", "network")
+    prepare = refused("prepare", "network")
+    parameters = refused("parameters", "network")
 
     def __init__(self, model: nn.Module, attached: Attached, dtype: torch.dtype) -> None:
         """Only remote() calls this."""
