@@ -1,4 +1,4 @@
-"""Opens files that come from somebody else."""
+"""Opens files that come from somebody else, or that nobody else may read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import os
 import stat
 
 from convgrad.errors import invalid
+
+
+def private(path: str, flags: int) -> int:
+    """Opens a file, or makes one that only its user may read: an opener of open()."""
+    return os.open(path, flags, 0o600)
 
 
 def open_regular(path: str | os.PathLike[str], expected: str) -> tuple[io.FileIO, int]:

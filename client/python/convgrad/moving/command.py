@@ -15,6 +15,7 @@ from convgrad.client import Client
 from convgrad.connections.retries import RetryPolicy
 from convgrad.connections.tls import Tls
 from convgrad.errors import ConvgradError, InvalidArgument, invalid, unimplemented
+from convgrad.files import private
 from convgrad.moving.replaying import replay
 from convgrad.moving.safetensors import TensorFile
 from convgrad.moving.transfer import Imported, check_import, export_session, import_session
@@ -199,16 +200,14 @@ def _id_in(path: str) -> bytes:
 @contextlib.contextmanager
 def _opened(client: Client, parsed: argparse.Namespace) -> Iterator[Session]:
     """Opens a session and writes its id. If the block fails, neither stays."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(parsed.session, flags, 0o600)  # the id is a credential
+    new = open(parsed.session, "xb", opener=private)  # the id is a credential
     try:
-        with os.fdopen(descriptor, "wb") as file, \
-                client.session(lease=parsed.lease, durable=parsed.durable,
-                               keep_open=True) as session:
+        with new as file, client.session(lease=parsed.lease, durable=parsed.durable,
+                                         keep_open=True) as session:
             try:
                 file.write(session.id)
                 file.flush()
-                os.fsync(descriptor)
+                os.fsync(file.fileno())
                 yield session
             except BaseException:
                 session.close()

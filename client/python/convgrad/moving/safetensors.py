@@ -210,9 +210,8 @@ def _replacing(path: str) -> Iterator[Any]:
                           "a file, or a new name")
     folder = os.path.dirname(path) or "."
     beside = os.path.join(folder, f".convgrad-{secrets.token_hex(8)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(beside, flags, 0o666), "wb") as file:
+        with open(beside, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

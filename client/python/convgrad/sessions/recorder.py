@@ -14,6 +14,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from convgrad.errors import FailedPrecondition, message_of
+from convgrad.files import private
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Change
 from convgrad.sessions.recording import MAGIC, REPLIES, digests_of, part_of, whole
@@ -37,9 +38,8 @@ class Recorder:
         """
         self.path = path
         self._lock = threading.Lock()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self._file = os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0)
+            self._file = open(path, "xb", buffering=0, opener=private)
             self._write(MAGIC + part_of({"server": dict(server)}))
         except OSError as error:
             raise FailedPrecondition(message_of(
