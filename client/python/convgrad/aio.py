@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from convgrad import client, operations
-from convgrad.client_base import ClientBase, error_of, is_unexplained, stream_of
+from convgrad.client_base import ClientBase, is_unexplained, stream_of
 from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled
 from convgrad.moving import transfer
@@ -119,10 +119,7 @@ class Client(ClientBase):
                 self.answered(slot)
                 return result
             except grpc.aio.AioRpcError as rpc:
-                error = error_of(rpc, call)
-                if error.reason:  # from the server itself
-                    slot.has_answered = True
-                    self.outages.reached(slot.target)
+                error = self._failed(rpc, slot, call)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
             except BaseException:  # the task was cancelled

@@ -8,13 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
-from convgrad.client_base import (
-    ClientBase,
-    error_of,
-    is_unexplained,
-    remaining,
-    stream_of,
-)
+from convgrad.client_base import ClientBase, is_unexplained, remaining, stream_of
 from convgrad.connections.channels import Slot
 from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled, ConvgradError
@@ -87,10 +81,7 @@ class Caller(ClientBase):
                 self.answered(slot)
                 return slot.target, result
             except grpc.RpcError as rpc:
-                error = error_of(rpc, call)
-                if error.reason:  # from the server itself
-                    slot.has_answered = True
-                    self.outages.reached(slot.target)
+                error = self._failed(rpc, slot, call)
                 # another thread cancelled the stream
                 if isinstance(rpc, grpc.Future) and rpc.cancelled():
                     raise error from None

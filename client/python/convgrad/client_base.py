@@ -197,6 +197,15 @@ class ClientBase:
         slot.has_answered = True
         self.outages.end(slot.target)
 
+    def _failed(self, rpc: Any, slot: Slot, call: Call[Any]) -> ConvgradError:
+        """Returns the exception for a grpc.RpcError or grpc.aio.AioRpcError of an attempt."""
+        error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
+        error.request_id = call.request_id
+        if error.reason:  # from the server itself
+            slot.has_answered = True
+            self.outages.reached(slot.target)
+        return error
+
     def _after(self, error: ConvgradError, slot: Slot, call: Call[R], attempts: Attempts,
                ) -> tuple[Call[R], float]:
         """Returns the call to send next and the delay in seconds, or raises `error`."""
@@ -263,13 +272,6 @@ def remaining(deadline: float | None) -> float | None:
         return seconds
     # gRPC may complete a call even if its deadline is now.
     raise DeadlineExceeded("the deadline was over before the call was sent")
-
-
-def error_of(rpc: Any, call: Call[Any]) -> ConvgradError:
-    """Returns the exception for a grpc.RpcError or grpc.aio.AioRpcError."""
-    error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
-    error.request_id = call.request_id
-    return error
 
 
 def is_unexplained(error: ConvgradError, slot: Slot) -> bool:
