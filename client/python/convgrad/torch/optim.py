@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from convgrad.errors import invalid
-from convgrad.networks import ParameterGroup
-from convgrad.torch.remote_optimizer import Parameters, RemoteOptimizer, names_of
+from convgrad.torch.remote_optimizer import Parameters, RemoteOptimizer
 
 
 class SGD(RemoteOptimizer):
@@ -29,11 +28,6 @@ class SGD(RemoteOptimizer):
                                       weight_decay=weight_decay, nesterov=nesterov,
                                       maximize=maximize), **settings)
 
-    def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
-        return ParameterGroup(
-            names_of(group), float(group["lr"]), group["weight_decay"], group["momentum"],
-            group["dampening"], group["nesterov"], maximize=group["maximize"])
-
 
 class Adam(RemoteOptimizer):
     """The same as torch.optim.Adam."""
@@ -47,11 +41,6 @@ class Adam(RemoteOptimizer):
                  maximize: bool = False, **settings: Any) -> None:
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay,
                                       amsgrad=amsgrad, maximize=maximize), **settings)
-
-    def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
-        return ParameterGroup(
-            names_of(group), float(group["lr"]), group["weight_decay"], beta1=group["betas"][0],
-            beta2=group["betas"][1], epsilon=group["eps"], maximize=group["maximize"])
 
 
 class AdamW(Adam):
@@ -78,12 +67,6 @@ class RMSprop(RemoteOptimizer):
         super().__init__(params, dict(lr=lr, momentum=momentum, alpha=alpha, eps=eps,
                                       centered=centered, weight_decay=weight_decay,
                                       maximize=maximize), **settings)
-
-    def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
-        return ParameterGroup(
-            names_of(group), float(group["lr"]), group["weight_decay"], group["momentum"],
-            epsilon=group["eps"], maximize=group["maximize"], alpha=group["alpha"],
-            centered=group["centered"])
 
 
 class Lamb(Adam):

@@ -23,6 +23,10 @@ from convgrad.tracebacks import short_traceback
 
 Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
 
+# The server's names of torch's settings, beside the learning rate and betas.
+_SETTINGS = {"eps": "epsilon", **{name: name for name in (
+    "weight_decay", "momentum", "dampening", "nesterov", "maximize", "alpha", "centered")}}
+
 
 class _Groups(list[dict[str, Any]]):
     """An optimizer's groups. Refuses a GradScaler, which would look for tensors in them."""
@@ -214,7 +218,12 @@ class RemoteOptimizer(torch.optim.Optimizer):
             own.update({key: value for key, value in group.items() if key != "params"})
 
     def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
-        raise NotImplementedError
+        """Returns the group's names and settings for the server."""
+        settings = {ours: group[theirs] for theirs, ours in _SETTINGS.items()
+                    if theirs in self.defaults}
+        if "betas" in self.defaults:
+            settings["beta1"], settings["beta2"] = group["betas"]
+        return ParameterGroup(names_of(group), float(group["lr"]), **settings)
 
     def _check_group(self, group: dict[str, Any], field: str) -> None:
         """Raises Unimplemented for torch's settings that would have no effect."""
