@@ -49,15 +49,12 @@ class Program:
     def is_training(self) -> bool:
         """Whether a run changes its session even without a tape, because it updates statistics
         of a batch_norm or counts a run for dropout."""
-        return any(attribute.name == "training" and attribute.flag
-                   for step in self._message.steps for attribute in step.attributes)
+        return bool(self._training())
 
     @property
     def draws_masks(self) -> bool:
         """Whether a run draws dropout masks from the session's RANDOMNESS."""
-        return any(step.operator == "dropout" and attribute.name == "training"
-                   and attribute.flag
-                   for step in self._message.steps for attribute in step.attributes)
+        return "dropout" in self._training()
 
     @property
     def images(self) -> frozenset[str]:
@@ -138,6 +135,11 @@ class Program:
                 name = entries[i].result if kept is self._message.steps else entries[i].name
                 if name not in needed:
                     del entries[i]
+
+    def _training(self) -> set[str]:
+        """Returns the operators of the steps that train."""
+        return {step.operator for step in self._message.steps for attribute in step.attributes
+                if attribute.name == "training" and attribute.flag}
 
     def _new_name(self, name: str) -> str:
         if name in self._names:

@@ -24,12 +24,12 @@ def map_convolution(convolution: Callable[..., Tensor]) -> Callable[..., Any]:
              bias: Tensor | None, dtype: torch.dtype, *settings: Any) -> tuple[Tensor, Dim]:
         size = info.batch_size
         if dims[1] is None and dims[2] is None:
-            output = convolution(_into_batch(input, dims[0], size), weight, bias, dtype,
+            output = convolution(_joined(input, dims[0], size), weight, bias, dtype,
                                  *settings)
             return _split(output, 0, size), 0
         output = convolution(
-            _into_channels(input, dims[0], size), _into_first(weight, dims[1], size),
-            None if bias is None else _into_first(bias, dims[2], size), dtype,
+            _into_channels(input, dims[0], size), _joined(weight, dims[1], size),
+            None if bias is None else _joined(bias, dims[2], size), dtype,
             *_grouped(settings, size))
         return _split(output, 1, size), 1
 
@@ -49,14 +49,14 @@ def map_backward(convolution_backward: Callable[..., Any]) -> Callable[..., Any]
         in_batch = wants_input and dims[2] is None
         if in_batch:
             gradient, _, _ = convolution_backward(
-                _into_batch(grad_output, dims[0], size), _into_batch(input, dims[1], size),
+                _joined(grad_output, dims[0], size), _joined(input, dims[1], size),
                 weight, dtype, True, False, False, *settings)
             found[0], found_dims[0] = _split(gradient, 0, size), 0
         wanted = (wants_input and not in_batch, wants_weight, wants_bias)
         if any(wanted):
             gradients = convolution_backward(
                 _into_channels(grad_output, dims[0], size),
-                _into_channels(input, dims[1], size), _into_first(weight, dims[2], size),
+                _into_channels(input, dims[1], size), _joined(weight, dims[2], size),
                 dtype, *wanted, *_grouped(settings, size))
             for i, axis in enumerate((1, 0, 0)):
                 if wanted[i]:
@@ -76,16 +76,13 @@ def _first(tensor: Tensor, dim: Dim, size: int) -> Tensor:
     return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
-def _into_batch(tensor: Tensor, dim: Dim, size: int) -> Tensor:
+def _joined(tensor: Tensor, dim: Dim, size: int) -> Tensor:
+    """Returns the tensor with the mapped axis as the outer part of the first one."""
     return _first(tensor, dim, size).flatten(0, 1)
 
 
 def _into_channels(tensor: Tensor, dim: Dim, size: int) -> Tensor:
     return _first(tensor, dim, size).movedim(0, 1).flatten(1, 2)
-
-
-def _into_first(tensor: Tensor, dim: Dim, size: int) -> Tensor:
-    return _first(tensor, dim, size).flatten(0, 1)
 
 
 def _split(tensor: Tensor, axis: int, size: int) -> Tensor:

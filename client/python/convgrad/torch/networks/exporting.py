@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -226,18 +226,23 @@ def _with_outputs(value: Any, found: list[torch.Tensor]) -> Any:
     if isinstance(value, (_TORCH.SymInt, _TORCH.SymFloat, _TORCH.SymBool)):
         raise refuse("forward", "a size that depends on the batch among what it returns",
                      "tensors")
-    if isinstance(value, dict):
-        return {key: _with_outputs(one, found) for key, one in value.items()}
-    if not isinstance(value, (tuple, list)):
+    if not isinstance(value, (dict, tuple, list)):
         attributes = getattr(value, "__dict__", {}).values()
         if any(isinstance(one, torch.Tensor) for one in attributes):
             raise refuse("forward", f"a {type(value).__name__} among what it returns",
                          "tensors, and tuples, lists and dicts of them")
         return value
-    items = [_with_outputs(one, found) for one in value]
-    if isinstance(value, list):
+    return mapped(lambda one: _with_outputs(one, found), value)
+
+
+def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
+    """Returns a dict, list or tuple like this one, with the function's result of each item."""
+    if isinstance(structure, dict):
+        return {key: function(one) for key, one in structure.items()}
+    items = [function(one) for one in structure]
+    if isinstance(structure, list):
         return items
-    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return type(structure)(*items) if hasattr(structure, "_fields") else tuple(items)
 
 
 def _example(shape: Shape) -> torch.Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 
 from convgrad.errors import invalid
 from convgrad.programs import Attribute, Program
-from convgrad.torch.networks.exporting import Output, Shape, again_of, export
+from convgrad.torch.networks.exporting import Output, Shape, again_of, export, mapped
 from convgrad.torch.networks.importer import Importer
 from convgrad.torch.networks.operators.values import text_of
 from convgrad.torch.networks.refusals import refuse
@@ -23,14 +23,9 @@ def filled(structure: Any, outputs: Sequence[Any]) -> Any:
     if isinstance(structure, Output):
         y = outputs[structure.index]
         return y if structure.rank >= 2 else y.reshape(y.shape[2 - structure.rank:])
-    if isinstance(structure, dict):
-        return {key: filled(value, outputs) for key, value in structure.items()}
-    if not isinstance(structure, (tuple, list)):
+    if not isinstance(structure, (dict, tuple, list)):
         return structure
-    items = [filled(value, outputs) for value in structure]
-    if isinstance(structure, list):
-        return items
-    return type(structure)(*items) if hasattr(structure, "_fields") else tuple(items)
+    return mapped(lambda one: filled(one, outputs), structure)
 
 
 @dataclass(frozen=True)
