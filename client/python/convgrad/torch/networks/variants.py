@@ -30,8 +30,12 @@ _STEP = re.compile(r"steps\[\d+\] \(([^)]*)\)")
 class Variant:
     """A loaded program, for one setting of the network's modules and parameters."""
 
-    name: str
     imported: Imported
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The program's name in a session, which follows from its content."""
+        return f"program-{self.imported.program.digest()[:32]}"
 
     @property
     def outputs(self) -> list[str]:
@@ -70,12 +74,7 @@ def predicting(model: nn.Module, inputs: Mapping[str, Shape],
     processes with the same model get the same program and name, whatever they train."""
     quiet = without_values(model).eval().requires_grad_(False)
     check_model(quiet)
-    imported = import_model(quiet, inputs, constants)
-    return Variant(_name_of(imported), imported)
-
-
-def _name_of(imported: Imported) -> str:
-    return f"program-{imported.program.digest()[:32]}"
+    return Variant(import_model(quiet, inputs, constants))
 
 
 def check_sizes(imported: Imported, shapes: Mapping[str, Shape],
@@ -109,11 +108,10 @@ class Variants:
             check_model(self._model)
             imported = import_model(self._model, shapes, constants, loss)
             check_sizes(imported, shapes, self._variants)
-            name = _name_of(imported)
-            variant = Variant(name, imported)
-            if name not in self._loaded:
+            variant = Variant(imported)
+            if variant.name not in self._loaded:
                 self.load(variant)
-                self._loaded.add(name)
+                self._loaded.add(variant.name)
             self._variants[key] = variant
         return self._variants[key]
 

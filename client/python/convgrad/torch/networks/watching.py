@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -183,10 +184,8 @@ def _line_under_way(until: types.CodeType) -> str:
 
 def line_of_error(error: BaseException) -> str:
     """Returns file and line of the innermost such code in the error's traceback."""
-    found, entry = "", error.__traceback__
-    while entry is not None:
-        name = entry.tb_frame.f_code.co_filename
-        if not name.startswith(INSIDE):
-            found = f"{name}:{entry.tb_lineno}"
-        entry = entry.tb_next
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not frame.f_code.co_filename.startswith(INSIDE):
+            found = f"{frame.f_code.co_filename}:{line}"
     return found
