@@ -44,17 +44,18 @@ def emit(steps: Sequence[Source], inputs: Mapping[str, Any],
         found = by_source[id(value.source)] = names.free(name)
         if id(value.source) in wanted:
             declared[program.input(found)] = value.shape
-    parameters: dict[str, Source] = {}
+    parameters: dict[str, Array] = {}
+    trainable: list[str] = []
     for step in steps:
         for operand in step.operands:
             if id(step) in wanted and operand is not None and operand.array is not None and (
                     id(operand) not in by_source):
                 by_source[id(operand)] = found = names.free(operand.name)
-                parameters[found] = operand
-    for found, source in parameters.items():
-        assert source.array is not None
-        program.parameter(found, source.array.shape, fixed=source.fixed,
-                          dtype="i64" if source.array.dtype == np.int64 else "f32")
+                parameters[found] = array = operand.array
+                program.parameter(found, array.shape, fixed=operand.fixed,
+                                  dtype="i64" if array.dtype == np.int64 else "f32")
+                if not operand.fixed:
+                    trainable.append(found)
     of_outputs = {id(source): names.free(name) for name, source in results.items()}
     for step in steps:
         if id(step) in wanted:
@@ -65,11 +66,8 @@ def emit(steps: Sequence[Source], inputs: Mapping[str, Any],
                 name=found, attributes={
                     key.rstrip("_"): value for key, value in step.attributes.items()})
     program.output(*of_outputs.values())
-    return Imported(
-        program, {name: source.array for name, source in parameters.items()
-                  if source.array is not None},
-        [name for name, source in parameters.items() if not source.fixed], declared,
-        {of_outputs[id(results[name])]: value.shape for name, value in outputs.items()})
+    return Imported(program, parameters, trainable, declared, {
+        of_outputs[id(results[name])]: value.shape for name, value in outputs.items()})
 
 
 def _with_outputs(steps: list[Source], outputs: Mapping[str, Value],

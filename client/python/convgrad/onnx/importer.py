@@ -24,12 +24,6 @@ _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeE
           AttributeError)
 
 
-def import_model(model: Any, shapes: Mapping[str, Sequence[int | None]],
-                 training: bool) -> Imported:
-    """Errors: Refused naming all nodes that programs don't have."""
-    return Importer(model, training).follow(shapes)
-
-
 class Importer(Declared):
     """Follows a graph's nodes. Owned by one thread."""
 
@@ -43,6 +37,7 @@ class Importer(Declared):
         self._refusals = Refusals()
 
     def follow(self, shapes: Mapping[str, Sequence[int | None]]) -> Imported:
+        """Errors: Refused naming all nodes that programs don't have."""
         inputs = declared_inputs(self._graph, shapes, self._refusals)
         self._env.update(inputs)
         for value in inputs.values():

@@ -44,10 +44,10 @@ def load(model: str | os.PathLike[str] | bytes | Any, *,
     onnx = _package()
     found = _model_of(onnx, model)
     _check_versions(onnx, found)
-    from convgrad.onnx.importer import import_model  # needs the package `onnx`
+    from convgrad.onnx.importer import Importer  # needs the package `onnx`
 
-    return Network(import_model(found, shapes or {}, training=False),
-                   import_model(found, shapes or {}, training=True))
+    return Network(Importer(found, training=False).follow(shapes or {}),
+                   Importer(found, training=True).follow(shapes or {}))
 
 
 def _check_versions(onnx: Any, model: Any) -> None:

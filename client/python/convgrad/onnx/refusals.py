@@ -35,9 +35,6 @@ class Refusals:
     def __init__(self) -> None:
         self._errors: dict[tuple[str, str], list[Unimplemented]] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._errors)
-
     def add(self, error: Unimplemented) -> None:
         self._errors.setdefault((error.found, error.expected), []).append(error)
 
