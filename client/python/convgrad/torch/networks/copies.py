@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from typing import Any
 
@@ -26,30 +27,23 @@ def copy_without_values(model: nn.Module) -> nn.Module:
         copied = copy.deepcopy(model, memo)
     for module in copied.modules():
         if isinstance(module, _BatchNorm) and type(module).forward is _BatchNorm.forward:
-            vars(module)["forward"] = _BatchNormForward(module)
+            vars(module)["forward"] = functools.partial(_batch_norm, module)
     return copied
 
 
-class _BatchNormForward:
-    """BatchNorm's forward, also for momentum=None, whose factor torch computes from a
-    buffer's value: then NaN stands for it. Refuses no batch for its size."""
-
-    def __init__(self, module: Any) -> None:
-        self._module = module
-
-    def __call__(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        m = self._module
-        m._check_input_dim(input)
-        # Statistics that track_running_stats=False has left behind are for evaluation alone.
-        uses = not m.training or m.track_running_stats
-        counts = m.training and m.track_running_stats and m.num_batches_tracked is not None
-        if counts:
-            m.num_batches_tracked.add_(1)
-        momentum = m.momentum
-        if momentum is None:
-            momentum = math.nan if counts else 0.0
-        return torch.batch_norm(
-            input, m.weight, m.bias, m.running_mean if uses else None,
-            m.running_var if uses else None,
-            m.training or m.running_mean is None and m.running_var is None,
-            momentum, m.eps, False)
+def _batch_norm(m: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+    """BatchNorm's forward, also for momentum=None, whose factor torch computes from a buffer's
+    value: then NaN stands for it. Refuses no batch for its size."""
+    m._check_input_dim(input)
+    # Statistics that track_running_stats=False has left behind are for evaluation alone.
+    uses = not m.training or m.track_running_stats
+    counts = m.training and m.track_running_stats and m.num_batches_tracked is not None
+    if counts:
+        m.num_batches_tracked.add_(1)
+    momentum = m.momentum
+    if momentum is None:
+        momentum = math.nan if counts else 0.0
+    return torch.batch_norm(
+        input, m.weight, m.bias, m.running_mean if uses else None,
+        m.running_var if uses else None,
+        m.training or m.running_mean is None and m.running_var is None, momentum, m.eps, False)

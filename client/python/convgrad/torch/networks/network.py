@@ -271,7 +271,15 @@ class RemoteNetwork(RemoteState):
     def _submit_loss_run(self, args: tuple[Any, ...], loss: str,
                          attributes: Mapping[str, Any], update: Update | None = None,
                          trainer_state: TrainerState | None = None) -> Future[float]:
-        variant, arrays, dtype = self._loss_run(args, loss, attributes)
+        *args_of_model, target = args
+        self._original.look()
+        self._following.follow(self.replace)
+        inputs, constants = bind(self.model, tuple(args_of_model), {})
+        found = loss_of(loss, attributes, target)
+        variant = self._variants.find(inputs, constants, found)
+        tensors = _used(inputs, variant) | {TARGET: target.long() if found.is_index else target}
+        dtype = compute_dtype_of(inputs, self._dtype)
+        arrays = inputs_of(variant, tensors, dtype, self.session.client)
         trainable = variant.imported.trainable
         self.kept_gradients.note(trainable)
         self.draw_seed(variant)
@@ -281,19 +289,6 @@ class RemoteNetwork(RemoteState):
             fast=self.fast, recompute=self.recompute,
             trainer_state=self.encoded(trainer_state))
         return mapped(future, lambda run: float(run.values["loss"]), variant.name_step)
-
-    def _loss_run(self, args: tuple[Any, ...], loss: str,
-                  attributes: Mapping[str, Any]) -> tuple[Variant, dict[str, Any], str]:
-        """Returns the program with the loss, its inputs, and the compute dtype."""
-        *args_of_model, target = args
-        self._original.look()
-        self._following.follow(self.replace)
-        inputs, constants = bind(self.model, tuple(args_of_model), {})
-        found = loss_of(loss, attributes, target)
-        variant = self._variants.find(inputs, constants, found)
-        tensors = _used(inputs, variant) | {TARGET: target.long() if found.is_index else target}
-        dtype = compute_dtype_of(inputs, self._dtype)
-        return variant, inputs_of(variant, tensors, dtype, self.session.client), dtype
 
 
 def _used(inputs: Mapping[str, Tensor], variant: Variant) -> dict[str, Tensor]:

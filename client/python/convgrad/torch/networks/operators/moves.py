@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from convgrad.shapes import padded
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import (
@@ -53,10 +54,11 @@ def repeat_interleave(to: Importer, x: Value, repeats: Any, dim: int | None = No
 
 
 def repeat(to: Importer, x: Value, repeats: Sequence[Any]) -> Value:
-    """Repeats whole axes; the first one can only be 1, repeated to the batch."""
-    rank = len(repeats)
-    x = as_value(to, x, rank)
-    for axis in range(rank - 1, -1, -1):
+    """Repeats whole axes; the first one can only be 1, repeated to the batch. Also tile, whose
+    leading numbers may be missing."""
+    repeats = padded(repeats, len(x.shape))
+    x = as_value(to, x, len(repeats))
+    for axis in range(len(repeats) - 1, -1, -1):
         n, shape = repeats[axis], x.shape
         if n == 1:
             continue
@@ -91,10 +93,6 @@ def pad(to: Importer, x: Value, pads: Sequence[Any], mode: str = "constant",
         shape[len(shape) - 1 - i // 2] += n
     y = to.add("pad", x, pads=widths, mode=mode, value=float(value) if value else None)
     return replace(y, shape=tuple(shape))
-
-
-def tile(to: Importer, x: Value, repeats: Sequence[int]) -> Value:
-    return repeat(to, x, [*[1] * (len(x.shape) - len(repeats)), *repeats])
 
 
 def unfold(to: Importer, x: Value, dim: int, size: int, step: int) -> Value:

@@ -84,7 +84,7 @@ _VIEWS: dict[str, Function] = {
     "unbind": views.unbind, "chunk": views.chunk, "stack": moves.stack, "roll": moves.roll,
     "pixel_shuffle": moves.pixel_shuffle, "pixel_unshuffle": moves.pixel_unshuffle,
     "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
-    "repeat": moves.repeat, "tile": moves.tile, "unfold": moves.unfold,
+    **_each("repeat tile", moves.repeat), "unfold": moves.unfold,
     "im2col": moves.im2col, "col2im": moves.col2im, "index": moves.index,
     "index_select": moves.index_select, "detach": detaching.detach,
 }
