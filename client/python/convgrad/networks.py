@@ -138,14 +138,14 @@ def load_program(name: str, program: Program, *, timeout: float | None = None) -
     belongs to another program.
     """
     request = network_pb2.LoadProgramRequest(name=name, program=program.message)
-    return _change("LoadProgram", request.SerializeToString(), _nothing, timeout)
+    return _change("LoadProgram", request.SerializeToString(), lambda _: None, timeout)
 
 
 def drop_programs(*names: str, tapes: Iterable[str] = (),
                   timeout: float | None = None) -> Call[None]:
     """Drops programs by name, and tapes of runs."""
     request = network_pb2.DropProgramsRequest(programs=names, tapes=list(tapes))
-    return _change("DropPrograms", request.SerializeToString(), _nothing, timeout)
+    return _change("DropPrograms", request.SerializeToString(), lambda _: None, timeout)
 
 
 def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
@@ -234,10 +234,6 @@ def update(update: Update, *, trainer_state: bytes = b"",
 def _change(method: str, message: bytes, decode: Any, timeout: float | None) -> Call[Any]:
     return Call(_SERVICE + method, message, decode, options=timeout_of(timeout),
                 is_change=True)
-
-
-def _nothing(_: bytes) -> None:
-    return None
 
 
 def _add_tensors(messages: Any, tensors: Mapping[str, npt.ArrayLike | str],

@@ -73,18 +73,13 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
     if error.reason == "EPOCH_ENDED":
         return error, Outcome.EPOCH_ENDED
     if error.reason == "OUT_OF_ORDER":
-        return error, _out_of_order(change, error)
+        is_unknown = change.is_void or error.code == grpc.StatusCode.ABORTED
+        return error, Outcome.UNKNOWN if is_unknown else Outcome.SESSION_ENDED
     if number is not None and error.code not in _GONE:
         return error, Outcome.REFUSED
     if error.code in _UNKNOWN or error.pushback_seconds is not None:
         return error, Outcome.UNKNOWN
     return error, Outcome.FAILED_BEFORE
-
-
-def _out_of_order(change: Change, error: ConvgradError) -> Outcome:
-    if change.is_void or error.code == grpc.StatusCode.ABORTED:
-        return Outcome.UNKNOWN
-    return Outcome.SESSION_ENDED
 
 
 def delay_after(change: Change, retry: RetryPolicy) -> float | None:
