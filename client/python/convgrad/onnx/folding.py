@@ -83,13 +83,12 @@ def _are_small(node: Node, proto: Any, feeds: Any, types: Any) -> bool:
 
 
 def of_batch(node: Node, arrays: Sequence[Any]) -> list[Array]:
-    """Returns the results of a node that calculates with extents, of which some are Batch.
+    """Returns the result of a node that calculates with extents, of which some are Batch.
 
     Raises TypeError for an expression that Batch doesn't have, and KeyError for another
     operator.
     """
-    return [_plain(np.asarray(result, dtype=object))
-            for result in _SYMBOLIC[node.operator](node, *arrays)]
+    return [_plain(np.asarray(_SYMBOLIC[node.operator](node, *arrays), dtype=object))]
 
 
 def _plain(array: Array) -> Array:
@@ -100,12 +99,12 @@ def _plain(array: Array) -> Array:
     return array.astype(bool if kinds <= {bool, np.bool_} and kinds else np.int64)
 
 
-def _axes(node: Node, given: Any) -> tuple[int, ...]:
+def _axes(given: Any) -> tuple[int, ...]:
     return tuple(int(axis) for axis in given.reshape(-1))
 
 
 def _slice(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None,
-           steps: Any = None) -> list[Any]:
+           steps: Any = None) -> Any:
     wanted = [slice(None)] * x.ndim
     for i, (start, end) in enumerate(zip(starts, ends)):
         step = 1 if steps is None else int(steps[i])
@@ -113,26 +112,26 @@ def _slice(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None,
         if step < 0:
             raise TypeError("a step below 0")
         wanted[i if axes is None else int(axes[i])] = slice(first, last, step)
-    return [x[tuple(wanted)]]
+    return x[tuple(wanted)]
 
 
-def _squeeze(node: Node, x: Any, axes: Any = None) -> list[Any]:
-    return [np.squeeze(x, None if axes is None else _axes(node, axes))]
+def _squeeze(node: Node, x: Any, axes: Any = None) -> Any:
+    return np.squeeze(x, None if axes is None else _axes(axes))
 
 
-def _cast(node: Node, x: Any, *_: Any) -> list[Any]:
+def _cast(node: Node, x: Any, *_: Any) -> Any:
     if node.get("to") not in (onnx.TensorProto.INT64, onnx.TensorProto.INT32):
         raise TypeError("a conversion of the batch")
-    return [x]
+    return x
 
 
-def _reshape(node: Node, x: Any, shape: Any) -> list[Any]:
+def _reshape(node: Node, x: Any, shape: Any) -> Any:
     if 0 in shape:
         raise TypeError("a reshape of the batch with a 0")
-    return [x.reshape([int(n) for n in shape])]
+    return x.reshape([int(n) for n in shape])
 
 
-def _equal(node: Node, x: Any, y: Any) -> list[Any]:
+def _equal(node: Node, x: Any, y: Any) -> Any:
     def same(a: Any, b: Any) -> bool:
         batches = [one for one in (a, b) if isinstance(one, Batch)]
         others = [one for one in (a, b) if not isinstance(one, Batch)]
@@ -140,30 +139,30 @@ def _equal(node: Node, x: Any, y: Any) -> list[Any]:
             raise TypeError("a comparison of the batch")
         return bool(a == b)
 
-    return [np.frompyfunc(same, 2, 1)(x, y).astype(bool)]
+    return np.frompyfunc(same, 2, 1)(x, y).astype(bool)
 
 
-def _quotient(node: Node, x: Any, y: Any) -> list[Any]:
+def _quotient(node: Node, x: Any, y: Any) -> Any:
     if any(not isinstance(one, Batch) and one < 0 for one in (*x.reshape(-1), *y.reshape(-1))):
         raise TypeError("a quotient below 0")  # which ONNX rounds to 0
-    return [x // y]
+    return x // y
 
 
 _SYMBOLIC: Any = {
-    "Add": lambda node, x, y: [x + y],
+    "Add": lambda node, x, y: x + y,
     "Cast": _cast,
-    "Concat": lambda node, *xs: [np.concatenate(
-        [np.asarray(x, object) for x in xs], node.get("axis"))],
+    "Concat": lambda node, *xs: np.concatenate(
+        [np.asarray(x, object) for x in xs], node.get("axis")),
     "Div": _quotient,
     "Equal": _equal,
-    "Gather": lambda node, x, index: [np.take(x, index.astype(np.int64), node.get("axis", 0))],
-    "Identity": lambda node, x: [x],
-    "Mul": lambda node, x, y: [x * y],
+    "Gather": lambda node, x, index: np.take(x, index.astype(np.int64), node.get("axis", 0)),
+    "Identity": lambda node, x: x,
+    "Mul": lambda node, x, y: x * y,
     "Reshape": _reshape,
     "Slice": _slice,
-    "Shape": lambda node, x: [np.array(x.shape[node.get("start", 0):node.get("end")])],
+    "Shape": lambda node, x: np.array(x.shape[node.get("start", 0):node.get("end")]),
     "Squeeze": _squeeze,
-    "Sub": lambda node, x, y: [x - y],
-    "Unsqueeze": lambda node, x, axes: [np.expand_dims(x, _axes(node, axes))],
-    "Where": lambda node, mask, x, y: [np.where(mask.astype(bool), x, y)],
+    "Sub": lambda node, x, y: x - y,
+    "Unsqueeze": lambda node, x, axes: np.expand_dims(x, _axes(axes)),
+    "Where": lambda node, mask, x, y: np.where(mask.astype(bool), x, y),
 }
