@@ -156,6 +156,12 @@ class Program:
         return found
 
 
+def name_of_constant(array: layouts.Array) -> str:
+    """Returns a name for a fixed parameter with these elements, which follows from them."""
+    content = f"{array.dtype}{array.shape}".encode() + array.tobytes()
+    return f"constant.{hashlib.sha256(content).hexdigest()[:32]}"
+
+
 def _text_of(attribute: network_pb2.Program.Attribute) -> str:
     kind = attribute.WhichOneof("value")
     value = getattr(attribute, kind)

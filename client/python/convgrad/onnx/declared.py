@@ -4,7 +4,6 @@ of `operators` add the steps."""
 from __future__ import annotations
 
 import collections
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,7 +16,7 @@ from convgrad.layouts import Array
 from convgrad.onnx.extents import Batch, Extent, Shape, text_of
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.values import FLOATS, IMAGES, Known, Node, Source, Unknown, Value
-from convgrad.programs import Attribute
+from convgrad.programs import Attribute, name_of_constant
 from convgrad.shapes import MOST_AXES, padded
 
 # Steps that only move elements, so that what an image is turned into comes to the same.
@@ -120,10 +119,7 @@ class Declared:
                               "elements")
         if dtype == "f32":
             array = np.asarray(array, np.float32, order="C")
-        name = known.name
-        if not name:
-            content = f"{array.dtype}{array.shape}".encode() + array.tobytes()
-            name = f"constant.{hashlib.sha256(content).hexdigest()[:32]}"
+        name = known.name or name_of_constant(array)
         same = self._parameters.setdefault(name, [])
         for before in same:
             if before.array is array or before.array is not None and (

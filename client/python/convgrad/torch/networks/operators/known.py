@@ -3,13 +3,13 @@ once, and the session keeps those that steps use."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx.node import map_aggregate
 
+from convgrad.programs import name_of_constant
 from convgrad.torch.networks.operators.values import Importer, text_of
 
 _MADE = frozenset(("zeros", "ones", "full", "arange", "linspace", "eye", "scalar_tensor"))
@@ -29,9 +29,7 @@ class Known:
     @property
     def name(self) -> str:
         """Returns the name that a program has for it, which follows from its values."""
-        array = self.tensor.contiguous().numpy()
-        content = f"{array.dtype}{array.shape}".encode() + array.tobytes()
-        return f"constant.{hashlib.sha256(content).hexdigest()[:32]}"
+        return name_of_constant(self.tensor.contiguous().numpy())
 
     @property
     def memory(self) -> int:
