@@ -271,9 +271,21 @@ class Rows(nn.Module):
         return x * noise
 
 
-def test_stochastic_depth(make_remote):
-    model = nn.Sequential(nn.ReLU(), Rows())
-    (_, step) = import_(model, ("input",)).program.message.steps
+class FlooredRows(nn.Module):
+    """DropPath as in the repositories of Swin, ConvNeXt and EfficientNet-PyTorch."""
+
+    def forward(self, x):
+        if not self.training:
+            return x
+        noise = 0.75 + torch.rand((x.shape[0], *[1] * (x.ndim - 1)), dtype=x.dtype)
+        return x.div(0.75) * noise.floor_()
+
+
+@pytest.mark.parametrize("rows", [Rows, FlooredRows])
+def test_stochastic_depth(make_remote, rows):
+    model = nn.Sequential(nn.ReLU(), rows())
+    step = next(step for step in import_(model, ("input",)).program.message.steps
+                if step.operator == "dropout")
     assert {a.name: a.number or a.flag for a in step.attributes} == {
         "p": 0.25, "training": True, "by_row": True}
     net, x = make_remote(model), torch.ones(64, 3, 2, 2)
@@ -283,6 +295,20 @@ def test_stochastic_depth(make_remote):
     assert 0 < rows.count_nonzero() < rows.numel()
     torch.testing.assert_close(rows[rows > 0].unique(), torch.tensor([4 / 3]))
     assert torch.equal(net.eval()(x), x)
+
+
+@pytest.mark.parametrize("function, words", [
+    (lambda self, x: x + torch.rand(1), "random numbers"),
+    (lambda self, x: x * (torch.rand(x.shape[0], 1, 1, 1) + 1.5).floor(), "floor.*from 0 to 1"),
+    (lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1), "random numbers of"),
+    (lambda self, x: x * (torch.rand(x.shape[0], 1, 1, 1) + x).floor(), "random numbers"),
+    (lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1).add(0.5).mul(2).floor(), "random"),
+    (lambda self, x: x * torch.relu(torch.rand(x.shape[0], 1, 1, 1)), "random"),
+    (lambda self, x: x * (torch.rand(3, 1, 1) + 0.5).floor(), "of one number for each sample"),
+    (lambda self, x: x.floor(), "floor")])
+def test_random_numbers_that_cannot_be_followed(function, words):
+    with pytest.raises(convgrad.Unimplemented, match=words):
+        import_(Module(function))
 
 
 def test_a_mean_over_the_image(make_remote):

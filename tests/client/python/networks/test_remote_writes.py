@@ -190,7 +190,14 @@ def a_constant_that_was_expanded(self, y, x):
     return y * rows
 
 
+def a_shape_beside_a_view(self, y, x):
+    seen = y[:, 0]
+    y.transpose_(1, 2)
+    return seen * 1
+
+
 @pytest.mark.parametrize("function, words", [
+    (a_shape_beside_a_view, "a change of shape in place of elements that another tensor"),
     (reshaped_before, "a view of a tensor changed in place since"),
     (written_after_a_reshape, "a view of a tensor changed in place since"),
     (contiguous, "a view of a tensor changed in place since"),

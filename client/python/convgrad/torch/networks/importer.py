@@ -168,10 +168,13 @@ class Importer(Declared):
         if isinstance(self._node.meta["val"], torch.Tensor):
             result = replace(result, shape=self.shape)
         if table.is_in_place(target):
+            if table.changes_shape(target):
+                self._memories.check_alone(self, given[0])
             return self._memories.change(self, given[0], result)
         place, of = table.place_of_result(target), given[0]
         if place == "apart" or not isinstance(of, Value):
             return self._memories.apart(self, result)
+        self._memories.share(of)
         if place == "perhaps apart" or place == "a view" and result.memory != of.memory:
             return self._memories.perhaps_apart(self, result, of)
         return result

@@ -96,10 +96,12 @@ def prelu(to: Importer, x: Value, weight: Value) -> Value:
     return binary(to, "prelu", x, slopes)
 
 
-def add(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:
+def add(to: Importer, x: Any, y: Any, alpha: float = 1) -> Any:
     if isinstance(x, Value) and x.kind == "a parameter" and (
             to.dtype == torch.int64 and y == 1 == alpha):
         return to.count_batch(x)
+    if isinstance(x, Noise):
+        return noise.raised(to, x, y)
     return binary(to, "add", x, _times(to, y, alpha))
 
 
@@ -114,8 +116,7 @@ def rsub(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:
 def mul(to: Importer, x: Any, y: Any) -> Value:
     if isinstance(x, Noise):
         x, y = y, x
-    return noise.dropped(to, x, y) if isinstance(y, Noise) and isinstance(
-        x, Value) else binary(to, "mul", x, y)
+    return noise.dropped(to, x, y) if isinstance(y, Noise) else binary(to, "mul", x, y)
 
 
 def div(to: Importer, x: Any, y: Any) -> Any:

@@ -31,6 +31,7 @@ class Memories:
         self._numbers = itertools.count()
         self._branches = itertools.count(1)
         self._changes: dict[int, _Change] = {}
+        self._shared: set[int] = set()  # memories that several tensors may have
         self.time = 0
         """How often tensors have been changed in place."""
 
@@ -65,6 +66,17 @@ class Memories:
         for view in value.views:
             found = view.again(to, found)
         return found
+
+    def share(self, value: Value) -> None:
+        """Notes that another tensor may have the value's elements."""
+        self._shared.add(value.memory)
+
+    def check_alone(self, to: Importer, value: Value) -> None:
+        """Refuses a change of the value's shape in place if others share its elements, because
+        their shapes don't change."""
+        if value.memory in self._shared:
+            raise to.refuse("a change of shape in place of elements that another tensor shares",
+                            "transpose, unsqueeze and others without the underscore")
 
     def change(self, to: Importer, old: Value, new: Value) -> Value:
         """Puts a value in the place of another one, which may be a view. Returns it there.

@@ -66,6 +66,7 @@ _ELEMENTS: dict[str, Function] = {
     **{name: elements.two(name) for name in ("maximum", "minimum")},
     "addcmul": elements.plus("mul"), "addcdiv": elements.plus("div"), "lerp": elements.lerp,
     **_each("empty new_empty empty_like", noise.empty), "bernoulli": noise.bernoulli,
+    "rand": noise.uniform, "floor": noise.floored,
 }
 _SUMS: dict[str, Function] = {
     **{name: sums.reduced(name) for name in ("mean", "sum", "amax")},
@@ -196,6 +197,11 @@ def place_of_result(target: Any) -> str:
     schema = getattr(target, "_schema", None)
     is_view = schema is None or any(one.alias_info for one in schema.returns)
     return "a view" if is_view else "apart"
+
+
+def changes_shape(target: Any) -> bool:
+    """Returns whether the operator changes its first operand's shape, but no element."""
+    return _TORCH.Tag.inplace_view in getattr(target, "tags", ())
 
 
 def is_in_place(target: Any) -> bool:

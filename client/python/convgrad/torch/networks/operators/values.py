@@ -70,6 +70,8 @@ class Noise:
     shape: tuple[Any, ...]
     keep: float | None = None
     divisor: float = 1.0
+    raised: float | None = None
+    """What was added to numbers from 0 to 1 that will be rounded down."""
 
     def __str__(self) -> str:
         return f"random numbers of {text_of(self.shape)}"
