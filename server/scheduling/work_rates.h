@@ -27,11 +27,11 @@ class WorkRates {
   static Work Describe(const Backend& backend, const Operation& operation,
                        int threads);
 
-  // Returns the predicted time of `work`; zero if less than two jobs of its kind
-  // ran lately, so that no job is refused for an unknown time, or for that of a
-  // first job, which also reads its memory for the first time. Rates expire
-  // after 10 seconds without a job, because a rate that refuses every job would
-  // never be measured again.
+  // Returns the predicted time of `work`; zero if less than two jobs of its
+  // kind ran lately, so that no job is refused for an unknown time, or for that
+  // of a first job, which also reads its memory for the first time. Rates
+  // expire after 10 seconds without a job, because a rate that refuses every
+  // job would never be measured again.
   absl::Duration Predict(const Work& work) const;
 
   // Records that `work` took `measured`.
