@@ -226,4 +226,11 @@ bool IsBusy(const absl::Status& status);
 // Calls all callbacks of `notices`. Requires: no lock is held.
 void Tell(const ChangeOrder::Notices& notices);
 
+// `Telling` tells its notices when it is destroyed. Declare it before the lock,
+// so that this is after the lock's release.
+struct Telling {
+  ~Telling() { Tell(notices); }
+  ChangeOrder::Notices notices;
+};
+
 }  // namespace convgrad

@@ -73,36 +73,25 @@ std::shared_ptr<const KeptState> KeptSession::state() const {
 
 uint64_t KeptSession::Arrive(ChangeId change, absl::Time now,
                              ChangeOrder::Caller caller) {
-  ChangeOrder::Notices notices;
-  uint64_t id;
-  {
-    MutexLock lock(&mutex_);
-    id = order_.Arrive(std::move(change), now, std::move(caller), &notices);
-    Recount().IgnoreError();
-  }
-  Tell(notices);
+  Telling telling;
+  MutexLock lock(&mutex_);
+  const uint64_t id = order_.Arrive(std::move(change), now, std::move(caller),
+                                    &telling.notices);
+  Recount().IgnoreError();
   return id;
 }
 
 uint64_t KeptSession::AwaitNumber(int64_t number, absl::Time now,
                                   ChangeOrder::Caller caller) {
-  ChangeOrder::Notices notices;
-  uint64_t id;
-  {
-    MutexLock lock(&mutex_);
-    id = order_.AwaitNumber(number, now, std::move(caller), &notices);
-  }
-  Tell(notices);
-  return id;
+  Telling telling;
+  MutexLock lock(&mutex_);
+  return order_.AwaitNumber(number, now, std::move(caller), &telling.notices);
 }
 
 void KeptSession::AdmitNextEarly(const ChangeId& change) {
-  ChangeOrder::Notices notices;
-  {
-    MutexLock lock(&mutex_);
-    order_.AdmitNextEarly(change, &notices);
-  }
-  Tell(notices);
+  Telling telling;
+  MutexLock lock(&mutex_);
+  order_.AdmitNextEarly(change, &telling.notices);
 }
 
 bool KeptSession::Withdraw(uint64_t waiter) {
@@ -111,78 +100,59 @@ bool KeptSession::Withdraw(uint64_t waiter) {
 }
 
 int64_t KeptSession::StartEpoch() {
-  ChangeOrder::Notices notices;
-  int64_t epoch;
-  {
-    MutexLock lock(&mutex_);
-    epoch = order_.Resume(&notices);
-  }
-  Tell(notices);
-  return epoch;
+  Telling telling;
+  MutexLock lock(&mutex_);
+  return order_.Resume(&telling.notices);
 }
 
 void KeptSession::AwaitSettled(Decided settled) {
-  ChangeOrder::Notices notices;
-  {
-    MutexLock lock(&mutex_);
-    order_.AwaitSettled(std::move(settled), &notices);
-  }
-  Tell(notices);
+  Telling telling;
+  MutexLock lock(&mutex_);
+  order_.AwaitSettled(std::move(settled), &telling.notices);
 }
 
 void KeptSession::Expire(absl::Time now) {
-  ChangeOrder::Notices notices;
-  {
-    MutexLock lock(&mutex_);
-    order_.Expire(now, &notices);
-    Recount().IgnoreError();
-  }
-  Tell(notices);
+  Telling telling;
+  MutexLock lock(&mutex_);
+  order_.Expire(now, &telling.notices);
+  Recount().IgnoreError();
 }
 
 absl::StatusOr<int64_t> KeptSession::Commit(const KeptWrites& writes,
                                             ChangeOrder::Reply reply,
                                             absl::Time now) {
-  ChangeOrder::Notices notices;
-  int64_t number;
-  {
-    // Declared before the lock, so that the old tensors are freed after its
-    // release, and here, so that they are before the next change takes memory.
-    std::shared_ptr<const KeptState> old;
-    std::optional<SessionCapture> unneeded;
-    MutexLock lock(&mutex_);
-    if (has_ended_) return NoSuchSession();
-    Promised promised = std::exchange(promised_, Promised());
-    KeptState after = After(*state_, writes);
-    after.paid = std::move(promised.entries);
-    if (settings_.durable) unneeded = NoteChange(after, now);
-    number = after.number;
-    old = std::exchange(state_,
-                        std::make_shared<const KeptState>(std::move(after)));
-    const int64_t reply_bytes = promised.reply.bytes();
-    const auto kept = std::make_shared<const KeptReply>(
-        KeptReply{std::move(reply), std::move(promised.reply)});
-    order_.Commit(ChangeOrder::Reply(kept, kept->answer.get()), reply_bytes,
-                  now, &notices);
-    // The count can't fail, because it is at most the promised one.
-    Recount().IgnoreError();
-  }
-  Tell(notices);
+  Telling telling;
+  // Declared before the lock, so that the old tensors are freed after its
+  // release, and after `telling`, so that they are before the next change takes
+  // memory.
+  std::shared_ptr<const KeptState> old;
+  std::optional<SessionCapture> unneeded;
+  MutexLock lock(&mutex_);
+  if (has_ended_) return NoSuchSession();
+  Promised promised = std::exchange(promised_, Promised());
+  KeptState after = After(*state_, writes);
+  after.paid = std::move(promised.entries);
+  if (settings_.durable) unneeded = NoteChange(after, now);
+  const int64_t number = after.number;
+  old = std::exchange(state_,
+                      std::make_shared<const KeptState>(std::move(after)));
+  const int64_t reply_bytes = promised.reply.bytes();
+  const auto kept = std::make_shared<const KeptReply>(
+      KeptReply{std::move(reply), std::move(promised.reply)});
+  order_.Commit(ChangeOrder::Reply(kept, kept->answer.get()), reply_bytes, now,
+                &telling.notices);
+  // The count can't fail, because it is at most the promised one.
+  Recount().IgnoreError();
   return number;
 }
 
 absl::Status KeptSession::Fail(const absl::Status& why, absl::Time now) {
-  ChangeOrder::Notices notices;
-  absl::Status told;
+  Telling telling;
   Promised promised;
-  {
-    MutexLock lock(&mutex_);
-    promised = std::exchange(promised_, Promised());
-    Recount().IgnoreError();
-    told = order_.Fail(why, now, &notices);
-  }
-  Tell(notices);
-  return told;
+  MutexLock lock(&mutex_);
+  promised = std::exchange(promised_, Promised());
+  Recount().IgnoreError();
+  return order_.Fail(why, now, &telling.notices);
 }
 
 void KeptSession::DropTapes(absl::Time now) {

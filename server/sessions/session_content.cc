@@ -44,23 +44,20 @@ void KeptSession::StayOnDisk(int64_t number, int64_t epoch,
 }
 
 bool KeptSession::RestIfExpired(absl::Time now) {
-  ChangeOrder::Notices notices;
+  Telling telling;
   // Declared before the lock, so that the tensors are freed after its release.
   std::shared_ptr<const KeptState> old;
   std::optional<SessionCapture> unneeded;
-  {
-    MutexLock lock(&mutex_);
-    const bool is_unused = users_ == 0 && expires_ <= now;
-    if (has_ended_ || place_ != Place::kMemory || !is_unused ||
-        Capturable() != nullptr) {
-      return false;
-    }
-    old = state_;
-    unneeded.swap(last_resumable_);
-    order_.Close(NoSuchSession(), &notices);
-    ForgetContent(durable_number_, order_.epoch(), KeptTotals(durable_totals_));
+  MutexLock lock(&mutex_);
+  const bool is_unused = users_ == 0 && expires_ <= now;
+  if (has_ended_ || place_ != Place::kMemory || !is_unused ||
+      Capturable() != nullptr) {
+    return false;
   }
-  Tell(notices);
+  old = state_;
+  unneeded.swap(last_resumable_);
+  order_.Close(NoSuchSession(), &telling.notices);
+  ForgetContent(durable_number_, order_.epoch(), KeptTotals(durable_totals_));
   return true;
 }
 
