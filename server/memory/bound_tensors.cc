@@ -93,12 +93,6 @@ void BoundTensors::KeepOperand(size_t position, const TensorDescriptor& tensor,
   arrivals_.push_back({std::move(place.message), {position}, {}});
 }
 
-void BoundTensors::KeepResult(int64_t size, TensorPlace place) {
-  run_buffers_.results.push_back(place.is_usable() ? place.data : nullptr);
-  if (!place.is_kept) sent_bytes_ += size;
-  results_.push_back({std::move(place), size, {}});
-}
-
 absl::Status BoundTensors::Adjust(Reservation* reservation) const {
   int64_t needed = kCallOverheadBytes;
   for (const Arrival& arrival : arrivals_) {
@@ -135,7 +129,11 @@ absl::Status BoundTensors::Bind(const Operation& operation, TensorPlaces places,
   }
   const TensorUses results = operation.ResultUses();
   for (size_t i = 0; i < results.size(); ++i) {
-    KeepResult(*ByteSize(*results[i].tensor), std::move(places.results[i]));
+    TensorPlace& place = places.results[i];
+    const int64_t size = *ByteSize(*results[i].tensor);
+    run_buffers_.results.push_back(place.is_usable() ? place.data : nullptr);
+    if (!place.is_kept) sent_bytes_ += size;
+    results_.push_back({std::move(place), size, {}});
   }
   RETURN_IF_ERROR(Adjust(reservation));
   reservation_ = reservation;

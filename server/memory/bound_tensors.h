@@ -77,7 +77,6 @@ class BoundTensors {
 
   void KeepOperand(size_t position, const TensorDescriptor& tensor,
                    TensorPlace place);
-  void KeepResult(int64_t size, TensorPlace place);
   // Makes `*reservation` cover exactly operands and results.
   absl::Status Adjust(Reservation* reservation) const;
   absl::Status Copy(const OperandGather* gather, const Backend& backend,

@@ -185,11 +185,6 @@ void BufferPool::FreeAll(const std::list<IdleBlock>& blocks) {
   for (const Block& block : blocks) Free(block);
 }
 
-int64_t BufferPool::taken() const {
-  MutexLock lock(&mutex_);
-  return taken_;
-}
-
 int64_t BufferPool::outstanding_bytes() const {
   MutexLock lock(&mutex_);
   return outstanding_bytes_;

@@ -81,7 +81,7 @@ class BufferPool {
   void SetMaxIdle(int64_t bytes);
 
   // The number of buffers taken since the start.
-  int64_t taken() const;
+  int64_t taken() const { return taken_; }
   int64_t outstanding_bytes() const;
   int outstanding() const;
   int64_t idle_bytes() const;
@@ -116,7 +116,7 @@ class BufferPool {
   int64_t idle_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t outstanding_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int outstanding_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int64_t> taken_{0};
 };
 
 }  // namespace convgrad

@@ -109,7 +109,7 @@ absl::StatusOr<uint64_t> MemoryBudget::Wait(const Claim& claim,
   {
     MutexLock lock(&mutex_);
     account = AccountOf(claim.client);
-    Waiters& waiters = WaitersOf(claim.priority);
+    Waiters& waiters = waiters_[IndexOf(claim.priority)];
     absl::Status place = CheckQueue(waiters, account);
     Book(account, 0, place.ok() ? 1 : 0);
     RETURN_IF_ERROR(place);
@@ -187,10 +187,9 @@ Priority MemoryBudget::NextPriority() {
   const auto is_ready = [this](const Waiter& waiter) {
     return !IsHeldBack(waiter);
   };
-  const bool batch = absl::c_any_of(WaitersOf(Priority::kBatch), is_ready);
-  const bool interactive =
-      absl::c_any_of(WaitersOf(Priority::kInteractive), is_ready);
-  return round_robin_.Next(batch, interactive);
+  return round_robin_.Next(
+      absl::c_any_of(waiters_[IndexOf(Priority::kBatch)], is_ready),
+      absl::c_any_of(waiters_[IndexOf(Priority::kInteractive)], is_ready));
 }
 
 bool MemoryBudget::MayGo(const Waiter& waiter, int64_t* allowance) {
@@ -220,7 +219,7 @@ bool MemoryBudget::TakeNext(Waiters* grantable) {
       next == Priority::kBatch ? Priority::kInteractive : Priority::kBatch;
   std::vector<Waiter*> passed;
   for (Priority priority : {next, other}) {
-    Waiters& waiters = WaitersOf(priority);
+    Waiters& waiters = waiters_[IndexOf(priority)];
     for (auto waiter = waiters.begin(); waiter != waiters.end(); ++waiter) {
       if (!MayGo(*waiter, &allowance)) {
         passed.push_back(&*waiter);
@@ -230,7 +229,7 @@ bool MemoryBudget::TakeNext(Waiters* grantable) {
         if (IsHeldBack(*one) && one->account != waiter->account) continue;
         one->passed_bytes += waiter->bytes;
       }
-      round_robin_.Take(priority, !WaitersOf(Priority::kBatch).empty());
+      round_robin_.Take(priority, !waiters_[IndexOf(Priority::kBatch)].empty());
       used_bytes_ += waiter->bytes;
       Book(waiter->account, waiter->bytes, -1);
       grantable->splice(grantable->end(), waiters, waiter);

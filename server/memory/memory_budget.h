@@ -118,18 +118,8 @@ class MemoryBudget {
 
   using Waiters = std::list<Waiter>;
 
-  Waiters& WaitersOf(Priority priority) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return waiters_[static_cast<size_t>(priority)];
-  }
   bool NobodyWaits() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return waiters_[0].empty() && waiters_[1].empty();
-  }
-  void Release(int64_t bytes, ClientAccount* account) {
-    GiveBack(bytes, bytes, account);
-  }
-  // Removes `bytes` from the account. They stay taken from the budget.
-  void Disown(int64_t bytes, ClientAccount* account) {
-    GiveBack(0, bytes, account);
   }
   // Gives `free` bytes back to the budget and removes `owned` from the account.
   void GiveBack(int64_t free, int64_t owned, ClientAccount* account);

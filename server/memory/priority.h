@@ -13,6 +13,11 @@ inline constexpr int kPriorities = 2;
 inline constexpr Priority kAllPriorities[] = {Priority::kBatch,
                                               Priority::kInteractive};
 
+// Returns the index of `priority` in an array of kPriorities elements.
+constexpr size_t IndexOf(Priority priority) {
+  return static_cast<size_t>(priority);
+}
+
 // Returns "batch" or "interactive".
 constexpr absl::string_view NameOf(Priority priority) {
   return priority == Priority::kBatch ? "batch" : "interactive";

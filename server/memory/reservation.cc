@@ -28,7 +28,7 @@ void Reservation::ShrinkTo(int64_t bytes) {
   assert(0 <= bytes && bytes <= bytes_);
   const int64_t freed = bytes_ - bytes;
   bytes_ = bytes;
-  if (freed > 0) budget_->Release(freed, account_);
+  if (freed > 0) budget_->GiveBack(freed, freed, account_);
   if (bytes_ == 0) account_ = nullptr;
 }
 
@@ -42,7 +42,7 @@ Reservation Reservation::Split(int64_t bytes) {
 
 Reservation Reservation::SplitToKeep(int64_t bytes) {
   Reservation split = Split(bytes);
-  if (split.account_ != nullptr) budget_->Disown(bytes, split.account_);
+  if (split.account_ != nullptr) budget_->GiveBack(0, bytes, split.account_);
   split.account_ = nullptr;
   return split;
 }

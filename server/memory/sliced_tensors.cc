@@ -17,16 +17,16 @@ int64_t Add(int64_t a, int64_t b) { return std::min(kUncountableBytes, a + b); }
 
 bool IsAligned(int64_t size) { return size % kAlignment == 0; }
 
-// Returns the bytes for the slices of tensors with a batch axis: `slots` slices
+// Returns the bytes for the slices of tensors with a batch axis: kSlots slices
 // of a tensor that isn't in memory, and a copy of one slice of a tensor in
 // memory whose slices aren't aligned.
 int64_t SliceCapacity(const BatchSlices& slices, const TensorUses& uses,
-                      const std::vector<TensorPlace>& places, int64_t slots) {
+                      const std::vector<TensorPlace>& places) {
   int64_t bytes = 0;
   for (size_t i = 0; i < uses.size(); ++i) {
     if (!uses[i].has_batch) continue;
     const int64_t size = slices.SliceBytes(*uses[i].tensor);
-    int64_t count = slots;
+    int64_t count = SlicedTensors::kSlots;
     if (places[i].in_memory()) count = IsAligned(size) ? 0 : 1;
     for (; count > 0; --count) bytes = AddCapacity(bytes, size);
   }
@@ -82,12 +82,7 @@ absl::Status SlicedTensors::BindWindows(const BatchSlices& slices,
     places.results.push_back(
         {nullptr, kOwner, static_cast<std::byte*>(result)});
   }
-  const int64_t bytes =
-      Add(SliceSums::CapacityFor(slices),
-          Add(SliceCapacity(slices, slices.operation().OperandUses(),
-                            places.operands, 0),
-              SliceCapacity(slices, slices.operation().ResultUses(),
-                            places.results, 0)));
+  const int64_t bytes = SlotBytes(slices, places);
   SetBindings(slices, std::move(places));
   ASSIGN_OR_RETURN(reservation_, memory->budget.TryReserve(bytes));
   RETURN_IF_ERROR(BindCopies(&memory->pool));
@@ -104,9 +99,9 @@ int64_t SlicedTensors::SlotBytes(const BatchSlices& slices,
     if (places.operands[i].in_memory()) continue;
     bytes = AddCapacity(bytes, CountableBytes(*use.tensor));
   }
-  bytes = Add(bytes, SliceCapacity(slices, operands, places.operands, kSlots));
+  bytes = Add(bytes, SliceCapacity(slices, operands, places.operands));
   return Add(bytes, SliceCapacity(slices, slices.operation().ResultUses(),
-                                  places.results, kSlots));
+                                  places.results));
 }
 
 absl::Status SlicedTensors::BindSlots(const BatchSlices& slices,

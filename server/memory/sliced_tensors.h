@@ -42,7 +42,8 @@ class SlicedTensors {
   absl::Status BindSlots(const BatchSlices& slices, TensorPlaces places,
                          const std::shared_ptr<CallMemory>& memory,
                          Reservation* reservation);
-  // Returns the bytes that BindSlots takes. Saturates.
+  // Returns the bytes that the tensors take if they are bound to `places`.
+  // Saturates.
   static int64_t SlotBytes(const BatchSlices& slices,
                            const TensorPlaces& places);
 
