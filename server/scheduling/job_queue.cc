@@ -10,16 +10,8 @@ bool IsFresh(const ActiveJob& job) { return !job.outcome.planned; }
 
 }  // namespace
 
-JobQueue::PriorityQueue& JobQueue::QueueOf(Priority priority) {
-  return queues_[static_cast<size_t>(priority)];
-}
-
-const JobQueue::PriorityQueue& JobQueue::QueueOf(Priority priority) const {
-  return queues_[static_cast<size_t>(priority)];
-}
-
 int JobQueue::size(Priority priority) const {
-  return static_cast<int>(QueueOf(priority).jobs.size());
+  return static_cast<int>(queues_[IndexOf(priority)].jobs.size());
 }
 
 int JobQueue::size() const {
@@ -27,41 +19,33 @@ int JobQueue::size() const {
 }
 
 bool JobQueue::IsFull(Priority priority) const {
-  return QueueOf(priority).fresh >= capacity_;
+  return queues_[IndexOf(priority)].fresh >= capacity_;
 }
 
 void JobQueue::Push(std::unique_ptr<ActiveJob> job) {
-  PriorityQueue& queue = QueueOf(job->job.priority);
+  PriorityQueue& queue = queues_[IndexOf(job->job.priority)];
   queue.jobs.push_back(std::move(job));
   ++queue.fresh;
 }
 
 void JobQueue::PutBack(std::unique_ptr<ActiveJob> job) {
-  QueueOf(job->job.priority).jobs.push_front(std::move(job));
+  queues_[IndexOf(job->job.priority)].jobs.push_front(std::move(job));
 }
 
-JobQueue::PriorityQueue& JobQueue::ChooseQueue() {
+std::unique_ptr<ActiveJob> JobQueue::Pop() {
   const bool batch_waits = size(Priority::kBatch) > 0;
-  const Priority next =
+  const Priority priority =
       round_robin_.Next(batch_waits, size(Priority::kInteractive) > 0);
-  round_robin_.Take(next, batch_waits);
-  return QueueOf(next);
-}
-
-JobQueue::Jobs::iterator JobQueue::ChooseJob(PriorityQueue& queue) {
+  round_robin_.Take(priority, batch_waits);
+  PriorityQueue& queue = queues_[IndexOf(priority)];
   const auto last_dequeue = [&queue](const std::unique_ptr<ActiveJob>& job) {
     const auto last = queue.last_dequeues.find(job->job.client);
     return last == queue.last_dequeues.end() ? 0 : last->second;
   };
-  return std::min_element(queue.jobs.begin(), queue.jobs.end(),
-                          [&](const auto& a, const auto& b) {
-                            return last_dequeue(a) < last_dequeue(b);
-                          });
-}
-
-std::unique_ptr<ActiveJob> JobQueue::Pop() {
-  PriorityQueue& queue = ChooseQueue();
-  const auto chosen = ChooseJob(queue);
+  const auto chosen = std::min_element(
+      queue.jobs.begin(), queue.jobs.end(), [&](const auto& a, const auto& b) {
+        return last_dequeue(a) < last_dequeue(b);
+      });
   std::unique_ptr<ActiveJob> job = std::move(*chosen);
   queue.jobs.erase(chosen);
   if (IsFresh(*job)) --queue.fresh;
@@ -97,7 +81,7 @@ absl::Duration JobQueue::WorkBefore(Priority priority,
     work += static_cast<double>(taken) * job.slice_time;
     return taken;
   };
-  const PriorityQueue& queue = QueueOf(priority);
+  const PriorityQueue& queue = queues_[IndexOf(priority)];
   int64_t own = slices;
   for (const auto& job : queue.jobs) {
     if (job->job.client == client) own += add(*job, job->run.slices_left());
@@ -117,7 +101,7 @@ absl::Duration JobQueue::WorkBefore(Priority priority,
   int64_t share = is_batch ? dequeues * PriorityRoundRobin::kInteractiveWeight
                            : dequeues / PriorityRoundRobin::kInteractiveWeight;
   const PriorityQueue& rest =
-      QueueOf(is_batch ? Priority::kInteractive : Priority::kBatch);
+      queues_[IndexOf(is_batch ? Priority::kInteractive : Priority::kBatch)];
   for (const auto& job : rest.jobs) share -= add(*job, share);
   return work;
 }

@@ -79,11 +79,6 @@ class JobQueue {
     absl::flat_hash_map<std::string, uint64_t> last_dequeues;
   };
 
-  PriorityQueue& QueueOf(Priority priority);
-  const PriorityQueue& QueueOf(Priority priority) const;
-  PriorityQueue& ChooseQueue();
-  static Jobs::iterator ChooseJob(PriorityQueue& queue);
-
   const int capacity_;
   std::array<PriorityQueue, kPriorities> queues_;
   uint64_t next_dequeue_ = 1;

@@ -29,10 +29,12 @@ absl::Status JobRun::RunSlice(int device,
                               absl::FunctionRef<absl::Status()> check,
                               JobOutcome* outcome) {
   if (!current_) RETURN_IF_ERROR(BeginSlice(device, check, outcome));
-  RETURN_IF_ERROR(RunQuantum(outcome));
-  if (current_->next_quantum < current_->plan->quanta()) {
-    return absl::OkStatus();
-  }
+  CurrentSlice& slice = *current_;
+  ASSIGN_OR_RETURN(const RunTimes times,
+                   slice.plan->RunQuantum(slice.buffers, slice.next_quantum++));
+  outcome->run += times;
+  if (slice.next_quantum < slice.plan->quanta()) return absl::OkStatus();
+  if (!slice.buffers.prepared_weight.empty()) weight_->SetPrepared();
   current_.reset();
   if (slices_) sliced_.End(next_);
   if (++next_ < count_) {
@@ -75,7 +77,7 @@ absl::Status JobRun::BeginSlice(int device,
   if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get(), outcome));
   RETURN_IF_ERROR(TakeScratch(*lookup));
   const absl::Time attach_start = means_.clock();
-  AttachWeight(current_->plan, &current_->buffers);
+  AttachWeight();
   outcome->run.reorder += means_.clock() - attach_start;
   return absl::OkStatus();
 }
@@ -114,30 +116,17 @@ absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
   return absl::OkStatus();
 }
 
-absl::Status JobRun::RunQuantum(JobOutcome* outcome) {
-  CurrentSlice& slice = *current_;
-  ASSIGN_OR_RETURN(const RunTimes times,
-                   slice.plan->RunQuantum(slice.buffers, slice.next_quantum++));
-  const bool is_done = slice.next_quantum == slice.plan->quanta();
-  if (is_done && !slice.buffers.prepared_weight.empty()) {
-    weight_->SetPrepared();
-  }
-  outcome->run += times;
-  return absl::OkStatus();
-}
-
-void JobRun::AttachWeight(const std::shared_ptr<const Plan>& plan,
-                          RunBuffers* buffers) {
+void JobRun::AttachWeight() {
   if (means_.weights == nullptr || !job_.keeps_weights) return;
-  if (!weight_) weight_ = LeaseWeight(plan, *buffers);
+  if (!weight_) weight_ = LeaseWeight();
   // The last slice may be smaller and have another plan.
-  if (weight_->plan() != plan.get()) return;
-  buffers->prepared_weight = weight_->bytes();
-  buffers->weight_is_prepared = weight_->is_prepared();
+  if (weight_->plan() != current_->plan.get()) return;
+  current_->buffers.prepared_weight = weight_->bytes();
+  current_->buffers.weight_is_prepared = weight_->is_prepared();
 }
 
-WeightLease JobRun::LeaseWeight(const std::shared_ptr<const Plan>& plan,
-                                const RunBuffers& buffers) const {
+WeightLease JobRun::LeaseWeight() const {
+  const std::shared_ptr<const Plan>& plan = current_->plan;
   if (!job_.weight_ids.empty()) {
     return means_.weights->Lease(job_.client, plan, job_.weight_ids);
   }
@@ -147,7 +136,7 @@ WeightLease JobRun::LeaseWeight(const std::shared_ptr<const Plan>& plan,
       job_.operation->OperandUses()[positions[0]].tensor;
   if (weight == nullptr) return {};
   const auto* data =
-      static_cast<const std::byte*>(buffers.operands[positions[0]]);
+      static_cast<const std::byte*>(current_->buffers.operands[positions[0]]);
   return means_.weights->Lease(
       job_.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)));
 }

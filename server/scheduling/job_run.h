@@ -59,13 +59,10 @@ class JobRun {
   absl::Status BeginSlice(int device, absl::FunctionRef<absl::Status()> check,
                           JobOutcome* outcome);
   absl::Status TakeScratch(const PlanCache::Lookup& lookup);
-  absl::Status RunQuantum(JobOutcome* outcome);
-  // Sets the prepared weights of `*buffers`, or the memory for them, if the
-  // weight cache has any.
-  void AttachWeight(const std::shared_ptr<const Plan>& plan,
-                    RunBuffers* buffers);
-  WeightLease LeaseWeight(const std::shared_ptr<const Plan>& plan,
-                          const RunBuffers& buffers) const;
+  // Sets the prepared weights of the current slice, or the memory for them, if
+  // the weight cache has any.
+  void AttachWeight();
+  WeightLease LeaseWeight() const;
 
   // A slice with quanta left.
   struct CurrentSlice {

@@ -51,7 +51,6 @@ absl::StatusOr<PlanCache::Lookup> PlanCache::Get(const Backend& backend,
       entries_.splice(entries_.begin(), entries_, found->second);
       const bool hit = !entry->making;
       while (entry->making) made_.Wait(&mutex_);
-      if (!entry->plan.ok()) return entry->plan.status();
       return LookupOf(*entry, hit);
     }
     entries_.push_front(std::make_shared<Entry>());
@@ -62,12 +61,13 @@ absl::StatusOr<PlanCache::Lookup> PlanCache::Get(const Backend& backend,
   const std::shared_ptr<Entry> entry = *position;
   Finish(position, Make(backend, operation, options));
   // Reads the plan without the lock, because only this thread writes it.
-  if (!entry->plan.ok()) return entry->plan.status();
   return LookupOf(*entry, /*hit=*/false);
 }
 
-PlanCache::Lookup PlanCache::LookupOf(const Entry& entry, bool hit) const {
-  return {*entry.plan, hit, entry.bytes <= max_bytes_};
+absl::StatusOr<PlanCache::Lookup> PlanCache::LookupOf(const Entry& entry,
+                                                      bool hit) const {
+  if (!entry.plan.ok()) return entry.plan.status();
+  return Lookup{*entry.plan, hit, entry.bytes <= max_bytes_};
 }
 
 void PlanCache::Finish(Entries::iterator position,

@@ -61,7 +61,7 @@ class PlanCache {
                                              const PlanOptions& options) const;
   void Finish(Entries::iterator position,
               absl::StatusOr<std::unique_ptr<Plan>> made);
-  Lookup LookupOf(const Entry& entry, bool hit) const;
+  absl::StatusOr<Lookup> LookupOf(const Entry& entry, bool hit) const;
   void Drop(Entries::iterator position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -69,7 +69,7 @@ void Scheduler::Submit(std::unique_ptr<ActiveJob> active) {
     MutexLock lock(&mutex_);
     refusal = CheckRoom(*active);
     if (refusal.ok()) {
-      WorkerPool& pool = PoolFor(*active->job.backend);
+      WorkerPool& pool = pools_.at(WorkerPool::KeyOf(*active->job.backend));
       pool.queue().Push(std::move(active));
       changed_.NotifyAll();
       return;
@@ -98,10 +98,6 @@ absl::Status Scheduler::CheckArrival(Priority priority,
     if (room.ok()) break;
   }
   return room;
-}
-
-WorkerPool& Scheduler::PoolFor(const Backend& backend) {
-  return pools_.at(WorkerPool::KeyOf(backend));
 }
 
 const WorkerPool& Scheduler::PoolFor(const Backend& backend) const {

@@ -121,8 +121,6 @@ class Scheduler {
   absl::Status CheckRoom(const ActiveJob& active) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the pool that takes jobs of `backend`.
-  WorkerPool& PoolFor(const Backend& backend)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   const WorkerPool& PoolFor(const Backend& backend) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the jobs that `is_chosen` chooses from all queues.

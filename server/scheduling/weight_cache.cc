@@ -77,7 +77,8 @@ const Plan* WeightLease::plan() const {
 void WeightLease::SetPrepared() {
   if (entry_ == nullptr || is_prepared_) return;
   is_prepared_ = true;
-  cache_->SetPrepared(entry_.get());
+  MutexLock lock(&cache_->mutex_);
+  entry_->is_prepared = true;
 }
 
 WeightCache::WeightCache(int64_t max_bytes)
@@ -131,37 +132,31 @@ WeightLease WeightCache::Lease(const std::string& client,
 
 WeightLease WeightCache::LeaseFor(const Key& key,
                                   const std::shared_ptr<const Plan>& plan) {
-  WeightLease lease;
   const int64_t size = plan->prepared_weight_bytes();
   const int64_t capacity = BufferPool::CapacityFor(size);
-  if (capacity > max_bytes_) return lease;
+  if (capacity > max_bytes_) return {};
   MutexLock lock(&mutex_);
   const auto found = by_key_.find(key);
   if (found != by_key_.end()) {
     const std::shared_ptr<Entry> entry = *found->second;
     if (entry->plan.lock() == plan) {
       // Another run is filling the entry, so this run prepares its own.
-      if (!entry->is_prepared) return lease;
+      if (!entry->is_prepared) return {};
       entries_.splice(entries_.begin(), entries_, found->second);
       ++hits_;
-      lease.cache_ = this;
-      lease.entry_ = entry;
-      lease.is_prepared_ = true;
-      return lease;
+      return WeightLease(this, entry, /*is_prepared=*/true);
     }
     Drop(found->second);
   }
-  if (!MakeRoom(capacity)) return lease;
+  if (!MakeRoom(capacity)) return {};
   absl::StatusOr<Buffer> buffer = pool_.Take(size);
-  if (!buffer.ok()) return lease;
+  if (!buffer.ok()) return {};
   ++misses_;
   bytes_ += capacity;
   entries_.push_front(std::make_shared<Entry>(
       Entry{key, plan, *std::move(buffer), /*is_prepared=*/false}));
   by_key_.emplace(key, entries_.begin());
-  lease.cache_ = this;
-  lease.entry_ = entries_.front();
-  return lease;
+  return WeightLease(this, entries_.front(), /*is_prepared=*/false);
 }
 
 void WeightCache::SetMaxBytes(int64_t bytes) {
@@ -187,11 +182,6 @@ void WeightCache::Drop(Entries::iterator position) {
   entries_.erase(position);
 }
 
-void WeightCache::SetPrepared(Entry* entry) {
-  MutexLock lock(&mutex_);
-  entry->is_prepared = true;
-}
-
 void WeightCache::Forget(const Entry& entry) {
   MutexLock lock(&mutex_);
   const auto found = by_key_.find(entry.key);
@@ -204,16 +194,6 @@ void WeightCache::Forget(const Entry& entry) {
 int64_t WeightCache::bytes() const {
   MutexLock lock(&mutex_);
   return bytes_;
-}
-
-int64_t WeightCache::hits() const {
-  MutexLock lock(&mutex_);
-  return hits_;
-}
-
-int64_t WeightCache::misses() const {
-  MutexLock lock(&mutex_);
-  return misses_;
 }
 
 }  // namespace convgrad

@@ -45,6 +45,10 @@ class WeightLease {
   friend class WeightCache;
   struct Entry;
 
+  WeightLease(WeightCache* cache, std::shared_ptr<Entry> entry,
+              bool is_prepared)
+      : cache_(cache), entry_(std::move(entry)), is_prepared_(is_prepared) {}
+
   WeightCache* cache_ = nullptr;
   std::shared_ptr<Entry> entry_;
   bool is_prepared_ = false;
@@ -80,8 +84,8 @@ class WeightCache {
   void SetMaxBytes(int64_t bytes);
 
   int64_t bytes() const;
-  int64_t hits() const;
-  int64_t misses() const;  // Entries made.
+  int64_t hits() const { return hits_; }
+  int64_t misses() const { return misses_; }  // Entries made.
 
  private:
   friend class WeightLease;
@@ -110,7 +114,6 @@ class WeightCache {
   // fit.
   bool MakeRoom(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drop(Entries::iterator position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SetPrepared(Entry* entry);
   void Forget(const Entry& entry);
 
   std::atomic<int64_t> max_bytes_;
@@ -121,8 +124,8 @@ class WeightCache {
   Entries entries_ ABSL_GUARDED_BY(mutex_);  // The most recently used is first.
   absl::flat_hash_map<Key, Entries::iterator> by_key_ ABSL_GUARDED_BY(mutex_);
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t hits_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t misses_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int64_t> hits_{0};
+  std::atomic<int64_t> misses_{0};
 };
 
 }  // namespace convgrad
