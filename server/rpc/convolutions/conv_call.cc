@@ -43,7 +43,7 @@ absl::StatusOr<UnaryCall::Request> ConvCall<kDirection>::Decode(
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
   const std::vector<int64_t> sizes = SizesOf(payloads);
   const int64_t received = sample()->bytes_received;
-  ASSIGN_OR_RETURN(CallOptions options, DecodeOptions(head.options()));
+  ASSIGN_OR_RETURN(const CallOptions options, DecodeOptions(head.options()));
   TensorResolver resolver(&session(), services().regions, std::move(payloads));
   RETURN_IF_ERROR(resolver.Complete(head.mutable_operation()));
   ASSIGN_OR_RETURN(DecodedOperation decoded,
@@ -58,13 +58,16 @@ absl::StatusOr<UnaryCall::Request> ConvCall<kDirection>::Decode(
   for (const TensorSource& source : decoded.sources) {
     if (source.region) sample()->bytes_received += source.region->byte_length;
   }
-  ASSIGN_OR_RETURN(request_,
-                   RouteRequest(services(), std::move(decoded.operation),
-                                std::move(options), received + response));
+  DropUnneeded(&decoded.operation);
+  ASSIGN_OR_RETURN(
+      route_, services().router->Route(decoded.operation,
+                                       {options.backend, received + response}));
+  operation_ =
+      std::make_shared<const ConvOperation>(std::move(decoded.operation));
   result_regions_ = std::move(decoded.result_regions);
   kept_results_ = std::move(decoded.kept_results);
-  return Request{request_.operation, std::move(places), request_.route.backend,
-                 InspectionFor(request_.options)};
+  return Request{operation_, std::move(places), route_.backend,
+                 InspectionFor(options)};
 }
 
 template <Direction kDirection>
@@ -84,7 +87,7 @@ InspectionRequest ConvCall<kDirection>::InspectionFor(
 template <Direction kDirection>
 absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
     const JobOutcome& outcome, std::vector<SharedBytes> results) {
-  const ConvOperation& operation = *request_.operation;
+  const ConvOperation& operation = *operation_;
   ResponseHead<kDirection> head;
   int payload_index = 0;
   for (size_t i = 0; i < operation.results.size(); ++i) {
@@ -100,7 +103,7 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
       *tensor = EncodeTensor(result.descriptor, payload_index++);
     }
   }
-  EncodeReport(*sample(), operation, outcome, request_.route.predictions,
+  EncodeReport(*sample(), operation, outcome, route_.predictions,
                head.mutable_report());
   const auto& check = outcome.findings.self_check;
   if (check && !check->passed) {

@@ -1,11 +1,13 @@
 // `ConvCall` handles ConvForward and ConvBackward.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "backends/core/convolution/conv_operation.h"
+#include "proto/codec/codec.h"
 #include "server/rpc/calls/unary_call.h"
-#include "server/rpc/convolutions/conv_request.h"
 
 namespace convgrad {
 
@@ -23,7 +25,9 @@ class ConvCall final : public UnaryCall {
 
   InspectionRequest InspectionFor(const CallOptions& options) const;
 
-  ConvRequest request_;
+  // The operation, without operands that it doesn't need.
+  std::shared_ptr<const ConvOperation> operation_;
+  Router::Choice route_;
   // Places of the operation's results in regions and in the session. An element
   // is nullopt if the response carries the result or the other list has its
   // place.

@@ -10,12 +10,12 @@
 #include <optional>
 #include <vector>
 
+#include "backends/core/convolution/conv_operation.h"
 #include "grpcpp/alarm.h"
 #include "proto/codec/payload_message.h"
 #include "server/memory/sliced_tensors.h"
 #include "server/rpc/calls/call.h"
 #include "server/rpc/calls/strand.h"
-#include "server/rpc/convolutions/conv_request.h"
 #include "server/rpc/convolutions/stream_input.h"
 #include "server/rpc/tensors/tensor_resolver.h"
 
@@ -165,8 +165,10 @@ class StreamCall final : public Call {
   // The time at which a job that found the queue full is submitted again.
   absl::Time retry_at_ = absl::InfiniteFuture();
 
-  // The operation of the header; set when the header has come.
-  ConvRequest request_;
+  // The operation of the header, without operands that it doesn't need, and its
+  // backend; set when the header has come.
+  std::shared_ptr<const ConvOperation> operation_;
+  Router::Choice route_;
   std::vector<std::optional<KeptResult>> kept_results_;
   // The places of kept tensors, until they are bound.
   TensorPlaces places_;

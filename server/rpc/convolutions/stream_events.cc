@@ -76,22 +76,24 @@ absl::Status StreamCall::Open() {
   RETURN_IF_ERROR(PlaceKept(&resolver, decoded));
   // Ignores the time of the wire, because it is the same for all backends and
   // overlaps with the work.
-  ASSIGN_OR_RETURN(request_,
-                   RouteRequest(services(), std::move(decoded.operation),
-                                std::move(opening.options), 0));
-  const Backend& backend = *request_.route.backend;
+  DropUnneeded(&decoded.operation);
+  ASSIGN_OR_RETURN(route_, services().router->Route(decoded.operation,
+                                                    {opening.options.backend}));
+  operation_ =
+      std::make_shared<const ConvOperation>(std::move(decoded.operation));
+  const Backend& backend = *route_.backend;
   sample_.backend = std::string(backend.name());
-  sample_.flops = request_.operation->flops();
-  slices_ = StreamSlices(request_.operation, opening.slice_items);
+  sample_.flops = operation_->flops();
+  slices_ = StreamSlices(operation_, opening.slice_items);
   StreamInput::Kept is_kept = {};
   for (size_t i = 0; i < is_kept.size(); ++i) {
     is_kept[i] = places_.operands[i].in_memory();
   }
   input_.emplace(*slices_, is_kept);
   RETURN_IF_ERROR(backend.CheckSupport(*slices_->SliceOperation(0)));
-  job_.operation = request_.operation;
+  job_.operation = operation_;
   job_.backend = &backend;
-  job_.inspection.count_nonfinite = request_.options.count_nonfinite;
+  job_.inspection.count_nonfinite = opening.options.count_nonfinite;
   job_.keeps_weights = true;
   const uint64_t weight_id =
       places_.operands[PositionOf(Operand::kWeight)].constant_id;
@@ -147,7 +149,7 @@ absl::Status StreamCall::TakeFrame() {
       std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   RETURN_IF_ERROR(CheckCriticalFields(head));
   ASSIGN_OR_RETURN(const OperandPiece piece,
-                   DecodeFrame(head, *request_.operation, sizes));
+                   DecodeFrame(head, *operation_, sizes));
   ASSIGN_OR_RETURN(const int64_t slice, input_->Accept(piece));
   held_ = HeldFrame{piece, slice, std::move(payloads[0])};
   LandHeldFrame();

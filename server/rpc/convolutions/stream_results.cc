@@ -49,7 +49,7 @@ void StreamCall::EnqueueTotals() {
     // The sum is counted again, because its count doesn't follow from the
     // counts of the addends.
     const DataType dtype =
-        request_.operation->results[result.position].descriptor.dtype;
+        operation_->results[result.position].descriptor.dtype;
     counts[result.position] = CountNonfinite(
         dtype, result.data, result.range.size() / ByteSizeOf(dtype));
   }
@@ -60,10 +60,9 @@ void StreamCall::Write() {
   const absl::Time start = absl::Now();
   auto& [ready, owner] = outgoing_.front();
   const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
-  absl::StatusOr<grpc::ByteBuffer> frame =
-      JoinMessage(EncodeFrame(request_.operation->results[ready.position].which,
-                              bytes.begin),
-                  {SliceOver(ready.data, bytes.size(), owner)});
+  absl::StatusOr<grpc::ByteBuffer> frame = JoinMessage(
+      EncodeFrame(operation_->results[ready.position].which, bytes.begin),
+      {SliceOver(ready.data, bytes.size(), owner)});
   if (!frame.ok()) return Fail(frame.status());
   frame_.Swap(&*frame);
   ready.data += bytes.size();
@@ -79,7 +78,7 @@ void StreamCall::Write() {
 void StreamCall::EndWell() {
   v1::ConvStreamResponse message;
   v1::StreamEnd* end = message.mutable_end();
-  const std::vector<ResultRequest>& results = request_.operation->results;
+  const std::vector<ResultRequest>& results = operation_->results;
   for (size_t i = 0; i < results.size(); ++i) {
     v1::NamedTensor* named = end->add_results();
     named->set_which(EncodeResult(results[i].which));
@@ -89,7 +88,7 @@ void StreamCall::EndWell() {
             : EncodeStreamTensor(results[i].descriptor);
   }
   sample_.times.total = absl::Now() - arrival();
-  EncodeReport(sample_, *request_.operation, total_, request_.route.predictions,
+  EncodeReport(sample_, *operation_, total_, route_.predictions,
                end->mutable_report());
   absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(message, {});
   if (!response.ok()) return End(response.status());
