@@ -23,7 +23,7 @@ uint64_t ArrivalWatch::Expect(const std::string& peer, int64_t bytes,
   MutexLock lock(&mutex_);
   Connection& connection = connections_[peer];
   if (connection.messages == 0) {
-    connection.received = traffic_->ReceivedOf(peer);
+    connection.received = traffic_->CountOf(peer, /*only_received=*/true);
     if (connection.received == nullptr) {
       connections_.erase(peer);
       return 0;

@@ -20,25 +20,20 @@ std::string WithoutScheme(absl::string_view peer) {
                              {{"%5B", "["}, {"%5D", "]"}});
 }
 
-struct Bytes {
-  int64_t received = 0;
-  int64_t acknowledged = 0;
-};
-
-Bytes BytesOf(int socket, const std::string& peer) {
+int64_t BytesOf(int socket, const std::string& peer, bool only_received) {
   tcp_info info = {};
   socklen_t size = sizeof(info);
-  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
   // Kernels before 4.1 don't report the bytes.
   if (size < offsetof(tcp_info, tcpi_bytes_received) +
                  sizeof(info.tcpi_bytes_received)) {
-    return {};
+    return 0;
   }
   // gRPC may have closed the socket, and the descriptor may belong to another
   // connection.
-  if (PeerOf(socket) != peer) return {};
-  return {static_cast<int64_t>(info.tcpi_bytes_received),
-          static_cast<int64_t>(info.tcpi_bytes_acked)};
+  if (PeerOf(socket) != peer) return 0;
+  return static_cast<int64_t>(info.tcpi_bytes_received +
+                              (only_received ? 0 : info.tcpi_bytes_acked));
 }
 
 }  // namespace
@@ -53,30 +48,14 @@ void ConnectionTraffic::Add(int socket) {
   known = std::move(peer);
 }
 
-int ConnectionTraffic::SocketOf(const std::string& name) const {
+ConnectionTraffic::Count ConnectionTraffic::CountOf(const std::string& peer,
+                                                    bool only_received) const {
+  std::string name = WithoutScheme(peer);
   MutexLock lock(&mutex_);
   const auto found = sockets_.find(name);
-  return found == sockets_.end() ? -1 : found->second;
-}
-
-ConnectionTraffic::Count ConnectionTraffic::CountOf(
-    const std::string& peer) const {
-  std::string name = WithoutScheme(peer);
-  const int socket = SocketOf(name);
-  if (socket < 0) return nullptr;
-  return [socket, name = std::move(name)] {
-    const Bytes bytes = BytesOf(socket, name);
-    return bytes.received + bytes.acknowledged;
-  };
-}
-
-ConnectionTraffic::Count ConnectionTraffic::ReceivedOf(
-    const std::string& peer) const {
-  std::string name = WithoutScheme(peer);
-  const int socket = SocketOf(name);
-  if (socket < 0) return nullptr;
-  return [socket, name = std::move(name)] {
-    return BytesOf(socket, name).received;
+  if (found == sockets_.end()) return nullptr;
+  return [socket = found->second, only_received, name = std::move(name)] {
+    return BytesOf(socket, name, only_received);
   };
 }
 

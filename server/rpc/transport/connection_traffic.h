@@ -23,15 +23,11 @@ class ConnectionTraffic {
   void Add(int socket);
 
   // Returns the counter of the connection from `peer`, as gRPC names it
-  // ("ipv4:10.0.0.7:41234"); null if it was never added.
-  Count CountOf(const std::string& peer) const;
-  // As CountOf, but counts only received bytes.
-  Count ReceivedOf(const std::string& peer) const;
+  // ("ipv4:10.0.0.7:41234"); null if it was never added. Counts only received
+  // bytes if `only_received`.
+  Count CountOf(const std::string& peer, bool only_received = false) const;
 
  private:
-  // Returns the socket of the peer `name`, as PeerOf writes it; -1 if none.
-  int SocketOf(const std::string& name) const;
-
   mutable Mutex mutex_;
   // The system reuses descriptors for other peers. `peers_` says which peer to
   // remove then, so that there are at most as many entries as descriptors.

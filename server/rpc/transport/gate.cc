@@ -76,12 +76,30 @@ CallPermit& CallPermit::operator=(CallPermit&& other) noexcept {
 }
 
 CallPermit::~CallPermit() {
-  if (gate_ != nullptr) gate_->Close(client_, bytes_);
+  if (gate_ == nullptr) return;
+  MutexLock lock(&gate_->mutex_);
+  const auto found = gate_->accounts_.find(client_);
+  found->second.bytes -= bytes_;
+  if (--found->second.calls == 0) gate_->accounts_.erase(found);
 }
 
 absl::Status CallPermit::Hold(int64_t bytes) {
   if (gate_ == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(gate_->Exchange(client_, bytes_, bytes));
+  MutexLock lock(&gate_->mutex_);
+  Gate::Account& account = gate_->accounts_[client_];
+  const int64_t most = gate_->limits_.bytes;
+  const int64_t others = account.bytes - bytes_;
+  if (most > 0 && bytes > most) {
+    return TooMuch(Reason::kLimitExceeded, client_,
+                   absl::StrCat(bytes, " bytes for one call"),
+                   absl::StrCat(most));
+  }
+  if (most > 0 && others + bytes > most) {
+    return TooMuch(Reason::kBusy, client_,
+                   absl::StrCat(others, " bytes, and ", bytes, " more"),
+                   absl::StrCat(most));
+  }
+  account.bytes = others + bytes;
   bytes_ = bytes;
   return absl::OkStatus();
 }
@@ -124,32 +142,6 @@ absl::StatusOr<CallPermit> Gate::Open(Principal principal, bool has_identity) {
   }
   ++account.calls;
   return CallPermit(this, std::move(principal), has_identity);
-}
-
-absl::Status Gate::Exchange(const std::string& client, int64_t old_bytes,
-                            int64_t new_bytes) {
-  MutexLock lock(&mutex_);
-  Account& account = accounts_[client];
-  const int64_t others = account.bytes - old_bytes;
-  if (limits_.bytes > 0 && new_bytes > limits_.bytes) {
-    return TooMuch(Reason::kLimitExceeded, client,
-                   absl::StrCat(new_bytes, " bytes for one call"),
-                   absl::StrCat(limits_.bytes));
-  }
-  if (limits_.bytes > 0 && others + new_bytes > limits_.bytes) {
-    return TooMuch(Reason::kBusy, client,
-                   absl::StrCat(others, " bytes, and ", new_bytes, " more"),
-                   absl::StrCat(limits_.bytes));
-  }
-  account.bytes = others + new_bytes;
-  return absl::OkStatus();
-}
-
-void Gate::Close(const std::string& client, int64_t bytes) {
-  MutexLock lock(&mutex_);
-  const auto found = accounts_.find(client);
-  found->second.bytes -= bytes;
-  if (--found->second.calls == 0) accounts_.erase(found);
 }
 
 }  // namespace convgrad

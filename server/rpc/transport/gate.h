@@ -83,9 +83,6 @@ class Gate {
   };
 
   absl::StatusOr<CallPermit> Open(Principal principal, bool has_identity);
-  absl::Status Exchange(const std::string& client, int64_t old_bytes,
-                        int64_t new_bytes);
-  void Close(const std::string& client, int64_t bytes);
 
   mutable Mutex mutex_;
   // Null: every client may do everything.
