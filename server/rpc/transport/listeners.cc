@@ -33,31 +33,30 @@ constexpr absl::Duration kKeepalive = absl::Seconds(5);
 // its answer to a ping follows these bytes.
 constexpr absl::Duration kKeepaliveTimeout = absl::Minutes(1);
 
+void SetTime(const char* argument, absl::Duration time,
+             grpc::ServerBuilder* builder) {
+  builder->AddChannelArgument(
+      argument, static_cast<int>(absl::ToInt64Milliseconds(time)));
+}
+
 // Limits the cost of a connection before the server checks its calls. A call
 // that has sent only its header takes some 14 KB of gRPC's memory. Beyond the
 // limit of streams, clients wait until one of their calls ends.
 void LimitConnections(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
   // gRPC's default keeps silent connections for two minutes.
-  builder->AddChannelArgument(
-      GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(kHandshakeTimeout)));
+  SetTime(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeout, builder);
   // A client whose call waits may send pings to check the connection. gRPC
   // closes the connection at the third ping that comes too early.
-  builder->AddChannelArgument(
-      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(kLeastPingInterval)));
+  SetTime(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+          kLeastPingInterval, builder);
   // gRPC 1.51 overlooks a reset that comes together with the last bytes: it
   // trusts TCP_INQ, and waits for an edge of epoll that has passed. Calls of a
   // client that crashed would keep their session's turn until they are too
   // slow. gRPC pings connections that have calls; it can't write a ping to a
   // reset connection, and ends it.
-  builder->AddChannelArgument(
-      GRPC_ARG_KEEPALIVE_TIME_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(kKeepalive)));
-  builder->AddChannelArgument(
-      GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTimeout)));
+  SetTime(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepalive, builder);
+  SetTime(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeout, builder);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 }
 
@@ -84,9 +83,8 @@ void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // Calls in flight may finish, because gRPC's default grace is infinite.
   if (options.max_connection_age != absl::InfiniteDuration()) {
-    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
-                                static_cast<int>(absl::ToInt64Milliseconds(
-                                    options.max_connection_age)));
+    SetTime(GRPC_ARG_MAX_CONNECTION_AGE_MS, options.max_connection_age,
+            builder);
   }
   // The quota bounds clients that declare little and send much. Messages of
   // correct clients take at most half of it (AdmissionBytes); beyond it gRPC
