@@ -18,45 +18,39 @@ using prometheus::MetricFamily;
 // The number of clients that have a label of their own at a time.
 constexpr size_t kLabelledClients = 16;
 
-MetricFamily GaugeFamily(const char* name, const char* help) {
-  return {name, help, prometheus::MetricType::Gauge, {}};
-}
-
-MetricFamily CounterFamily(const char* name, const char* help) {
-  return {name, help, prometheus::MetricType::Counter, {}};
-}
-
 // Adds a sample to `family`.
-void Add(std::vector<ClientMetric::Label> labels, double value,
+template <typename Number>
+void Add(std::vector<ClientMetric::Label> labels, Number value,
          MetricFamily* family) {
   ClientMetric& metric = family->metric.emplace_back();
   metric.label = std::move(labels);
   // Only that of the family's type is printed.
-  metric.gauge.value = value;
-  metric.counter.value = value;
+  metric.gauge.value = static_cast<double>(value);
+  metric.counter.value = static_cast<double>(value);
 }
 
-MetricFamily Gauge(const char* name, const char* help, int64_t value) {
-  MetricFamily family = GaugeFamily(name, help);
-  Add({}, static_cast<double>(value), &family);
+// These functions return a family, with a sample if it has one without labels.
+MetricFamily Gauge(const char* name, const char* help,
+                   std::optional<double> value = std::nullopt) {
+  MetricFamily family = {name, help, prometheus::MetricType::Gauge, {}};
+  if (value) Add({}, *value, &family);
   return family;
 }
 
-MetricFamily Counter(const char* name, const char* help, int64_t value) {
-  MetricFamily family = CounterFamily(name, help);
-  Add({}, static_cast<double>(value), &family);
+MetricFamily Counter(const char* name, const char* help,
+                     std::optional<double> value = std::nullopt) {
+  MetricFamily family = Gauge(name, help, value);
+  family.type = prometheus::MetricType::Counter;
   return family;
 }
 
 std::vector<MetricFamily> QueueFamilies(absl::Span<const QueueGauges> queues) {
   MetricFamily depth =
-      GaugeFamily("convgrad_queue_depth", "Jobs waiting for a worker.");
-  MetricFamily wait =
-      GaugeFamily("convgrad_estimated_wait_seconds",
-                  "What a new client's job would wait for a worker.");
+      Gauge("convgrad_queue_depth", "Jobs waiting for a worker.");
+  MetricFamily wait = Gauge("convgrad_estimated_wait_seconds",
+                            "What a new client's job would wait for a worker.");
   for (const QueueGauges& queue : queues) {
-    Add({{"priority", queue.priority}}, static_cast<double>(queue.depth),
-        &depth);
+    Add({{"priority", queue.priority}}, queue.depth, &depth);
     Add({{"priority", queue.priority}},
         absl::ToDoubleSeconds(queue.estimated_wait), &wait);
   }
@@ -126,15 +120,13 @@ std::vector<MetricFamily> SingleFamilies(const ServerGauges& now) {
 std::vector<MetricFamily> ClientFamilies(
     absl::Span<const ClientGauges> clients) {
   MetricFamily sessions =
-      GaugeFamily("convgrad_client_sessions", "Open sessions of one client.");
+      Gauge("convgrad_client_sessions", "Open sessions of one client.");
   MetricFamily kept_bytes =
-      GaugeFamily("convgrad_client_kept_bytes",
-                  "What one client's sessions keep, as its quota counts it.");
+      Gauge("convgrad_client_kept_bytes",
+            "What one client's sessions keep, as its quota counts it.");
   const auto add = [&](const ClientGauges& client) {
-    Add({{"client", client.client}}, static_cast<double>(client.sessions),
-        &sessions);
-    Add({{"client", client.client}}, static_cast<double>(client.kept_bytes),
-        &kept_bytes);
+    Add({{"client", client.client}}, client.sessions, &sessions);
+    Add({{"client", client.client}}, client.kept_bytes, &kept_bytes);
   };
   const size_t labelled = std::min(clients.size(), kLabelledClients);
   for (const ClientGauges& client : clients.first(labelled)) add(client);
@@ -149,18 +141,18 @@ std::vector<MetricFamily> ClientFamilies(
 
 std::vector<MetricFamily> DeviceFamilies(
     absl::Span<const DeviceGauges> devices) {
-  MetricFamily up = GaugeFamily("convgrad_device_up",
-                                "1 until an error takes the device out.");
-  MetricFamily depth = GaugeFamily(
-      "convgrad_device_queue_depth",
-      "Jobs waiting for a device of this backend: all share one queue.");
+  MetricFamily up =
+      Gauge("convgrad_device_up", "1 until an error takes the device out.");
+  MetricFamily depth =
+      Gauge("convgrad_device_queue_depth",
+            "Jobs waiting for a device of this backend: all share one queue.");
   MetricFamily memory =
-      GaugeFamily("convgrad_device_memory_bytes", "The device's memory.");
-  MetricFamily used = GaugeFamily("convgrad_device_memory_used_bytes",
-                                  "Of it, what is taken, by all processes.");
+      Gauge("convgrad_device_memory_bytes", "The device's memory.");
+  MetricFamily used = Gauge("convgrad_device_memory_used_bytes",
+                            "Of it, what is taken, by all processes.");
   MetricFamily utilization =
-      GaugeFamily("convgrad_device_utilization_ratio",
-                  "Share of the last moments in which the device computed.");
+      Gauge("convgrad_device_utilization_ratio",
+            "Share of the last moments in which the device computed.");
   for (const DeviceGauges& device : devices) {
     const auto add = [&](std::optional<double> value, MetricFamily* family) {
       if (!value) return;
@@ -179,22 +171,20 @@ std::vector<MetricFamily> DeviceFamilies(
 
 std::vector<MetricFamily> ProofFamilies(absl::Span<const ProofGauges> proofs) {
   MetricFamily total =
-      CounterFamily("convgrad_proofs_total",
-                    "Ways of computing that were held against the reference.");
-  MetricFamily failed = GaugeFamily(
-      "convgrad_failed_proofs",
-      "Families of operations that aren't computed as they should be.");
+      Counter("convgrad_proofs_total",
+              "Ways of computing that were held against the reference.");
+  MetricFamily failed =
+      Gauge("convgrad_failed_proofs",
+            "Families of operations that aren't computed as they should be.");
   for (const ProofGauges& backend : proofs) {
     const std::pair<const char*, int64_t> outcomes[] = {
         {"passed", backend.passed},
         {"failed", backend.failed},
         {"unmet", backend.unmet}};
     for (const auto& [outcome, count] : outcomes) {
-      Add({{"backend", backend.backend}, {"outcome", outcome}},
-          static_cast<double>(count), &total);
+      Add({{"backend", backend.backend}, {"outcome", outcome}}, count, &total);
     }
-    Add({{"backend", backend.backend}},
-        static_cast<double>(backend.failed_families), &failed);
+    Add({{"backend", backend.backend}}, backend.failed_families, &failed);
   }
   return {std::move(total), std::move(failed)};
 }
@@ -203,24 +193,19 @@ std::vector<MetricFamily> DurabilityFamilies(
     const std::optional<DurabilityGauges>& durability) {
   if (!durability) return {};
   const DurabilityGauges& now = *durability;
-  MetricFamily snapshots = CounterFamily("convgrad_snapshots_total",
-                                         "Snapshots of durable sessions.");
-  Add({{"outcome", "written"}}, static_cast<double>(now.snapshots_written),
-      &snapshots);
-  Add({{"outcome", "failed"}}, static_cast<double>(now.snapshots_failed),
-      &snapshots);
-  MetricFamily seconds = CounterFamily("convgrad_snapshot_seconds_total",
-                                       "Time of writing snapshots.");
-  Add({}, absl::ToDoubleSeconds(now.snapshot_time), &seconds);
-  MetricFamily age =
-      GaugeFamily("convgrad_undurable_age_seconds",
-                  "Age of the oldest change that isn't on disk yet.");
-  Add({}, absl::ToDoubleSeconds(now.undurable_age), &age);
+  MetricFamily snapshots =
+      Counter("convgrad_snapshots_total", "Snapshots of durable sessions.");
+  Add({{"outcome", "written"}}, now.snapshots_written, &snapshots);
+  Add({{"outcome", "failed"}}, now.snapshots_failed, &snapshots);
   return {
-      std::move(snapshots), std::move(seconds),
+      std::move(snapshots),
+      Counter("convgrad_snapshot_seconds_total", "Time of writing snapshots.",
+              absl::ToDoubleSeconds(now.snapshot_time)),
       Counter("convgrad_snapshot_bytes_total",
               "Bytes of the sessions in snapshots.", now.snapshot_bytes),
-      std::move(age),
+      Gauge("convgrad_undurable_age_seconds",
+            "Age of the oldest change that isn't on disk yet.",
+            absl::ToDoubleSeconds(now.undurable_age)),
       Gauge("convgrad_sessions_on_disk",
             "Durable sessions that aren't in memory.", now.sessions_on_disk)};
 }
@@ -228,8 +213,8 @@ std::vector<MetricFamily> DurabilityFamilies(
 std::vector<MetricFamily> CertificateFamilies(
     absl::Span<const CertificateFile> files) {
   MetricFamily family =
-      GaugeFamily("convgrad_certificate_expiration_timestamp_seconds",
-                  "When the first certificate of the file expires.");
+      Gauge("convgrad_certificate_expiration_timestamp_seconds",
+            "When the first certificate of the file expires.");
   for (const CertificateFile& file : files) {
     if (file.path.empty()) continue;
     const std::optional<double> end = FirstExpiration(file.path);

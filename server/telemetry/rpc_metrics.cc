@@ -75,6 +75,18 @@ int IndexOf(absl::string_view method) {
   return index;
 }
 
+// Latency buckets of gRFC A66, in seconds.
+const prometheus::Histogram::BucketBoundaries& LatencyBuckets() {
+  static const auto* const kBuckets =
+      new prometheus::Histogram::BucketBoundaries{
+          0,     0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008, 0.001, 0.002,
+          0.003, 0.004,   0.005,   0.006,  0.008,  0.01,   0.013,  0.016, 0.02,
+          0.025, 0.03,    0.04,    0.05,   0.065,  0.08,   0.1,    0.13,  0.16,
+          0.2,   0.25,    0.3,     0.4,    0.5,    0.65,   0.8,    1,     2,
+          5,     10,      20,      50,     100};
+  return *kBuckets;
+}
+
 }  // namespace
 
 absl::string_view ServiceOf(absl::string_view method) {
@@ -89,17 +101,6 @@ int CodeIndex(absl::StatusCode code) {
 
 absl::string_view CodeLabel(absl::StatusCode code) {
   return kCodeLabels[CodeIndex(code)];
-}
-
-const prometheus::Histogram::BucketBoundaries& LatencyBuckets() {
-  static const auto* const kBuckets =
-      new prometheus::Histogram::BucketBoundaries{
-          0,     0.00001, 0.00005, 0.0001, 0.0003, 0.0006, 0.0008, 0.001, 0.002,
-          0.003, 0.004,   0.005,   0.006,  0.008,  0.01,   0.013,  0.016, 0.02,
-          0.025, 0.03,    0.04,    0.05,   0.065,  0.08,   0.1,    0.13,  0.16,
-          0.2,   0.25,    0.3,     0.4,    0.5,    0.65,   0.8,    1,     2,
-          5,     10,      20,      50,     100};
-  return *kBuckets;
 }
 
 RpcMetrics::RpcMetrics(prometheus::Registry* registry) {

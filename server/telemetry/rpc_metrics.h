@@ -25,9 +25,6 @@ int CodeIndex(absl::StatusCode code);
 // Returns the service that has `method`, or "unknown".
 absl::string_view ServiceOf(absl::string_view method);
 
-// Latency buckets of gRFC A66, in seconds.
-const prometheus::Histogram::BucketBoundaries& LatencyBuckets();
-
 // `RpcMetrics` is thread-safe.
 class RpcMetrics {
  public:
