@@ -8,8 +8,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "backends/core/convolution/conv_operation.h"
+#include "backends/core/status.h"
 #include "convgrad/v1/operation.pb.h"
 #include "proto/codec/codec.h"
 
@@ -46,6 +49,20 @@ absl::StatusOr<RegionRange> CheckRange(const RegionRange& range, int64_t bytes,
 // Errors: kInvalidArgument, reason MALFORMED.
 absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
                                size_t expected);
+
+// Returns OK if a message of a stream has its header if `is_header`, otherwise
+// a frame. Errors: kInvalidArgument, reason MALFORMED.
+template <typename Message>
+absl::Status CheckPart(const Message& message, bool is_header) {
+  if (is_header ? message.has_header() : message.has_frame()) {
+    return absl::OkStatus();
+  }
+  const absl::string_view other = is_header ? "frame" : "header";
+  const bool is_empty = !message.has_header() && !message.has_frame();
+  return InvalidField(Reason::kMalformed, "part", is_empty ? "nothing" : other,
+                      absl::StrCat(is_header ? "header" : "frame",
+                                   ": one header first, frames after it"));
+}
 
 // Returns the problem, resolved and validated, without bias and residual.
 // Fields in errors begin with "operation.problem". Requires: CheckEnums

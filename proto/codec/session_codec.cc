@@ -143,11 +143,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
 absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
     const v1::PutTensorsStreamRequest& message,
     absl::Span<const int64_t> payload_bytes) {
-  if (!message.has_header()) {
-    return InvalidField(Reason::kMalformed, "part",
-                        message.has_frame() ? "frame" : "nothing",
-                        "header: one header first, frames after it");
-  }
+  RETURN_IF_ERROR(CheckPart(message, /*is_header=*/true));
   RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 0));
   if (message.header().payloads_size() > 0) {
     return InvalidField(Reason::kMalformed, "header.payloads",
@@ -160,11 +156,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
 absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
                            absl::Span<const int64_t> payload_bytes,
                            const v1::TensorFrame& expected, int64_t bytes) {
-  if (!message.has_frame()) {
-    return InvalidField(Reason::kMalformed, "part",
-                        message.has_header() ? "header" : "nothing",
-                        "frame: one header first, frames after it");
-  }
+  RETURN_IF_ERROR(CheckPart(message, /*is_header=*/false));
   RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 1));
   const v1::TensorFrame& frame = message.frame();
   if (frame.tensor() == expected.tensor() &&

@@ -11,24 +11,6 @@
 namespace convgrad {
 namespace {
 
-absl::Status CheckPart(const v1::ConvStreamRequest& message,
-                       v1::ConvStreamRequest::PartCase expected) {
-  const auto name = [](v1::ConvStreamRequest::PartCase part) {
-    switch (part) {
-      case v1::ConvStreamRequest::kHeader:
-        return "header";
-      case v1::ConvStreamRequest::kFrame:
-        return "frame";
-      default:
-        return "nothing";
-    }
-  };
-  if (message.part_case() == expected) return absl::OkStatus();
-  return InvalidField(
-      Reason::kMalformed, "part", name(message.part_case()),
-      absl::StrCat(name(expected), ": one header first, frames after it"));
-}
-
 std::string OperandsOf(const ConvOperation& operation) {
   std::string names;
   for (Operand which : kAllOperands) {
@@ -43,7 +25,7 @@ std::string OperandsOf(const ConvOperation& operation) {
 absl::StatusOr<StreamOpening> DecodeOpening(
     const v1::ConvStreamRequest& message, Direction direction,
     absl::Span<const int64_t> payload_bytes) {
-  RETURN_IF_ERROR(CheckPart(message, v1::ConvStreamRequest::kHeader));
+  RETURN_IF_ERROR(CheckPart(message, /*is_header=*/true));
   RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 0));
   const v1::StreamHeader& header = message.header();
   StreamOpening opening;
@@ -68,7 +50,7 @@ absl::StatusOr<StreamOpening> DecodeOpening(
 absl::StatusOr<OperandPiece> DecodeFrame(
     const v1::ConvStreamRequest& message, const ConvOperation& operation,
     absl::Span<const int64_t> payload_bytes) {
-  RETURN_IF_ERROR(CheckPart(message, v1::ConvStreamRequest::kFrame));
+  RETURN_IF_ERROR(CheckPart(message, /*is_header=*/false));
   RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 1));
   const v1::OperandFrame& frame = message.frame();
   RETURN_IF_ERROR(CheckKnownEnums(frame, "frame."));
