@@ -95,16 +95,14 @@ absl::StatusOr<Program> DecodeFields(const v1::Program& message) {
     program.inputs.push_back({input.name(), input.is_index()});
   }
   for (int i = 0; i < message.parameters_size(); ++i) {
-    ASSIGN_OR_RETURN(ProgramParameter parameter,
+    ASSIGN_OR_RETURN(program.parameters.emplace_back(),
                      DecodeParameter(message.parameters(i),
                                      absl::StrCat("parameters[", i, "]")));
-    program.parameters.push_back(std::move(parameter));
   }
   for (int i = 0; i < message.steps_size(); ++i) {
     ASSIGN_OR_RETURN(
-        ProgramStep step,
+        program.steps.emplace_back(),
         DecodeStep(message.steps(i), absl::StrCat("steps[", i, "]")));
-    program.steps.push_back(std::move(step));
   }
   program.outputs.assign(message.outputs().begin(), message.outputs().end());
   RETURN_IF_ERROR(Validate(program));

@@ -112,9 +112,8 @@ absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
   std::vector<DecodedPut> puts;
   for (int i = 0; i < request.tensors_size(); ++i) {
     const std::string path = absl::StrCat("tensors[", i, "]");
-    ASSIGN_OR_RETURN(DecodedPut put,
+    ASSIGN_OR_RETURN(puts.emplace_back(),
                      DecodePut(request.tensors(i), carrier, &payloads, path));
-    puts.push_back(std::move(put));
   }
   RETURN_IF_ERROR(payloads.CheckAll());
   return puts;

@@ -154,11 +154,10 @@ absl::Status ProgramCall::PlaceGradients(TensorPlaces* places) {
   if (!request.parameter_gradients) return absl::OkStatus();
   for (const ProgramParameter& parameter : program.parameters) {
     if (!parameter.trainable) continue;
-    ASSIGN_OR_RETURN(TensorPlace place,
+    ASSIGN_OR_RETURN(places->results.emplace_back(),
                      session().Add(NameOfKept(parameter.name, "gradient"),
                                    ParameterDescriptor(parameter), "parameters",
                                    reservation()));
-    places->results.push_back(std::move(place));
   }
   return absl::OkStatus();
 }

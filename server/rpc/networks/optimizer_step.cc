@@ -198,8 +198,8 @@ absl::StatusOr<std::optional<KeptTensor>> OptimizerStep::FindState(
 absl::Status OptimizerStep::Write(const std::string& name,
                                   const TensorDescriptor& descriptor,
                                   TensorPlaces* places) {
-  ASSIGN_OR_RETURN(TensorPlace place, session_.Write(name, descriptor, &paid_));
-  places->results.push_back(std::move(place));
+  ASSIGN_OR_RETURN(places->results.emplace_back(),
+                   session_.Write(name, descriptor, &paid_));
   written_.push_back(name);
   return absl::OkStatus();
 }

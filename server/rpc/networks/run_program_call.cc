@@ -136,10 +136,9 @@ absl::Status RunProgramCall::PlaceResults(const std::string& tape,
   for (const size_t index : UpdatedStatistics(program)) {
     const ProgramParameter& parameter = program.parameters[index];
     ASSIGN_OR_RETURN(
-        TensorPlace place,
+        places->results.emplace_back(),
         session().Write(parameter.name, ParameterDescriptor(parameter),
                         reservation()));
-    places->results.push_back(std::move(place));
   }
   if (run.part == ProgramPart::kForwardTape) return PlaceTape(tape, places);
   return run.part == ProgramPart::kTrain ? PlaceGradients(places)

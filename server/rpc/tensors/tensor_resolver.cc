@@ -97,10 +97,9 @@ absl::StatusOr<TensorPlaces> TensorResolver::Places(
     const DecodedOperation& decoded, Reservation* paid) {
   TensorPlaces places;
   for (Operand which : kAllOperands) {
-    ASSIGN_OR_RETURN(TensorPlace place,
+    ASSIGN_OR_RETURN(places.operands.emplace_back(),
                      Place(decoded.sources[PositionOf(which)],
                            absl::StrCat("operation.operands.", NameOf(which))));
-    places.operands.push_back(std::move(place));
   }
   const auto& results = decoded.operation.results;
   for (size_t i = 0; i < results.size(); ++i) {
@@ -109,10 +108,9 @@ absl::StatusOr<TensorPlaces> TensorResolver::Places(
     source.region = decoded.result_regions[i];
     const std::optional<KeptResult>& kept = decoded.kept_results[i];
     ASSIGN_OR_RETURN(
-        TensorPlace place,
+        places.results.emplace_back(),
         kept ? PlaceKept(results[i].descriptor, *kept, path + ".kept", paid)
              : Place(source, path));
-    places.results.push_back(std::move(place));
   }
   return places;
 }
