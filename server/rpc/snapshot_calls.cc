@@ -11,13 +11,6 @@
 
 namespace convgrad {
 
-template <typename Request>
-absl::Status SnapshotCall::Parse(grpc::ByteBuffer* message, bool may_lack,
-                                 Request* request) {
-  RETURN_IF_ERROR(Split(message, request).status());
-  return Check(request->name(), may_lack);
-}
-
 absl::Status SnapshotCall::Check(const std::string& name, bool may_lack) {
   if (!session().settings().durable) {
     return MakeError(absl::StatusCode::kFailedPrecondition,
@@ -30,7 +23,8 @@ absl::Status SnapshotCall::Check(const std::string& name, bool may_lack) {
 
 absl::Status SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::SaveStateRequest request;
-  RETURN_IF_ERROR(Parse(message, /*may_lack=*/true, &request));
+  RETURN_IF_ERROR(Split(message, &request).status());
+  RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/true));
   HandOver();
   const auto saved = [this](const absl::Status& done) {
     HandOver();
@@ -49,7 +43,8 @@ absl::Status SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
 
 absl::Status RestoreStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::RestoreStateRequest request;
-  RETURN_IF_ERROR(Parse(message, /*may_lack=*/false, &request));
+  RETURN_IF_ERROR(Split(message, &request).status());
+  RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
   HandOver();
   services().sessions->archive()->LoadNamed(
       session().session(), request.name(),
@@ -79,7 +74,8 @@ void RestoreStateCall::Restore(const KeptState& snapshot) {
 
 absl::Status DropStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::DropStateRequest request;
-  RETURN_IF_ERROR(Parse(message, /*may_lack=*/false, &request));
+  RETURN_IF_ERROR(Split(message, &request).status());
+  RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
   HandOver();
   services().sessions->archive()->Drop(
       session().session(), request.name(), [this](const absl::Status& dropped) {

@@ -13,11 +13,8 @@ class SnapshotCall : public MessageCall {
   using MessageCall::MessageCall;
 
  protected:
-  // Parses the message into `*request`, and checks that the session is durable,
-  // and that the name is one or, if it `may_lack` one, empty.
-  template <typename Request>
-  absl::Status Parse(grpc::ByteBuffer* message, bool may_lack,
-                     Request* request);
+  // Checks that the session is durable, and that `name` is the name of a
+  // snapshot or, if the call `may_lack` one, empty.
   absl::Status Check(const std::string& name, bool may_lack);
 };
 
