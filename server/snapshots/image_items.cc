@@ -46,10 +46,8 @@ absl::Status CheckName(absl::string_view kind, const std::string& name,
                        std::set<absl::string_view>* names) {
   const std::string field = absl::StrCat(
       kind, " '", absl::CHexEscape(name.substr(0, kMostName)), "'");
-  if (name.empty() || name.size() > kMostName ||
-      !std::all_of(name.begin(), name.end(), [](unsigned char c) {
-        return absl::ascii_isprint(c) && c != '/' && c != '\\';
-      })) {
+  if (name.empty() || name.size() > kMostName || !IsPrintable(name) ||
+      name.find_first_of("/\\") != std::string::npos) {
     return InvalidField(Reason::kMalformed, field, "another name",
                         "1 to 255 printable ASCII characters without / and \\");
   }

@@ -23,43 +23,6 @@ bool IsSame(const StoredItem& stored, const ImageItem& item) {
          stored.dtype == item.dtype && stored.shape == item.shape;
 }
 
-// Finds items by their names and remembers which have a part.
-class Items {
- public:
-  explicit Items(const std::vector<ImageItem>& items)
-      : items_(items), is_taken_(items.size(), false) {
-    for (size_t i = 0; i < items.size(); ++i) by_name_[items[i].name] = i;
-  }
-
-  // Returns the indices of those of `stored` that are unchanged.
-  std::vector<size_t> Unchanged(const std::vector<StoredItem>& stored) const {
-    std::vector<size_t> unchanged;
-    for (const StoredItem& item : stored) {
-      const auto found = by_name_.find(item.name);
-      if (found != by_name_.end() && IsSame(item, items_[found->second])) {
-        unchanged.push_back(found->second);
-      }
-    }
-    return unchanged;
-  }
-  void Take(const std::vector<size_t>& taken) {
-    for (const size_t i : taken) is_taken_[i] = true;
-  }
-  // Returns the indices of those that weren't taken, in their order.
-  std::vector<size_t> Left() const {
-    std::vector<size_t> left;
-    for (size_t i = 0; i < items_.size(); ++i) {
-      if (!is_taken_[i]) left.push_back(i);
-    }
-    return left;
-  }
-
- private:
-  const std::vector<ImageItem>& items_;
-  std::map<absl::string_view, size_t> by_name_;
-  std::vector<bool> is_taken_;
-};
-
 // Adds parts of these items.
 void Pack(const std::vector<ImageItem>& items,
           const std::vector<size_t>& indices, std::vector<PlannedPart>* parts) {
@@ -103,18 +66,30 @@ StoredItem StoredItemOf(const ImageItem& item) {
 std::vector<PlannedPart> PlanParts(const std::vector<ImageItem>& items,
                                    const std::vector<StoredPart>& before) {
   std::vector<PlannedPart> parts;
-  Items left(items);
+  std::map<absl::string_view, size_t> by_name;
+  for (size_t i = 0; i < items.size(); ++i) by_name[items[i].name] = i;
+  std::vector<bool> is_stored(items.size(), false);
   std::vector<size_t> unchanged;
   for (const StoredPart& part : before) {
-    std::vector<size_t> same = left.Unchanged(part.items);
-    left.Take(same);
+    std::vector<size_t> same;
+    for (const StoredItem& item : part.items) {
+      const auto found = by_name.find(item.name);
+      if (found == by_name.end() || !IsSame(item, items[found->second])) {
+        continue;
+      }
+      same.push_back(found->second);
+      is_stored[found->second] = true;
+    }
     if (same.size() == part.items.size() && part.bytes >= kLeastReused) {
       parts.push_back({std::move(same), &part});
     } else {
       unchanged.insert(unchanged.end(), same.begin(), same.end());
     }
   }
-  const std::vector<size_t> changed = left.Left();
+  std::vector<size_t> changed;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!is_stored[i]) changed.push_back(i);
+  }
   std::sort(unchanged.begin(), unchanged.end());
   Pack(items, unchanged, &parts);
   Pack(items, changed, &parts);
@@ -151,9 +126,7 @@ PartContent MakePart(const std::vector<ImageItem>& items,
       MakeSafetensorsHeader(EntriesOf(items, part)));
   content.pieces.push_back(AsBytes(*content.header));
   for (const size_t i : part) content.pieces.push_back(items[i].data.bytes);
-  for (const auto& piece : content.pieces) {
-    content.bytes += static_cast<int64_t>(piece.size());
-  }
+  content.bytes = SizeOf(content.pieces);
   content.sha256 = DigestOf(content.pieces);
   return content;
 }

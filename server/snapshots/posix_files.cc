@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
 #include "proto/file_descriptor.h"
 #include "server/snapshots/file_system.h"
 
@@ -116,17 +117,15 @@ class PosixFileSystem : public FileSystem {
     if (unlink(path.c_str()) != 0 && errno != ENOENT) {
       return Failed("unlink", path);
     }
-    auto file = OpenPath(path, O_WRONLY | O_CREAT | O_EXCL);
-    if (!file.ok()) return file.status();
-    return std::make_unique<PosixWritableFile>(*std::move(file), path);
+    ASSIGN_OR_RETURN(FileDescriptor file,
+                     OpenPath(path, O_WRONLY | O_CREAT | O_EXCL));
+    return std::make_unique<PosixWritableFile>(std::move(file), path);
   }
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) override {
-    auto file = OpenPath(path, O_RDONLY);
-    if (!file.ok()) return file.status();
-    const auto size = RegularSize(*file, path);
-    if (!size.ok()) return size.status();
-    return std::make_unique<PosixReadableFile>(*std::move(file), *size, path);
+    ASSIGN_OR_RETURN(FileDescriptor file, OpenPath(path, O_RDONLY));
+    ASSIGN_OR_RETURN(const int64_t size, RegularSize(file, path));
+    return std::make_unique<PosixReadableFile>(std::move(file), size, path);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
@@ -149,9 +148,9 @@ class PosixFileSystem : public FileSystem {
   }
   absl::Status SyncFolder(const std::string& path) override {
     // The slash follows a link, which an operator may have made of the folder.
-    const auto folder = OpenPath(path + "/", O_RDONLY | O_DIRECTORY);
-    if (!folder.ok()) return folder.status();
-    if (Retry([&] { return fsync(folder->get()); }) == 0) {
+    ASSIGN_OR_RETURN(const FileDescriptor folder,
+                     OpenPath(path + "/", O_RDONLY | O_DIRECTORY));
+    if (Retry([&] { return fsync(folder.get()); }) == 0) {
       return absl::OkStatus();
     }
     return Failed("fsync", path);
@@ -174,10 +173,9 @@ class PosixFileSystem : public FileSystem {
   }
   absl::StatusOr<std::unique_ptr<FolderLock>> Lock(
       const std::string& path) override {
-    auto file = OpenPath(path, O_RDWR | O_CREAT);
-    if (!file.ok()) return file.status();
-    if (Retry([&] { return flock(file->get(), LOCK_EX | LOCK_NB); }) == 0) {
-      return std::make_unique<PosixLock>(*std::move(file));
+    ASSIGN_OR_RETURN(FileDescriptor file, OpenPath(path, O_RDWR | O_CREAT));
+    if (Retry([&] { return flock(file.get(), LOCK_EX | LOCK_NB); }) == 0) {
+      return std::make_unique<PosixLock>(std::move(file));
     }
     if (errno != EWOULDBLOCK) return Failed("flock", path);
     return absl::FailedPreconditionError(

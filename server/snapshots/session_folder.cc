@@ -161,12 +161,7 @@ absl::Status SessionFolder::Remove() {
 void SessionFolder::RemoveUncommitted() {
   const MutexLock lock(&mutex_);
   const auto names = files_->List(Path(""));
-  if (!names.ok() ||
-      std::any_of(names->begin(), names->end(), [](const std::string& name) {
-        return ManifestNumber(name).has_value();
-      })) {
-    return;
-  }
+  if (!names.ok() || !ManifestNumbers(*names).empty()) return;
   Discard(*names);
   files_->RemoveFolder(Path("")).IgnoreError();
 }

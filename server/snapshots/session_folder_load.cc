@@ -43,11 +43,7 @@ absl::Status CheckSizes(const Manifest& manifest, const std::string& folder,
     const std::string path = absl::StrCat(folder, PartName(part.sha256));
     ASSIGN_OR_RETURN(const HashedReader reader,
                      HashedReader::Open(path, files));
-    if (reader.size() == part.bytes) continue;
-    return MakeError(absl::StatusCode::kDataLoss,
-                     {Reason::kByteCountMismatch, path,
-                      absl::StrCat("the end at byte ", reader.size()),
-                      absl::StrCat("at byte ", part.bytes)});
+    RETURN_IF_ERROR(reader.CheckSize(part.bytes));
   }
   return absl::OkStatus();
 }

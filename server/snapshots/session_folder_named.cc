@@ -1,5 +1,6 @@
 // How a session's folder keeps snapshots under names: a copy of the newest
 // generation's manifest has the name, and its parts stay as long as the copy.
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -97,10 +98,9 @@ std::vector<NamedEntry> SessionFolder::ReadNamed(
 }
 
 bool SessionFolder::IsNamed(const StoredPart& part) const {
-  bool is_named = false;
-  for (const auto& [name, digests] : named_) {
-    is_named = is_named || digests.contains(part.sha256);
-  }
+  const bool is_named = std::any_of(
+      named_.begin(), named_.end(),
+      [&](const auto& named) { return named.second.contains(part.sha256); });
   if (!is_named) return false;
   // This server may not have read the part yet.
   return VerifyFile(Path(PartName(part.sha256)), part.bytes, part.sha256,

@@ -38,12 +38,6 @@ absl::Status WritePieces(const Pieces& pieces, WritableFile* file) {
   return WriteAll(gathered, file);
 }
 
-int64_t SizeOf(const Pieces& pieces) {
-  int64_t size = 0;
-  for (const auto& piece : pieces) size += static_cast<int64_t>(piece.size());
-  return size;
-}
-
 absl::Status WrongSize(const std::string& path, int64_t found,
                        int64_t expected) {
   return MakeError(absl::StatusCode::kDataLoss,
@@ -54,6 +48,12 @@ absl::Status WrongSize(const std::string& path, int64_t found,
 
 }  // namespace
 
+int64_t SizeOf(const Pieces& pieces) {
+  int64_t size = 0;
+  for (const auto& piece : pieces) size += static_cast<int64_t>(piece.size());
+  return size;
+}
+
 std::string DigestOf(const Pieces& pieces) {
   Sha256 hash;
   for (const auto& piece : pieces) hash.Update(piece);
@@ -63,7 +63,7 @@ std::string DigestOf(const Pieces& pieces) {
 absl::Status VerifyFile(const std::string& path, int64_t size,
                         absl::string_view sha256, FileSystem* files) {
   ASSIGN_OR_RETURN(HashedReader reader, HashedReader::Open(path, files));
-  if (reader.size() != size) return WrongSize(path, reader.size(), size);
+  RETURN_IF_ERROR(reader.CheckSize(size));
   std::vector<std::byte> buffer(std::min(size, kTransferBytes));
   for (int64_t left = size; left > 0;) {
     const auto part = absl::MakeSpan(buffer).first(
@@ -93,6 +93,11 @@ absl::StatusOr<HashedReader> HashedReader::Open(const std::string& path,
   return HashedReader(path, std::move(file));
 }
 
+absl::Status HashedReader::CheckSize(int64_t bytes) const {
+  if (size() == bytes) return absl::OkStatus();
+  return WrongSize(path_, size(), bytes);
+}
+
 absl::Status HashedReader::Read(absl::Span<std::byte> bytes) {
   while (!bytes.empty()) {
     const auto part =
@@ -110,7 +115,7 @@ absl::Status HashedReader::Read(absl::Span<std::byte> bytes) {
 }
 
 absl::Status HashedReader::Finish(absl::string_view sha256) {
-  if (offset_ != size()) return WrongSize(path_, size(), offset_);
+  RETURN_IF_ERROR(CheckSize(offset_));
   const std::string found = hash_.Finish();
   if (found == sha256) return absl::OkStatus();
   return MakeError(absl::StatusCode::kDataLoss,

@@ -27,6 +27,9 @@ inline absl::Span<const std::byte> AsBytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
 }
 
+// Returns the bytes of the pieces.
+int64_t SizeOf(const Pieces& pieces);
+
 // Returns the SHA-256 of the pieces.
 std::string DigestOf(const Pieces& pieces);
 
@@ -51,6 +54,9 @@ class HashedReader {
                                            FileSystem* files);
 
   int64_t size() const { return file_->size(); }
+  // Checks that the file has `bytes`.
+  // Errors: kDataLoss.
+  absl::Status CheckSize(int64_t bytes) const;
   // Fills `bytes`.
   // Errors: those of FileSystem; kDataLoss if the file ends before.
   absl::Status Read(absl::Span<std::byte> bytes);
