@@ -50,7 +50,7 @@ void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
     const KeptSession::Settings& settings = session->settings();
     std::vector<std::string> broken;
     absl::StatusOr<SessionCapture> content =
-        LoadCapture(store_, SnapshotStore::KeyOf(settings.id), options_.replies,
+        LoadCapture(store_, HashOf(settings.id), options_.replies,
                     sessions_->memory().get(), &broken);
     for (const std::string& why : broken) {
       spdlog::error("session {}: a snapshot can't be used: {}", settings.handle,
@@ -73,7 +73,7 @@ void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
   options_.load([this, session = std::move(session)] {
     // A Load before this task needs what the store remembers.
     if (!session->info().on_disk) return;
-    store_->Forget(SnapshotStore::KeyOf(session->settings().id));
+    store_->Forget(HashOf(session->settings().id));
   });
 }
 
@@ -95,8 +95,7 @@ absl::Status Snapshotter::KeepNewest(KeptSession* session,
                                      const std::string& name) {
   NamedSnapshots before = session->snapshots();
   RETURN_IF_ERROR(session->AddSnapshot(name, session->durable_snapshot()));
-  absl::Status kept =
-      store_->KeepNamed(SnapshotStore::KeyOf(session->settings().id), name);
+  absl::Status kept = store_->KeepNamed(HashOf(session->settings().id), name);
   if (kept.ok()) return kept;
   session->SetSnapshots(std::move(before));
   spdlog::warn("session {}: the snapshot '{}' isn't kept: {}",
@@ -108,9 +107,8 @@ void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
                             const std::string& name, Loaded done) {
   options_.load(
       [this, session = std::move(session), name, done = std::move(done)] {
-        auto loaded =
-            LoadNamedState(store_, SnapshotStore::KeyOf(session->settings().id),
-                           name, sessions_->memory().get());
+        auto loaded = LoadNamedState(store_, HashOf(session->settings().id),
+                                     name, sessions_->memory().get());
         if (absl::IsNotFound(loaded.status())) {
           return done(MakeError(
               absl::StatusCode::kNotFound,
@@ -133,7 +131,7 @@ void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
     const absl::Status written = Write(session.get());
     if (!written.ok()) return done(written);
     const absl::Status dropped =
-        store_->DropNamed(SnapshotStore::KeyOf(session->settings().id), name);
+        store_->DropNamed(HashOf(session->settings().id), name);
     if (!dropped.ok()) return done(CannotWrite(dropped));
     NamedSnapshots left = session->snapshots();
     left.erase(name);

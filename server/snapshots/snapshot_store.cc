@@ -52,12 +52,8 @@ absl::StatusOr<std::unique_ptr<SnapshotStore>> SnapshotStore::Open(
   return store;
 }
 
-std::string SnapshotStore::KeyOf(absl::string_view session_id) {
-  return SessionKeyOf(session_id);
-}
-
 absl::Status SnapshotStore::Write(const SessionImage& image) {
-  return FolderOf(KeyOf(image.head.id))->Write(image);
+  return FolderOf(SessionKeyOf(image.head.id))->Write(image);
 }
 
 absl::StatusOr<std::vector<SnapshotEntry>> SnapshotStore::List() {

@@ -36,9 +36,6 @@ class SnapshotStore {
   // Releases the lock.
   ~SnapshotStore();
 
-  // Returns the key of a session: the hex SHA-256 of its id.
-  static std::string KeyOf(absl::string_view session_id);
-
   // Writes `image` as the next generation. If it returns OK, the image is
   // durable. Otherwise the generations before are as they were, and a later
   // Write starts anew.

@@ -30,8 +30,8 @@ class ImageConversionTest : public ::testing::Test {
     return Load(use->settings().id);
   }
   absl::StatusOr<SessionCapture> Load(const std::string& id) {
-    return LoadCapture(stored_.store.get(), SnapshotStore::KeyOf(id),
-                       TextReplies(), memory(), &broken_);
+    return LoadCapture(stored_.store.get(), SessionKeyOf(id), TextReplies(),
+                       memory(), &broken_);
   }
   KeptMemory* memory() { return stored_.table.memory().get(); }
 

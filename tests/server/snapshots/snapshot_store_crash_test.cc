@@ -30,7 +30,7 @@ struct History {
 };
 
 const std::string& Key() {
-  static const auto& key = *new std::string(SnapshotStore::KeyOf(IdOf(0)));
+  static const auto& key = *new std::string(SessionKeyOf(IdOf(0)));
   return key;
 }
 

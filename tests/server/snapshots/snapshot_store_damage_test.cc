@@ -91,7 +91,7 @@ class SnapshotDamageTest : public testing::Test {
 
   MemoryFiles files_;
   std::unique_ptr<SnapshotStore> store_;
-  const std::string key_ = SnapshotStore::KeyOf(IdOf(0));
+  const std::string key_ = SessionKeyOf(IdOf(0));
   const std::string folder_ = "s/sessions/" + key_ + "/";
   std::vector<std::string> images_;
   std::map<int64_t, std::set<std::string>> files_of_;

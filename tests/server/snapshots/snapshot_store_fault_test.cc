@@ -57,7 +57,7 @@ class Disk {
     return choose_ == nullptr ? Fault::kNone : choose_(call - begin_, name);
   }
 
-  const std::string key_ = SnapshotStore::KeyOf(IdOf(0));
+  const std::string key_ = SessionKeyOf(IdOf(0));
   MemoryFiles files_;
   FailingFiles failing_{&files_, [this](int64_t call, const std::string& name) {
                           return Next(call, name);
@@ -239,7 +239,7 @@ TEST(SnapshotFaultTest, OpensOrSaysWhyNot) {
 }
 
 TEST(SnapshotFaultTest, RemovesAllOrSaysWhyNot) {
-  const std::string key = SnapshotStore::KeyOf(IdOf(0));
+  const std::string key = SessionKeyOf(IdOf(0));
   for (int64_t first = 0;; ++first) {
     Disk disk;
     disk.Fail([first](int64_t call, const std::string&) {

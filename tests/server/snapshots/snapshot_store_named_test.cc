@@ -25,7 +25,7 @@ using testing::Not;
 using testing::SizeIs;
 
 const std::string& Key() {
-  static const auto& key = *new std::string(SnapshotStore::KeyOf(IdOf(0)));
+  static const auto& key = *new std::string(SessionKeyOf(IdOf(0)));
   return key;
 }
 

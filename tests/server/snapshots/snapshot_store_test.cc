@@ -36,7 +36,7 @@ class SnapshotStoreTest : public testing::Test {
     store_ = *std::move(store);
   }
   absl::StatusOr<LoadedSnapshot> Load(int64_t session = 0) {
-    return store_->Load(SnapshotStore::KeyOf(IdOf(session)), AllocateForTest);
+    return store_->Load(SessionKeyOf(IdOf(session)), AllocateForTest);
   }
   void ExpectLoads(const SessionImage& image) {
     const auto loaded = Load();
@@ -45,7 +45,7 @@ class SnapshotStoreTest : public testing::Test {
     EXPECT_EQ(TextOf(loaded->image), TextOf(image));
   }
   static std::string FolderOf(int64_t session = 0) {
-    return "s/sessions/" + SnapshotStore::KeyOf(IdOf(session));
+    return "s/sessions/" + SessionKeyOf(IdOf(session));
   }
   std::vector<std::string> Names() {
     return files_.List(FolderOf()).value_or(std::vector<std::string>());
@@ -84,11 +84,10 @@ TEST_F(SnapshotStoreTest, WorksOnTheSystemsFiles) {
   const auto store = SnapshotStore::Open(folder, PosixFiles());
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ((*store)->fencing_number(), 2);
-  const auto loaded =
-      (*store)->Load(SnapshotStore::KeyOf(IdOf(0)), AllocateForTest);
+  const auto loaded = (*store)->Load(SessionKeyOf(IdOf(0)), AllocateForTest);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(TextOf(loaded->image), TextOf(ImageOf(6)));
-  EXPECT_TRUE((*store)->Remove(SnapshotStore::KeyOf(IdOf(0))).ok());
+  EXPECT_TRUE((*store)->Remove(SessionKeyOf(IdOf(0))).ok());
   EXPECT_THAT(*(*store)->List(), IsEmpty());
 }
 
@@ -123,11 +122,11 @@ TEST_F(SnapshotStoreTest, RefusesToReplaceWhatWasNotLoaded) {
   ASSERT_TRUE(store_->Write(ImageOf(5)).ok());
   Restart();
   EXPECT_TRUE(absl::IsFailedPrecondition(store_->Write(ImageOf(6))));
-  store_->Forget(SnapshotStore::KeyOf(IdOf(0)));
+  store_->Forget(SessionKeyOf(IdOf(0)));
   EXPECT_TRUE(absl::IsFailedPrecondition(store_->Write(ImageOf(6))));
   ExpectLoads(ImageOf(5));
   EXPECT_TRUE(store_->Write(ImageOf(6)).ok());
-  store_->Forget(SnapshotStore::KeyOf(IdOf(0)));
+  store_->Forget(SessionKeyOf(IdOf(0)));
   EXPECT_TRUE(absl::IsFailedPrecondition(store_->Write(ImageOf(7))));
 }
 
@@ -192,7 +191,7 @@ TEST_F(SnapshotStoreTest, AllocatesAllBeforeItReads) {
     if (++calls == 8) return absl::ResourceExhaustedError("no memory now");
     return AllocateForTest(size);
   };
-  const std::string key = SnapshotStore::KeyOf(IdOf(0));
+  const std::string key = SessionKeyOf(IdOf(0));
   const auto loaded = store_->Load(key, allocate);
   EXPECT_EQ(loaded.status(), absl::ResourceExhaustedError("no memory now"));
   EXPECT_EQ(bytes, 2 * 1152 + 10 + 8 + 9000 + 11 + 4);
@@ -202,12 +201,11 @@ TEST_F(SnapshotStoreTest, DoesNotTakeALackOfMemoryForABrokenGeneration) {
   ASSERT_TRUE(store_->Write(ImageOf(5)).ok());
   ASSERT_TRUE(store_->Write(ImageOf(6)).ok());
   int64_t calls = 0;
-  const auto loaded =
-      store_->Load(SnapshotStore::KeyOf(IdOf(0)),
-                   [&](int64_t) -> absl::StatusOr<WritableBytes> {
-                     ++calls;
-                     return absl::DataLossError("whatever");
-                   });
+  const auto loaded = store_->Load(
+      SessionKeyOf(IdOf(0)), [&](int64_t) -> absl::StatusOr<WritableBytes> {
+        ++calls;
+        return absl::DataLossError("whatever");
+      });
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(loaded.status(), absl::DataLossError("whatever"));
 }
@@ -223,7 +221,7 @@ TEST_F(SnapshotStoreTest, ListsSessions) {
   ASSERT_TRUE(entries.ok()) << entries.status();
   ASSERT_EQ(entries->size(), 2);
   for (const SnapshotEntry& entry : *entries) {
-    if (entry.key == SnapshotStore::KeyOf(IdOf(2))) {
+    if (entry.key == SessionKeyOf(IdOf(2))) {
       EXPECT_TRUE(IsBroken(entry.status)) << entry.status;
       continue;
     }
@@ -239,7 +237,7 @@ TEST_F(SnapshotStoreTest, ListsSessions) {
 TEST_F(SnapshotStoreTest, RemovesASession) {
   ASSERT_TRUE(store_->Write(ImageOf(5)).ok());
   ASSERT_TRUE(store_->Write(ImageOf(7, 1)).ok());
-  const std::string key = SnapshotStore::KeyOf(IdOf(0));
+  const std::string key = SessionKeyOf(IdOf(0));
   EXPECT_TRUE(store_->Remove(key).ok());
   EXPECT_TRUE(store_->Remove(key).ok());
   EXPECT_TRUE(absl::IsNotFound(Load().status()));
@@ -294,7 +292,7 @@ TEST(SnapshotStoreFenceTest, KeepsAZombieFromCommitting) {
   const auto next = SnapshotStore::Open("s", &files);
   ASSERT_TRUE(next.ok());
   EXPECT_EQ((*next)->fencing_number(), 2);
-  const std::string key = SnapshotStore::KeyOf(IdOf(0));
+  const std::string key = SessionKeyOf(IdOf(0));
   ASSERT_TRUE((*next)->Load(key, AllocateForTest).ok());
   ASSERT_TRUE((*next)->Write(ImageOf(6)).ok());
   const auto before = files.Contents();
