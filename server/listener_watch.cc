@@ -85,12 +85,6 @@ ListenerWatch::ListenerWatch(const std::vector<std::string>& addresses,
   }
 }
 
-ListenerWatch::~ListenerWatch() {
-  for (const Listener& listener : listeners_) {
-    if (listener.dial >= 0) close(listener.dial);
-  }
-}
-
 void ListenerWatch::Tick(absl::Time now) {
   Hearing worst = Hearing::kGood;
   for (Listener& listener : listeners_) {
@@ -101,17 +95,18 @@ void ListenerWatch::Tick(absl::Time now) {
 }
 
 void ListenerWatch::Look(absl::Time now, Listener* listener) {
-  if (listener->dial < 0) {
+  if (!listener->dial.ok()) {
     if (now < listener->dialed_at + kPeriod) return;
     listener->dialed_at = now;
-    listener->dial = Dial(*listener);  // AnswerOf(-1) is kNoDial.
+    listener->dial = Dial(*listener);
   }
-  Answer answer = AnswerOf(listener->dial);
+  // Without a socket, the answer is kNoDial.
+  Answer answer = AnswerOf(listener->dial.get());
   if (answer == Answer::kNotYet) {
     if (now < listener->dialed_at + kPatience) return;
     answer = Answer::kSilence;
   }
-  if (listener->dial >= 0) close(std::exchange(listener->dial, -1));
+  listener->dial = FileDescriptor();
   Note(answer, now, listener);
 }
 
@@ -133,23 +128,19 @@ void ListenerWatch::Note(Answer answer, absl::Time now, Listener* listener) {
   }
 }
 
-int ListenerWatch::Dial(const Listener& listener) {
-  const int dial = socket(listener.socket_address.ss_family,
-                          SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (dial < 0) return -1;
+FileDescriptor ListenerWatch::Dial(const Listener& listener) {
+  FileDescriptor dial(socket(listener.socket_address.ss_family,
+                             SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   // Doesn't take the last descriptor, because the listener could then accept
   // nothing.
-  const int spare = fcntl(dial, F_DUPFD_CLOEXEC, 0);
+  const FileDescriptor spare(fcntl(dial.get(), F_DUPFD_CLOEXEC, 0));
   const bool dials =
-      spare >= 0 &&
-      (connect(dial,
+      spare.ok() &&
+      (connect(dial.get(),
                reinterpret_cast<const sockaddr*>(&listener.socket_address),
                listener.size) == 0 ||
        errno == EINPROGRESS);
-  if (spare >= 0) close(spare);
-  if (dials) return dial;
-  close(dial);
-  return -1;
+  return dials ? std::move(dial) : FileDescriptor();
 }
 
 ListenerWatch::Answer ListenerWatch::AnswerOf(int dial) {

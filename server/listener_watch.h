@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "proto/file_descriptor.h"
 #include "server/background_thread.h"
 #include "server/rpc/transport/readiness.h"
 
@@ -28,9 +29,6 @@ class ListenerWatch {
   // have answered once. Calls `tell` at each change of the worst state.
   ListenerWatch(const std::vector<std::string>& addresses,
                 std::function<void(Hearing)> tell);
-  ~ListenerWatch();
-  ListenerWatch(const ListenerWatch&) = delete;
-  ListenerWatch& operator=(const ListenerWatch&) = delete;
 
   // Starts the connections that are due, and checks those in progress.
   void Tick(absl::Time now);
@@ -43,7 +41,7 @@ class ListenerWatch {
     std::string address;
     sockaddr_storage socket_address = {};
     socklen_t size = 0;
-    int dial = -1;  // A socket; -1: none in progress.
+    FileDescriptor dial;  // None if no connection is in progress.
     absl::Time dialed_at = absl::InfinitePast();
     absl::Time silent_since = absl::InfiniteFuture();
     bool has_answered = false;
@@ -52,8 +50,8 @@ class ListenerWatch {
 
   static void Look(absl::Time now, Listener* listener);
   static void Note(Answer answer, absl::Time now, Listener* listener);
-  // Returns the connecting socket; -1 on failure, with `errno` set.
-  static int Dial(const Listener& listener);
+  // Returns the connecting socket, none on failure.
+  static FileDescriptor Dial(const Listener& listener);
   static Answer AnswerOf(int dial);
 
   const std::function<void(Hearing)> tell_;
