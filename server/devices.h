@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backends/registry.h"
-#include "server/background_thread.h"
+#include "server/machine/background_thread.h"
 #include "server/rpc/transport/readiness.h"
 #include "server/scheduling/routing.h"
 #include "server/scheduling/scheduler.h"

@@ -5,9 +5,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "server/background_thread.h"
 #include "server/durability/snapshotter.h"
 #include "server/flags/config.h"
+#include "server/machine/background_thread.h"
 #include "server/sessions/session_table.h"
 #include "server/snapshots/snapshot_store.h"
 #include "server/telemetry/observer.h"

@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 #include "proto/file_descriptor.h"
-#include "server/background_thread.h"
+#include "server/machine/background_thread.h"
 #include "server/rpc/transport/readiness.h"
 
 namespace convgrad {

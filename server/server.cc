@@ -7,7 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "server/background_thread.h"
+#include "server/machine/background_thread.h"
 #include "server/compute_engine.h"
 #include "server/devices.h"
 #include "server/limit_watch.h"

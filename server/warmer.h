@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/background_thread.h"
+#include "server/machine/background_thread.h"
 #include "server/proofs.h"
 #include "server/scheduling/warmup.h"
 

@@ -34,16 +34,7 @@ Snapshotter::Snapshotter(SessionTable* sessions, SnapshotStore* store,
       store_(store),
       options_(std::move(options)),
       pacing_(options_.interval),
-      thread_([this] { Run(); }) {}
-
-Snapshotter::~Snapshotter() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-    changed_.NotifyAll();
-  }
-  thread_.join();
-}
+      thread_(std::min(kLook, options_.interval), [this] { WriteDue(); }) {}
 
 void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
   options_.load([this, session = std::move(session)] {
@@ -78,17 +69,18 @@ void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
 }
 
 void Snapshotter::Save(std::shared_ptr<KeptSession> session, Done done) {
-  Post([this, session = std::move(session), done = std::move(done)] {
+  thread_.Post([this, session = std::move(session), done = std::move(done)] {
     done(Write(session.get()));
   });
 }
 
 void Snapshotter::Keep(std::shared_ptr<KeptSession> session,
                        const std::string& name, Done done) {
-  Post([this, session = std::move(session), name, done = std::move(done)] {
-    const absl::Status written = Write(session.get());
-    done(written.ok() ? KeepNewest(session.get(), name) : written);
-  });
+  thread_.Post(
+      [this, session = std::move(session), name, done = std::move(done)] {
+        const absl::Status written = Write(session.get());
+        done(written.ok() ? KeepNewest(session.get(), name) : written);
+      });
 }
 
 absl::Status Snapshotter::KeepNewest(KeptSession* session,
@@ -126,22 +118,24 @@ void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
 
 void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
                        const std::string& name, Done done) {
-  Post([this, session = std::move(session), name, done = std::move(done)] {
-    // Changes that aren't on disk may be repeated, and restore the snapshot.
-    const absl::Status written = Write(session.get());
-    if (!written.ok()) return done(written);
-    const absl::Status dropped =
-        store_->DropNamed(HashOf(session->settings().id), name);
-    if (!dropped.ok()) return done(CannotWrite(dropped));
-    NamedSnapshots left = session->snapshots();
-    left.erase(name);
-    session->SetSnapshots(std::move(left));
-    done(absl::OkStatus());
-  });
+  thread_.Post(
+      [this, session = std::move(session), name, done = std::move(done)] {
+        // Changes that aren't on disk may be repeated, and restore the
+        // snapshot.
+        const absl::Status written = Write(session.get());
+        if (!written.ok()) return done(written);
+        const absl::Status dropped =
+            store_->DropNamed(HashOf(session->settings().id), name);
+        if (!dropped.ok()) return done(CannotWrite(dropped));
+        NamedSnapshots left = session->snapshots();
+        left.erase(name);
+        session->SetSnapshots(std::move(left));
+        done(absl::OkStatus());
+      });
 }
 
 void Snapshotter::Remove(const std::string& hash, Done done) {
-  Post([this, hash, done = std::move(done)] {
+  thread_.Post([this, hash, done = std::move(done)] {
     const absl::Status removed = store_->Remove(hash);
     const std::string handle = hash.substr(0, kHandleDigits);
     pacing_.Forget(handle);
@@ -176,41 +170,6 @@ Snapshotter::Counts Snapshotter::counts() const {
   return counts_;
 }
 
-void Snapshotter::Post(std::function<void()> task) {
-  MutexLock lock(&mutex_);
-  tasks_.push_back(std::move(task));
-  changed_.NotifyAll();
-}
-
-bool Snapshotter::HasTasks() const {
-  MutexLock lock(&mutex_);
-  return stopping_ || !tasks_.empty();
-}
-
-void Snapshotter::Run() {
-  const absl::Duration period = std::min(kLook, options_.interval);
-  absl::Time next_look = absl::Now() + period;
-  while (true) {
-    std::function<void()> task;
-    {
-      MutexLock lock(&mutex_);
-      while (tasks_.empty() && !stopping_ && absl::Now() < next_look) {
-        changed_.WaitUntil(&mutex_, next_look);
-      }
-      if (tasks_.empty() && stopping_) return;
-      if (!tasks_.empty()) {
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-    }
-    if (task != nullptr) task();
-    // Tasks that come without a pause don't keep sessions from being due.
-    if (absl::Now() < next_look) continue;
-    WriteDue();
-    next_look = absl::Now() + period;
-  }
-}
-
 void Snapshotter::WriteDue() {
   struct Candidate {
     std::shared_ptr<KeptSession> session;
@@ -238,7 +197,7 @@ void Snapshotter::WriteDue() {
     }
     Write(candidate.session.get()).IgnoreError();
     pacing_.OnUnasked(start, sessions_->now());
-    if (HasTasks()) return;
+    if (thread_.is_awaited()) return;
   }
 }
 

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,6 +12,7 @@
 #include "backends/core/mutex.h"
 #include "server/durability/image_conversion.h"
 #include "server/durability/snapshot_pacing.h"
+#include "server/machine/background_thread.h"
 #include "server/sessions/session_archive.h"
 #include "server/sessions/session_table.h"
 #include "server/snapshots/snapshot_store.h"
@@ -47,7 +46,7 @@ class Snapshotter final : public SessionArchive {
   // `sessions` and `store` outlive this.
   Snapshotter(SessionTable* sessions, SnapshotStore* store, Options options);
   // Does what Save and Remove have asked for.
-  ~Snapshotter() override;
+  ~Snapshotter() override = default;
 
   void Load(std::shared_ptr<KeptSession> session) override;
   void Forget(std::shared_ptr<KeptSession> session) override;
@@ -70,8 +69,6 @@ class Snapshotter final : public SessionArchive {
   Counts counts() const;
 
  private:
-  void Run();
-  void Post(std::function<void()> task);
   // Writes sessions that are due, the one with the oldest change first. After
   // one of them it returns if there is a task.
   void WriteDue();
@@ -80,7 +77,6 @@ class Snapshotter final : public SessionArchive {
   absl::Status KeepNewest(KeptSession* session, const std::string& name);
   absl::Status WriteCapture(const KeptSession& session,
                             const SessionCapture& capture, int64_t* bytes);
-  bool HasTasks() const;
 
   SessionTable* const sessions_;
   SnapshotStore* const store_;
@@ -88,11 +84,9 @@ class Snapshotter final : public SessionArchive {
   // Only the thread uses it.
   SnapshotPacing pacing_;
   mutable Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  // Declared last, because its tasks use the members above.
+  BackgroundThread thread_;
 };
 
 }  // namespace convgrad

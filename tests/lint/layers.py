@@ -82,8 +82,8 @@ SEES = {
     "server/sessions/": (CORE, "server/memory/"),
     # Programs are stored as on the wire.
     "server/durability/":
-        (CORE, "proto/codec/program_codec.", "server/memory/",
-         "server/sessions/", "server/snapshots/"),
+        (CORE, "proto/codec/program_codec.", "server/machine/",
+         "server/memory/", "server/sessions/", "server/snapshots/"),
     # Files, digests and bytes: it knows no session.
     "server/snapshots/": (CONTRACT, "proto/file_descriptor."),
     "server/rpc/transport/": (CONTRACT, "proto/"),

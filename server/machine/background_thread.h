@@ -25,6 +25,8 @@ class BackgroundThread {
   void Post(std::function<void()> task);
   // Returns whether no task waits or runs.
   bool is_idle();
+  // Returns whether a task waits, or the destructor does.
+  bool is_awaited();
 
  private:
   void Run();

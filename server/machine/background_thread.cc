@@ -1,4 +1,4 @@
-#include "server/background_thread.h"
+#include "server/machine/background_thread.h"
 
 #include <utility>
 
@@ -37,6 +37,11 @@ void BackgroundThread::Post(std::function<void()> task) {
 bool BackgroundThread::is_idle() {
   MutexLock lock(&mutex_);
   return tasks_.empty() && running_ == 0;
+}
+
+bool BackgroundThread::is_awaited() {
+  MutexLock lock(&mutex_);
+  return stopping_ || !tasks_.empty();
 }
 
 void BackgroundThread::Run() {

@@ -1,4 +1,4 @@
-#include "server/background_thread.h"
+#include "server/machine/background_thread.h"
 
 #include <vector>
 
