@@ -32,17 +32,6 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
       scheduler(SchedulerOptions(config, machine, backends), &plans,
                 memory.get(), &weights) {}
 
-absl::Status ComputeEngine::StartDurability(const Config& config,
-                                            const MachineFacts& facts) {
-  ASSIGN_OR_RETURN(durable_sessions,
-                   DurableSessions::Start(config, facts, &sessions));
-  return absl::OkStatus();
-}
-
-void ComputeEngine::SaveSessions() {
-  if (durable_sessions != nullptr) durable_sessions->SaveAll();
-}
-
 void ComputeEngine::Resize(const Config& config) {
   const int64_t least = Config::LeastCallBudgetBytes();
   const int64_t share = std::max(config.CallBudgetBytes(), least);

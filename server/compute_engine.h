@@ -32,16 +32,6 @@ struct ComputeEngine {
                 std::vector<RegisteredBackend> own_backends,
                 MemoryBudget::Executor executor);
 
-  // Makes durable sessions possible if `config` has a --state_dir. Snapshots
-  // name `facts` as those of the server that computed them. Call it
-  // before calls come.
-  // Errors: kInvalidArgument naming the flag.
-  absl::Status StartDurability(const Config& config, const MachineFacts& facts);
-
-  // Blocks until the durable sessions are on disk, as far as the server can
-  // write.
-  void SaveSessions();
-
   // Changes the limits of memory to those of `config`. Free buffers and caches
   // shrink first. What calls and sessions hold stays. If sessions keep more
   // than the calls' memory, that memory is larger than `config` says, so that
@@ -66,7 +56,7 @@ struct ComputeEngine {
   const std::shared_ptr<CallMemory> memory;
   RegionRegistry regions;
   SessionTable sessions;
-  // Null without --state_dir, and before StartDurability.
+  // Null without --state_dir, and before the server starts.
   std::unique_ptr<DurableSessions> durable_sessions;
   PlanCache plans;
   WeightCache weights;

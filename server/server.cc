@@ -7,11 +7,11 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "server/machine/background_thread.h"
 #include "server/compute_engine.h"
 #include "server/devices.h"
 #include "server/limit_watch.h"
 #include "server/listener_watch.h"
+#include "server/machine/background_thread.h"
 #include "server/memory/region_listener.h"
 #include "server/rpc/calls/call.h"
 #include "server/rpc/capabilities.h"
@@ -60,8 +60,6 @@ class GrpcServer final : public Server {
 
  private:
   absl::Status StartMetrics();
-  absl::Status StartTracer();
-  absl::Status StartRegions();
   absl::Status Listen();
   v1::GetCapabilitiesResponse Describe() const {
     return DescribeServer(
@@ -148,10 +146,19 @@ GrpcServer::~GrpcServer() {
 
 absl::Status GrpcServer::Start() {
   RETURN_IF_ERROR(tokens_.Refresh());
-  RETURN_IF_ERROR(engine_.StartDurability(config_, FactsOf(Describe())));
+  ASSIGN_OR_RETURN(
+      engine_.durable_sessions,
+      DurableSessions::Start(config_, FactsOf(Describe()), &engine_.sessions));
   RETURN_IF_ERROR(StartMetrics());
-  RETURN_IF_ERROR(StartTracer());
-  RETURN_IF_ERROR(StartRegions());
+  if (!config_.otlp_endpoint.empty()) {
+    ASSIGN_OR_RETURN(tracer_, StartTracing(config_.otlp_endpoint, Version()));
+  }
+  if (!config_.regions_listen.empty()) {
+    ASSIGN_OR_RETURN(region_listener_,
+                     RegionListener::Start(
+                         {.path = config_.RegionsPath(), .owner = geteuid()},
+                         &engine_.regions));
+  }
   RETURN_IF_ERROR(Listen());
   return warmer_.Start(config_.prove_at_start ? engine_.proofs.get() : nullptr,
                        config_.warmup_file, [this] { readiness_->SetReady(); });
@@ -182,21 +189,6 @@ absl::Status GrpcServer::StartMetrics() {
   options.operations = {"forward", "backward",         "put",   "get",
                         "run",     "backward_program", "train", "update"};
   ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options));
-  return absl::OkStatus();
-}
-
-absl::Status GrpcServer::StartTracer() {
-  if (config_.otlp_endpoint.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(tracer_, StartTracing(config_.otlp_endpoint, Version()));
-  return absl::OkStatus();
-}
-
-absl::Status GrpcServer::StartRegions() {
-  if (config_.regions_listen.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(
-      region_listener_,
-      RegionListener::Start({.path = config_.RegionsPath(), .owner = geteuid()},
-                            &engine_.regions));
   return absl::OkStatus();
 }
 
@@ -276,7 +268,7 @@ bool GrpcServer::Drain() {
   const bool is_idle = lifecycle_.Drain(config_.drain_timeout, [this] {
     return engine_.IsAtWork() || !copies_.is_idle();
   });
-  engine_.SaveSessions();
+  if (engine_.durable_sessions != nullptr) engine_.durable_sessions->SaveAll();
   return is_idle;
 }
 

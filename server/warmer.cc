@@ -11,10 +11,7 @@ namespace convgrad {
 
 Warmer::Warmer(const std::vector<RegisteredBackend>* backends, int threads,
                PlanCache* plans)
-    : backends_(backends),
-      threads_(threads),
-      plans_(plans),
-      thread_(absl::Hours(1), [] {}) {}
+    : backends_(backends), threads_(threads), plans_(plans) {}
 
 absl::Status Warmer::Start(Proofs* proofs, const std::string& path,
                            const std::function<void()>& ready) {

@@ -45,7 +45,7 @@ class Warmer {
   const int threads_;
   PlanCache* const plans_;
   std::atomic<bool> stopping_{false};
-  BackgroundThread thread_;
+  BackgroundThread thread_{1};
 };
 
 }  // namespace convgrad
