@@ -143,10 +143,7 @@ void ChangeOrder::Commit(Reply reply, int64_t reply_bytes, absl::Time now,
   Pending committed = EndRunning(now);
   ++number_;
   runs_alone_ = false;
-  for (Waiter& repeat : committed.waiters) {
-    notices->emplace_back(std::move(repeat.caller.decided),
-                          Decision::Repeat(reply));
-  }
+  Decide(std::move(committed.waiters), Decision::Repeat(reply), notices);
   reply_bytes_ += reply_bytes;
   replies_[number_] = {std::move(committed.call_id), std::move(reply),
                        reply_bytes, now};
@@ -167,10 +164,8 @@ absl::Status ChangeOrder::Fail(const absl::Status& why, absl::Time now,
     ++epoch_;
     RefuseWaiting(EpochEnded(), notices);
   }
-  for (const Waiter& repeat : failed.waiters) {
-    notices->emplace_back(repeat.caller.decided,
-                          Decision::Refuse(CheckEpoch(failed.epoch)));
-  }
+  Decide(std::move(failed.waiters), Decision::Refuse(CheckEpoch(failed.epoch)),
+         notices);
   Advance(notices);
   return failed.epoch < first_epoch_ ? CheckEpoch(failed.epoch) : why;
 }
@@ -234,12 +229,16 @@ void ChangeOrder::AwaitSettled(Decided settled, Notices* notices) {
 
 void ChangeOrder::RefuseWaiting(const absl::Status& why, Notices* notices) {
   for (auto& [sequence, change] : waiting_) {
-    for (Waiter& waiter : change.waiters) {
-      notices->emplace_back(std::move(waiter.caller.decided),
-                            Decision::Refuse(why));
-    }
+    Decide(std::move(change.waiters), Decision::Refuse(why), notices);
   }
   waiting_.clear();
+}
+
+void ChangeOrder::Decide(std::vector<Waiter> waiters, const Decision& decision,
+                         Notices* notices) {
+  for (Waiter& waiter : waiters) {
+    notices->emplace_back(std::move(waiter.caller.decided), decision);
+  }
 }
 
 void ChangeOrder::Expire(absl::Time now, Notices* notices) {
@@ -277,11 +276,8 @@ void ChangeOrder::Close(const absl::Status& why, Notices* notices) {
   closed_ = why;
   RefuseWaiting(why, notices);
   if (running_) {
-    for (Waiter& repeat : running_->waiters) {
-      notices->emplace_back(std::move(repeat.caller.decided),
-                            Decision::Refuse(why));
-    }
-    running_->waiters.clear();
+    Decide(std::exchange(running_->waiters, {}), Decision::Refuse(why),
+           notices);
   }
   for (auto& [number, reader] : readers_) {
     notices->emplace_back(std::move(reader.caller.decided),

@@ -192,6 +192,9 @@ class ChangeOrder {
   // Undoes the arrival of the change that ran. Its repeats stay and wait.
   void PutBack(Pending change, const absl::Status& why, Notices* notices);
   void RefuseWaiting(const absl::Status& why, Notices* notices);
+  // Moves the callbacks of the waiters to `*notices`.
+  static void Decide(std::vector<Waiter> waiters, const Decision& decision,
+                     Notices* notices);
   absl::Status Missing() const;
   absl::Status EpochEnded() const;
 
