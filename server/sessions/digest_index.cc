@@ -24,22 +24,6 @@ std::optional<KeptTensor> DigestIndex::Find(const std::string& client,
   return KeptTensor{found->second.descriptor, std::move(bytes), 0};
 }
 
-int64_t DigestIndex::hits() const {
-  MutexLock lock(&mutex_);
-  return hits_;
-}
-
-int64_t DigestIndex::saved_bytes() const {
-  MutexLock lock(&mutex_);
-  return saved_bytes_;
-}
-
-void DigestIndex::CountHit(int64_t bytes) {
-  MutexLock lock(&mutex_);
-  ++hits_;
-  saved_bytes_ += bytes;
-}
-
 void DigestIndex::Sweep() {
   MutexLock lock(&mutex_);
   std::erase_if(entries_,

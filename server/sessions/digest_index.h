@@ -2,6 +2,7 @@
 // bytes again that one of its sessions keeps.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -28,9 +29,12 @@ class DigestIndex {
                                  const std::string& digest) const;
 
   // The number of puts that sent only a digest, and the bytes that they saved.
-  int64_t hits() const;
-  int64_t saved_bytes() const;
-  void CountHit(int64_t bytes);
+  int64_t hits() const { return hits_; }
+  int64_t saved_bytes() const { return saved_bytes_; }
+  void CountHit(int64_t bytes) {
+    ++hits_;
+    saved_bytes_ += bytes;
+  }
 
   // Removes entries of bytes that no session keeps. Call it from time to time.
   void Sweep();
@@ -45,8 +49,8 @@ class DigestIndex {
   // By client and digest.
   std::map<std::pair<std::string, std::string>, Entry> entries_
       ABSL_GUARDED_BY(mutex_);
-  int64_t hits_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t saved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int64_t> hits_{0};
+  std::atomic<int64_t> saved_bytes_{0};
 };
 
 }  // namespace convgrad

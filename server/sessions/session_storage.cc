@@ -54,11 +54,10 @@ std::string SessionTable::TakeBroken(const std::string& handle) {
 
 std::vector<std::shared_ptr<KeptSession>> SessionTable::DurableSessions()
     const {
-  std::vector<std::shared_ptr<KeptSession>> sessions;
-  MutexLock lock(&mutex_);
-  for (const auto& [id, entry] : entries_) {
-    if (entry.session->settings().durable) sessions.push_back(entry.session);
-  }
+  std::vector<std::shared_ptr<KeptSession>> sessions = All();
+  std::erase_if(sessions, [](const auto& session) {
+    return !session->settings().durable;
+  });
   return sessions;
 }
 

@@ -16,8 +16,6 @@ SessionTable::SessionTable(std::shared_ptr<KeptMemory> memory,
                            ClientQuotas::Limits limits, SessionUse::Clock clock)
     : memory_(std::move(memory)), quotas_(limits), clock_(std::move(clock)) {}
 
-SessionTable::~SessionTable() = default;
-
 absl::Status SessionTable::Check(const SessionCaller& caller,
                                  const OpenRequest& request) const {
   if (request.open_id.size() != kSessionIdBytes) {
@@ -202,20 +200,21 @@ void SessionTable::CloseByHandle(const SessionCaller& caller,
   Close(caller, id, closed);
 }
 
+std::vector<std::shared_ptr<KeptSession>> SessionTable::All() const {
+  std::vector<std::shared_ptr<KeptSession>> sessions;
+  MutexLock lock(&mutex_);
+  for (const auto& [id, entry] : entries_) sessions.push_back(entry.session);
+  return sessions;
+}
+
 std::vector<SessionInfo> SessionTable::List(const SessionCaller& caller,
                                             bool everybody) const {
-  std::vector<std::shared_ptr<KeptSession>> sessions;
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& [id, entry] : entries_) {
-      if (everybody || entry.session->settings().client == caller.client) {
-        sessions.push_back(entry.session);
-      }
+  std::vector<SessionInfo> infos;
+  for (const auto& session : All()) {
+    if (everybody || session->settings().client == caller.client) {
+      infos.push_back(session->info());
     }
   }
-  std::vector<SessionInfo> infos;
-  infos.reserve(sessions.size());
-  for (const auto& session : sessions) infos.push_back(session->info());
   return infos;
 }
 
@@ -234,32 +233,20 @@ void SessionTable::Remove(const std::string& id) {
 }
 
 void SessionTable::Expire() {
-  std::vector<std::shared_ptr<KeptSession>> sessions;
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& [id, entry] : entries_) sessions.push_back(entry.session);
-  }
   const absl::Time now = clock_();
-  for (const auto& session : sessions) {
+  for (const auto& session : All()) {
     session->Expire(now);
     const bool has_ended = session->EndIfExpired(now);
     if (has_ended) Remove(session->settings().id);
     const bool rests = !has_ended && session->RestIfExpired(now);
     if (rests) archive_->Forget(session);
-    if (!has_ended && !rests) continue;
-    MutexLock lock(&mutex_);
-    ++expired_;
+    if (has_ended || rests) ++expired_;
   }
   digests_.Sweep();
 }
 
 void SessionTable::EndAll(const absl::Status& why) {
-  std::vector<std::shared_ptr<KeptSession>> sessions;
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& [id, entry] : entries_) sessions.push_back(entry.session);
-  }
-  for (const auto& session : sessions) {
+  for (const auto& session : All()) {
     session->End(why);
     Remove(session->settings().id);
   }
@@ -271,10 +258,9 @@ int64_t SessionTable::sessions() const {
 }
 
 SessionTable::Contents SessionTable::contents() const {
-  MutexLock lock(&mutex_);
   Contents all;
-  for (const auto& [id, entry] : entries_) {
-    const std::shared_ptr<const KeptState> state = entry.session->state();
+  for (const auto& session : All()) {
+    const std::shared_ptr<const KeptState> state = session->state();
     all.tensors += static_cast<int64_t>(state->tensors.size());
     all.programs += static_cast<int64_t>(state->programs.size());
     all.tapes += static_cast<int64_t>(state->tapes.size());
@@ -283,11 +269,6 @@ SessionTable::Contents SessionTable::contents() const {
     }
   }
   return all;
-}
-
-int64_t SessionTable::expired() const {
-  MutexLock lock(&mutex_);
-  return expired_;
 }
 
 }  // namespace convgrad

@@ -83,7 +83,6 @@ class SessionTable {
   // their own `clock`.
   SessionTable(std::shared_ptr<KeptMemory> memory, ClientQuotas::Limits limits,
                SessionUse::Clock clock);
-  ~SessionTable();
 
   // Makes durable sessions possible. `archive` outlives all calls. Call it
   // before calls come.
@@ -172,7 +171,7 @@ class SessionTable {
     int64_t tape_bytes = 0;
   };
   Contents contents() const;
-  int64_t expired() const;  // Since the start.
+  int64_t expired() const { return expired_; }  // Since the start.
 
  private:
   // A session and the reservation of its bookkeeping.
@@ -204,6 +203,7 @@ class SessionTable {
   absl::StatusOr<SessionUse> Enter(std::shared_ptr<KeptSession> session,
                                    bool renews);
   std::shared_ptr<KeptSession> Lookup(const std::string& id) const;
+  std::vector<std::shared_ptr<KeptSession>> All() const;
   void Remove(const std::string& id);
 
   const std::shared_ptr<KeptMemory> memory_;
@@ -213,6 +213,7 @@ class SessionTable {
   DigestIndex digests_;
   std::atomic<int64_t> repeats_{0};
   std::atomic<int64_t> aborts_{0};
+  std::atomic<int64_t> expired_{0};
   mutable Mutex mutex_;
   Entries entries_ ABSL_GUARDED_BY(mutex_);
   // Ids by client and open id, and by identity and name.
@@ -220,7 +221,6 @@ class SessionTable {
   std::map<std::string, std::string> by_name_ ABSL_GUARDED_BY(mutex_);
   // Errors by hash; see AddBroken.
   std::map<std::string, absl::Status> broken_ ABSL_GUARDED_BY(mutex_);
-  int64_t expired_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace convgrad
