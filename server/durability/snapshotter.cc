@@ -85,7 +85,7 @@ void Snapshotter::Keep(std::shared_ptr<KeptSession> session,
 
 absl::Status Snapshotter::KeepNewest(KeptSession* session,
                                      const std::string& name) {
-  NamedSnapshots before = session->snapshots();
+  NamedSnapshots before = session->info().snapshots;
   RETURN_IF_ERROR(session->AddSnapshot(name, session->durable_snapshot()));
   absl::Status kept = store_->KeepNamed(HashOf(session->settings().id), name);
   if (kept.ok()) return kept;
@@ -127,7 +127,7 @@ void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
         const absl::Status dropped =
             store_->DropNamed(HashOf(session->settings().id), name);
         if (!dropped.ok()) return done(CannotWrite(dropped));
-        NamedSnapshots left = session->snapshots();
+        NamedSnapshots left = session->info().snapshots;
         left.erase(name);
         session->SetSnapshots(std::move(left));
         done(absl::OkStatus());

@@ -60,7 +60,7 @@ class RenewSessionCall final : public SessionCall {
 
  private:
   absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) override;
-  void OnSession() override { Respond(use()->epoch()); }
+  void OnSession() override { Respond(use()->info().epoch); }
 };
 
 // `ResumeSessionCall` answers when no change of an earlier epoch runs. If the

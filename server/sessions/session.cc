@@ -61,11 +61,6 @@ SessionInfo KeptSession::info() const {
           snapshots_};
 }
 
-int64_t KeptSession::epoch() const {
-  MutexLock lock(&mutex_);
-  return order_.epoch();
-}
-
 std::shared_ptr<const KeptState> KeptSession::state() const {
   MutexLock lock(&mutex_);
   return state_;

@@ -88,8 +88,6 @@ class KeptSession {
 
   const Settings& settings() const { return settings_; }
   SessionInfo info() const;
-  // See ChangeOrder::epoch.
-  int64_t epoch() const;
 
   // Number of the newest state on disk; 0 if there is none.
   int64_t durable_number() const;
@@ -167,7 +165,6 @@ class KeptSession {
   void OnDurable(const SessionCapture& capture);
   // Returns the newest capture on disk as a snapshot.
   NamedSnapshot durable_snapshot() const;
-  NamedSnapshots snapshots() const;
   // Says which snapshots of the session are kept under names. Their bytes count
   // in the client's quota, which they may exceed.
   void SetSnapshots(NamedSnapshots snapshots);

@@ -174,11 +174,6 @@ NamedSnapshot KeptSession::durable_snapshot() const {
   return {durable_number_, durable_totals_.quota_bytes};
 }
 
-NamedSnapshots KeptSession::snapshots() const {
-  MutexLock lock(&mutex_);
-  return snapshots_;
-}
-
 void KeptSession::SetSnapshots(NamedSnapshots snapshots) {
   MutexLock lock(&mutex_);
   snapshots_ = std::move(snapshots);

@@ -121,7 +121,7 @@ TEST(Snapshotter, ANewServerRestoresInALaterEpoch) {
   ASSERT_TRUE(ready.ok()) << ready;
   EXPECT_EQ(use->state()->number, 1);
   EXPECT_EQ(StoredTable::ValueOf(*use->state(), "w"), 2);
-  EXPECT_GT(use->epoch(), epoch);
+  EXPECT_GT(use->info().epoch, epoch);
   use->StartEpoch();
   next.Change(use, next.WritesOf("w", 3));
   EXPECT_TRUE(next.Save(use).ok());
@@ -233,11 +233,11 @@ TEST(Snapshotter, KeepsTheNewestStateUnderAName) {
   const SessionUse use = *next.table.Find(kAda, id);
   next.table.AwaitContent(
       use, [](const absl::Status& told) { EXPECT_TRUE(told.ok()) << told; });
-  EXPECT_EQ(use->snapshots().at("best").number, 1);
+  EXPECT_EQ(use->info().snapshots.at("best").number, 1);
   EXPECT_EQ(*next.Named(use, "best"), 1);
   EXPECT_TRUE(next.Drop(use, "best").ok());
   EXPECT_TRUE(next.Drop(use, "best").ok());
-  EXPECT_TRUE(use->snapshots().empty());
+  EXPECT_TRUE(use->info().snapshots.empty());
 }
 
 // Changes that aren't on disk may have restored the snapshot.
@@ -257,7 +257,7 @@ TEST(Snapshotter, SavesBeforeADrop) {
   EXPECT_EQ(server.Drop(use, "best").code(), absl::StatusCode::kInternal);
   EXPECT_EQ(server.Keep(use, "other").code(), absl::StatusCode::kInternal);
   EXPECT_EQ(*server.Named(use, "best"), 1);
-  EXPECT_EQ(use->snapshots().size(), 1);
+  EXPECT_EQ(use->info().snapshots.size(), 1);
   is_full = false;
   EXPECT_TRUE(server.Drop(use, "best").ok());
   EXPECT_EQ(use->durable_number(), 2);
@@ -278,7 +278,7 @@ TEST(Snapshotter, ASnapshotThatIsNotKeptLeavesTheNameAsItWas) {
   EXPECT_TRUE(server.Save(use).ok());
   is_broken = true;
   EXPECT_EQ(server.Keep(use, "best").code(), absl::StatusCode::kInternal);
-  EXPECT_EQ(use->snapshots().at("best").number, 1);
+  EXPECT_EQ(use->info().snapshots.at("best").number, 1);
   EXPECT_EQ(*server.Named(use, "best"), 1);
 }
 

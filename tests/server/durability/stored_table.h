@@ -51,7 +51,7 @@ struct StoredTable {
   void Change(const SessionUse& use, const KeptWrites& writes) {
     const int64_t number = use->state()->number + 1;
     use->Arrive(
-        {use->epoch(), number, "call id number " + std::to_string(number % 10),
+        {use->info().epoch, number, "call id number " + std::to_string(number % 10),
          0},
         table.now(),
         {absl::InfiniteFuture(), [](const ChangeOrder::Decision& decision) {

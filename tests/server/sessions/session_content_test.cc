@@ -203,7 +203,7 @@ TEST_F(SessionContentTest, CallsWaitForOneLoad) {
   use->Restore(content, now_);
   ASSERT_EQ(told.size(), 3u);
   EXPECT_TRUE(told[2].ok());
-  EXPECT_GT(use->epoch(), 3);
+  EXPECT_GT(use->info().epoch, 3);
   EXPECT_EQ(CaptureOf(use), -1);
   table_.AwaitContent(use, note);
   EXPECT_EQ(archive_.loads.size(), 2u);
@@ -250,7 +250,7 @@ TEST_F(SessionContentTest, SnapshotsWithNamesCountInTheQuotaOfTheClient) {
   EXPECT_TRUE(use->AddSnapshot("a", {1, 200'000}).ok());
   const absl::Status refused = use->AddSnapshot("b", {2, 200'000});
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(use->snapshots().size(), 1);
+  EXPECT_EQ(use->info().snapshots.size(), 1);
   EXPECT_TRUE(use->AddSnapshot("a", {3, 299'000}).ok());
   EXPECT_EQ(use->info().snapshots.at("a").number, 3);
   use->SetSnapshots({});

@@ -198,7 +198,7 @@ TEST_F(CallSessionTest, AChangeThatIsntCommittedLeavesNothing) {
   EXPECT_EQ(session_->state()->number, 0);
   EXPECT_TRUE(session_->state()->tensors.empty());
   EXPECT_EQ(memory_->pool.outstanding(), 0);
-  EXPECT_EQ(session_->epoch(), 2);
+  EXPECT_EQ(session_->info().epoch, 2);
 }
 
 TEST_F(CallSessionTest, BusyDecidesNothing) {
@@ -207,7 +207,7 @@ TEST_F(CallSessionTest, BusyDecidesNothing) {
   absl::Status busy = MakeError(absl::StatusCode::kResourceExhausted,
                                 {Reason::kBusy, "memory", "", ""});
   EXPECT_EQ(change.End(&busy), std::nullopt);
-  EXPECT_EQ(session_->epoch(), 1);
+  EXPECT_EQ(session_->info().epoch, 1);
 }
 
 TEST_F(CallSessionTest, OneThatWaitsCanWithdraw) {

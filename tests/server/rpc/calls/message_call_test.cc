@@ -67,7 +67,7 @@ class MessageCallTest : public ::testing::Test {
   std::unique_ptr<SessionCall> StartChange(int64_t sequence,
                                            const std::string& call_id,
                                            const std::string& bytes = "") {
-    return Start({session_->settings().id, session_->epoch(), sequence,
+    return Start({session_->settings().id, session_->info().epoch, sequence,
                   std::string(16 - call_id.size(), '0') + call_id, 0},
                  bytes);
   }

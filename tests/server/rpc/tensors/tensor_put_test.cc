@@ -78,7 +78,7 @@ class PutCallsTest : public ::testing::Test {
     };
   }
   ChangeMetadata Change(int64_t sequence, char call_id = 'c') const {
-    return {session_->settings().id, session_->epoch(), sequence,
+    return {session_->settings().id, session_->info().epoch, sequence,
             std::string(16, call_id), 0};
   }
   std::unique_ptr<SessionCall> Start(const v1::PutTensorsRequest& request,
@@ -168,7 +168,7 @@ TEST_F(PutCallsTest, AWrongDigestIsFoundByTheTask) {
   request.mutable_tensors(0)->set_digest(std::string(32, 'd'));
   const auto call = Start(request, Change(1));
   tasks_.AwaitOne();
-  tasks_.RunUntil([this] { return session_->epoch() == 2; });
+  tasks_.RunUntil([this] { return session_->info().epoch == 2; });
   EXPECT_EQ(call->Await().trailers.field, "tensors[0].digest");
   EXPECT_EQ(number(), 0);
 }
@@ -180,7 +180,7 @@ TEST_F(PutCallsTest, AClientThatLeavesBeforeTheTaskChangesNothing) {
   call->Cancel();
   EXPECT_EQ(call->Await().status.error_code(), grpc::StatusCode::CANCELLED);
   Await([this] { return put_.load()->is_cancelled(); });
-  tasks_.RunUntil([this] { return session_->epoch() == 2; });
+  tasks_.RunUntil([this] { return session_->info().epoch == 2; });
   EXPECT_EQ(number(), 0);
   Await([&] { return server_.budget().used_bytes() == used; });
   // The number is free for the next change.
