@@ -19,8 +19,8 @@ namespace {
 // The most sessions that a refusal names.
 constexpr size_t kNamedSessions = 5;
 
-SessionTable::OpenRequest Decode(const v1::OpenSessionRequest& request) {
-  SessionTable::OpenRequest open;
+SessionRequest Decode(const v1::OpenSessionRequest& request) {
+  SessionRequest open;
   open.open_id = request.open_id();
   open.name = request.name();
   open.readers.assign(request.readers().begin(), request.readers().end());

@@ -45,6 +45,18 @@ struct SessionInfo {
   NamedSnapshots snapshots = {};
 };
 
+// What a client asks for when it opens a session. Value type.
+struct SessionRequest {
+  static constexpr absl::Duration kDefaultLease = absl::Minutes(10);
+
+  std::string open_id;  // 16 random bytes; a repeat finds the same session.
+  std::string name;     // "" if it has none.
+  std::vector<std::string> readers;
+  absl::Duration lease = kDefaultLease;
+  int64_t quota_bytes = 0;  // 0: the limit of all sessions of the server.
+  bool durable = false;
+};
+
 // The bytes of a change's answer while the session keeps it. Value type.
 struct ReplySize {
   // Bytes that the call's own memory pays for.
@@ -64,20 +76,15 @@ class KeptSession {
   using Decided = ChangeOrder::Decided;
   using Ready = std::function<void(const absl::Status&)>;
 
-  struct Settings {
-    std::string id;      // 16 bytes, secret.
-    std::string handle;  // A hash of the id for lists; gives no rights.
-    std::string name;    // "" if it has none.
-    std::string label;   // Name, or a hash of the id; for spans.
-    std::string client;  // The client whose quotas count it.
+  // A request, with its quota settled, and what the server adds to it.
+  struct Settings : SessionRequest {
+    std::string id = {};      // 16 bytes, secret.
+    std::string handle = {};  // A hash of the id for lists; gives no rights.
+    std::string label = {};   // Name, or a hash of the id; for spans.
+    std::string client = {};  // The client whose quotas count it.
     // The identity that may use the session. "": every client that knows the
     // id.
-    std::string owner;
-    std::vector<std::string> readers;
-    absl::Duration lease;
-    int64_t quota_bytes = 0;
-    bool durable = false;
-    std::string open_id;
+    std::string owner = {};
   };
 
   // `quotas` counts the session's bytes and outlives it. `memory` pays for its

@@ -11,9 +11,7 @@ namespace convgrad {
 absl::Status SessionTable::AddStored(const StoredSession& stored) {
   const KeptSession::Settings& settings = stored.settings;
   const SessionCaller client{settings.client, !settings.owner.empty(), false};
-  RETURN_IF_ERROR(
-      Check(client, {settings.open_id, settings.name, settings.readers,
-                     settings.lease, settings.quota_bytes, settings.durable}));
+  RETURN_IF_ERROR(Check(client, settings));
   MutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(const std::shared_ptr<KeptSession> session,
                    Add(stored.settings, /*is_new=*/false));

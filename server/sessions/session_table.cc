@@ -17,7 +17,7 @@ SessionTable::SessionTable(std::shared_ptr<KeptMemory> memory,
     : memory_(std::move(memory)), quotas_(limits), clock_(std::move(clock)) {}
 
 absl::Status SessionTable::Check(const SessionCaller& caller,
-                                 const OpenRequest& request) const {
+                                 const SessionRequest& request) const {
   if (request.open_id.size() != kSessionIdBytes) {
     return InvalidField(Reason::kOutOfRange, "open_id",
                         absl::StrCat(request.open_id.size(), " bytes"),
@@ -55,21 +55,16 @@ absl::Status SessionTable::Check(const SessionCaller& caller,
 }
 
 absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
-                                              const OpenRequest& request) {
+                                              const SessionRequest& request) {
   RETURN_IF_ERROR(Check(caller, request));
-  KeptSession::Settings settings;
+  KeptSession::Settings settings{request};
   settings.id = NewSessionId();
-  settings.name = request.name;
   settings.client = caller.client;
   settings.owner = caller.has_identity ? caller.client : "";
-  settings.readers = request.readers;
-  settings.lease = request.lease;
   settings.quota_bytes =
       request.quota_bytes == 0
           ? memory_->max_bytes()
           : std::min(request.quota_bytes, memory_->max_bytes());
-  settings.durable = request.durable;
-  settings.open_id = request.open_id;
   MutexLock lock(&mutex_);
   if (const auto opened = by_open_.find(OpenKeyOf(settings));
       opened != by_open_.end()) {

@@ -59,16 +59,6 @@ class SessionTable {
  public:
   static constexpr absl::Duration kMinLease = absl::Seconds(1);
   static constexpr absl::Duration kMaxLease = absl::Hours(24);
-  static constexpr absl::Duration kDefaultLease = absl::Minutes(10);
-
-  struct OpenRequest {
-    std::string open_id;  // 16 random bytes; a repeat finds the same session.
-    std::string name;     // May be empty.
-    std::vector<std::string> readers;
-    absl::Duration lease = kDefaultLease;
-    int64_t quota_bytes = 0;  // 0: the limit of all sessions of the server.
-    bool durable = false;
-  };
 
   // A session that is on disk when the server starts.
   struct StoredSession {
@@ -106,7 +96,7 @@ class SessionTable {
   // a session of this name; kResourceExhausted; kFailedPrecondition if sessions
   // can't be durable.
   absl::StatusOr<SessionUse> Open(const SessionCaller& caller,
-                                  const OpenRequest& request);
+                                  const SessionRequest& request);
 
   // These functions return a use of the caller's session. FindToRead admits
   // readers as well. The use renews the lease if `renews` is true and the
@@ -184,7 +174,7 @@ class SessionTable {
   using Entries = std::map<std::string, Entry>;
 
   absl::Status Check(const SessionCaller& caller,
-                     const OpenRequest& request) const;
+                     const SessionRequest& request) const;
   // Returns why the session `id` isn't in the table: NoSuchSession, or the
   // error of AddBroken.
   absl::Status WhyMissing(const std::string& id) const;

@@ -37,7 +37,7 @@ struct StoredTable {
 
   // Opens a durable session of "ada". Requires: the table has an archive.
   SessionUse Open(char open_id, const std::string& name = "") {
-    SessionTable::OpenRequest request;
+    SessionRequest request;
     request.open_id = std::string(16, open_id);
     request.name = name;
     request.readers = {"reader"};
@@ -51,8 +51,8 @@ struct StoredTable {
   void Change(const SessionUse& use, const KeptWrites& writes) {
     const int64_t number = use->state()->number + 1;
     use->Arrive(
-        {use->info().epoch, number, "call id number " + std::to_string(number % 10),
-         0},
+        {use->info().epoch, number,
+         "call id number " + std::to_string(number % 10), 0},
         table.now(),
         {absl::InfiniteFuture(), [](const ChangeOrder::Decision& decision) {
            EXPECT_TRUE(decision.runs()) << decision.why;

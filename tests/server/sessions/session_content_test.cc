@@ -36,7 +36,7 @@ class SessionContentTest : public ::testing::Test {
   SessionContentTest() { table_.SetArchive(&archive_); }
 
   SessionUse Open(char open_id, const std::string& name = "") {
-    SessionTable::OpenRequest request;
+    SessionRequest request;
     request.open_id = std::string(16, open_id);
     request.name = name;
     request.lease = absl::Seconds(60);

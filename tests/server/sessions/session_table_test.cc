@@ -18,7 +18,7 @@ class SessionTableTest : public ::testing::Test {
  protected:
   absl::StatusOr<SessionUse> Open(const SessionCaller& caller, char open_id,
                                   const std::string& name = "") {
-    SessionTable::OpenRequest request;
+    SessionRequest request;
     request.open_id = std::string(16, open_id);
     request.name = name;
     request.lease = absl::Seconds(60);
@@ -233,7 +233,7 @@ TEST_F(SessionTableTest, AReadersStateOutlivesChanges) {
 }
 
 TEST_F(SessionTableTest, RefusesBadSettings) {
-  const auto refused = [&](const SessionTable::OpenRequest& request) {
+  const auto refused = [&](const SessionRequest& request) {
     return table_.Open(kAda, request).status().code() ==
            absl::StatusCode::kInvalidArgument;
   };

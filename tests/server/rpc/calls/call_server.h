@@ -65,7 +65,7 @@ class CallServer {
 
   // Opens a session.
   SessionUse Open() {
-    SessionTable::OpenRequest request;
+    SessionRequest request;
     request.open_id = std::string(16, 'o');
     return *sessions_.Open({"test", false, false}, request);
   }

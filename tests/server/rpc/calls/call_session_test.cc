@@ -21,7 +21,7 @@ class CallSessionTest : public ::testing::Test {
     metadata_[kCallIdKey] = std::string(16, 'c');
   }
   SessionUse Open() {
-    SessionTable::OpenRequest request;
+    SessionRequest request;
     request.open_id = std::string(16, 'o');
     return *table_.Open({"test", false, false}, request);
   }
