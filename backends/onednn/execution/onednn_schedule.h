@@ -81,6 +81,19 @@ class RunContext {
   // threads(): no two calls with the same number run at once.
   void ForThreadParts(int64_t count,
                       absl::FunctionRef<void(int64_t, int64_t)> part) const;
+  // Return these functions as arguments of kernels. Valid as long as the
+  // context.
+  auto parts() const {
+    return [this](int64_t count, absl::FunctionRef<void(int64_t)> part) {
+      ForParts(count, part);
+    };
+  }
+  auto thread_parts() const {
+    return
+        [this](int64_t count, absl::FunctionRef<void(int64_t, int64_t)> part) {
+          ForThreadParts(count, part);
+        };
+  }
   int threads() const { return threads_; }
 
  private:

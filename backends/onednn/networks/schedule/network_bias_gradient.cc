@@ -18,10 +18,8 @@ void AddBiasGradient(absl::string_view kind, const NetworkTensor& dy,
        .writes = {gradient, sums},
        .function = [=, from = dy.buffer](const RunContext& context) {
          auto* sum = context.Write<double>(sums);
-         SumChannels(
-             blocks, context.At(from), nullptr, sum + 2 * padded,
-             [&](int64_t count, auto part) { context.ForParts(count, part); },
-             {sum, sum + padded});
+         SumChannels(blocks, context.At(from), nullptr, sum + 2 * padded,
+                     context.parts(), {sum, sum + padded});
          for (int64_t c = 0; c < blocks.channels; ++c) {
            context.Write<float>(gradient)[c] = static_cast<float>(sum[c]);
          }

@@ -128,7 +128,7 @@ void AddSums(BufferId sum, absl::Span<const BufferId> addends,
            Combine(
                blocks, Combination::kAdd,
                {.a = context.At(a), .b = context.At(b), .y = context.At(sum)},
-               [&](int64_t n, auto part) { context.ForParts(n, part); });
+               context.parts());
          }});
   }
 }

@@ -90,10 +90,9 @@ BufferId InputRange(const std::string& name, NetworkBuilder* builder) {
        .reads = {values},
        .writes = {result, largest},
        .function = [=, dtype = input.dtype](const RunContext& context) {
-         const float magnitude = LargestMagnitude(
-             dtype, context.At(values), count,
-             [&](int64_t n, auto part) { context.ForParts(n, part); },
-             context.Write<float>(largest));
+         const float magnitude =
+             LargestMagnitude(dtype, context.At(values), count, context.parts(),
+                              context.Write<float>(largest));
          *context.Write<double>(result) = std::max(magnitude, 1.0F);
        }});
   return result;

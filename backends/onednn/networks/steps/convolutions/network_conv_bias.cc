@@ -27,7 +27,7 @@ void AddBias(BufferId bias, const NetworkTensor& x, const NetworkTensor& y,
          ScaleChannels(
              blocks, {center, center + padded, center + 2 * padded},
              {.x = context.At(from), .y = context.At(to), .y_dtype = dtype},
-             [&](int64_t count, auto part) { context.ForParts(count, part); });
+             context.parts());
        }});
 }
 

@@ -38,8 +38,7 @@ void AddDepthwise(const FastPass& pass, Step step, Schedule* schedule) {
         shape, context.Read<float>(from),
         {context.Read<float>(weight), is_mirrored, context.Read<float>(bias),
          context.Write<float>(arranged)},
-        [&](int64_t count, auto part) { context.ForParts(count, part); },
-        context.Write<float>(to));
+        context.parts(), context.Write<float>(to));
   };
   schedule->Add(std::move(step));
 }
@@ -58,16 +57,14 @@ void AddSums(const FastPass& pass, Step step, Schedule* schedule) {
     ArrangeWeights(
         shape,
         {context.Read<float>(weight), is_mirrored, context.Read<float>(bias)},
-        [&](int64_t count, auto part) { context.ForParts(count, part); },
-        context.Write<float>(arranged));
+        context.parts(), context.Write<float>(arranged));
   };
   schedule->Add(std::move(weights));
   step.reads.push_back(arranged);
   step.function = [=](const RunContext& context) {
-    ConvolveSequences(
-        shape, context.Read<float>(from), context.Read<float>(arranged),
-        [&](int64_t count, auto part) { context.ForParts(count, part); },
-        context.Write<float>(to));
+    ConvolveSequences(shape, context.Read<float>(from),
+                      context.Read<float>(arranged), context.parts(),
+                      context.Write<float>(to));
   };
   schedule->Add(std::move(step));
 }
@@ -79,10 +76,9 @@ void AddGradient(const FastPass& pass, Step step, Schedule* schedule) {
   step.writes = {pass.weight, sums};
   step.function = [=, x = pass.x.buffer, dy = pass.y.buffer,
                    dw = pass.weight](const RunContext& context) {
-    AddUpSequenceGradient(
-        shape, context.Read<float>(x), context.Read<float>(dy),
-        [&](int64_t count, auto part) { context.ForParts(count, part); },
-        context.Write<float>(sums), context.Write<float>(dw));
+    AddUpSequenceGradient(shape, context.Read<float>(x),
+                          context.Read<float>(dy), context.parts(),
+                          context.Write<float>(sums), context.Write<float>(dw));
   };
   schedule->Add(std::move(step));
 }

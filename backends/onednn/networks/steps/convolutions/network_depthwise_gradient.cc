@@ -14,18 +14,17 @@ void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
       .y = problem.axes.size() > 1 ? AxisOf(problem.axes[0]) : ConvAxis(),
       .x = AxisOf(problem.axes.back())};
   const BufferId x = pass.x.buffer, dy = pass.dy.buffer, dw = pass.dw;
-  schedule->Add(
-      {.kind = kind,
-       .reads = {x, dy},
-       .writes = {dw},
-       .macs = static_cast<double>(MultiplyAdds(problem)),
-       .function = [=](const RunContext& context) {
-         AddUpDepthwiseGradient(
-             shape,
-             {context.Read<float>(x), context.Read<float>(dy),
-              context.Write<float>(dw)},
-             [&](int64_t count, auto part) { context.ForParts(count, part); });
-       }});
+  schedule->Add({.kind = kind,
+                 .reads = {x, dy},
+                 .writes = {dw},
+                 .macs = static_cast<double>(MultiplyAdds(problem)),
+                 .function = [=](const RunContext& context) {
+                   AddUpDepthwiseGradient(
+                       shape,
+                       {context.Read<float>(x), context.Read<float>(dy),
+                        context.Write<float>(dw)},
+                       context.parts());
+                 }});
 }
 
 }  // namespace convgrad::onednn

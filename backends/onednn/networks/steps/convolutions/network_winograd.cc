@@ -166,9 +166,7 @@ TransformedWeights AddTransformation(const FastPass& pass,
         own.values = context.Read<float>(from);
         own.scales = context.Read<float>(scales);
         return winograd::TransformWeights(own, context.Write<float>(values),
-                                          [&](int64_t count, auto part) {
-                                            context.ForThreadParts(count, part);
-                                          });
+                                          context.thread_parts());
       },
       schedule);
   return {values, flag};
@@ -201,9 +199,7 @@ BufferId AddForwardStep(const FastPass& pass, const winograd::Shape& shape,
             {context.Read<float>(bias), context.Read<float>(addend), function},
             {context.Read<float>(from), context.Read<float>(weights.values),
              context.Write<float>(to), context.Write<float>(scratch)},
-            [&](int64_t count, auto part) {
-              context.ForThreadParts(count, part);
-            });
+            context.thread_parts());
       },
       schedule);
 }
@@ -257,9 +253,7 @@ BufferId AddBackwardWeight(const FastPass& pass, absl::string_view kind,
               {context.Read<float>(x), context.Read<float>(dy),
                context.Write<float>(dw), context.Write<float>(sums),
                context.Write<float>(scratch)},
-              context.threads(), [&](int64_t count, auto part) {
-                context.ForThreadParts(count, part);
-              });
+              context.threads(), context.thread_parts());
         },
         schedule);
   }

@@ -58,9 +58,7 @@ class Pad final : public NetworkGroup {
          .writes = {y.buffer},
          .table_bytes = tables_->bytes(),
          .function = [=, tables = tables_](const RunContext& context) {
-           const auto run = [&](int64_t count, auto part) {
-             context.ForParts(count, part);
-           };
+           const auto run = context.parts();
            GatherAxes(tables->gather, context.At(x.buffer), value,
                       context.At(y.buffer), run);
            const bool has_padding =
@@ -82,9 +80,7 @@ class Pad final : public NetworkGroup {
          .writes = {dx},
          .function = [=, tables = tables_](const RunContext& context) {
            SumGathered(tables->gather, context.At(dy), context.At(dx),
-                       [&](int64_t count, auto part) {
-                         context.ForParts(count, part);
-                       });
+                       context.parts());
          }});
     return absl::OkStatus();
   }
@@ -141,9 +137,7 @@ class IndexSelect final : public NetworkGroup {
       AxisGather own = gather;
       own.axes[1].sources = CopyIndex(selected, context.Read<int64_t>(index),
                                       context.Write<int64_t>(sources));
-      GatherAxes(
-          own, context.At(x.buffer), 0, context.At(y),
-          [&](int64_t count, auto part) { context.ForParts(count, part); });
+      GatherAxes(own, context.At(x.buffer), 0, context.At(y), context.parts());
     };
     builder->schedule().Add(std::move(step));
     return absl::OkStatus();
@@ -163,9 +157,7 @@ class IndexSelect final : public NetworkGroup {
                                       context.Write<int64_t>(sources));
       ListResults(own.axes[1], context.Write<int64_t>(results));
       own.axes[1].results = context.Read<int64_t>(results);
-      SumGathered(
-          own, context.At(dy), context.At(dx),
-          [&](int64_t count, auto part) { context.ForParts(count, part); });
+      SumGathered(own, context.At(dy), context.At(dx), context.parts());
     };
     builder->schedule().Add(std::move(step));
     return absl::OkStatus();

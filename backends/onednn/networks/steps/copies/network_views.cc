@@ -230,10 +230,7 @@ class Moved final : public NetworkGroup {
                              .function = [=](const RunContext& context) {
                                SumBroadcast(dy.dims, context.At(dy.buffer),
                                             dx.dims, context.At(dx.buffer),
-                                            dy.blocks.dtype,
-                                            [&](int64_t count, auto part) {
-                                              context.ForParts(count, part);
-                                            });
+                                            dy.blocks.dtype, context.parts());
                              }});
   }
 

@@ -63,23 +63,21 @@ void AddActivation(const ChannelBlocks& blocks, Pointwise op, BufferId x,
                  .writes = {y},
                  .function = [=](const RunContext& context) {
                    Activate(blocks, op, context.At(x), context.At(y),
-                            [&](int64_t count, auto part) {
-                              context.ForParts(count, part);
-                            });
+                            context.parts());
                  }});
 }
 
 void AddActivateGradient(const ChannelBlocks& blocks, Pointwise op, BufferId dy,
                          BufferId saved, BufferId dx, Schedule* schedule) {
-  schedule->Add(
-      {.kind = "activation backward",
-       .reads = {dy, saved},
-       .writes = {dx},
-       .function = [=](const RunContext& context) {
-         RunActivateGradient(
-             blocks, op, {context.At(dy), context.At(saved), context.At(dx)},
-             [&](int64_t count, auto part) { context.ForParts(count, part); });
-       }});
+  schedule->Add({.kind = "activation backward",
+                 .reads = {dy, saved},
+                 .writes = {dx},
+                 .function = [=](const RunContext& context) {
+                   RunActivateGradient(
+                       blocks, op,
+                       {context.At(dy), context.At(saved), context.At(dx)},
+                       context.parts());
+                 }});
 }
 
 std::unique_ptr<NetworkGroup> MakeActivation(const ProgramStep& step,

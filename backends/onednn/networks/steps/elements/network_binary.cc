@@ -187,8 +187,7 @@ class Binary final : public NetworkGroup {
       if (runs) {
         return CombineRuns(*runs, combination, tensors, blocks.dtype, context);
       }
-      Combine(blocks, combination, tensors,
-              [&](int64_t count, auto part) { context.ForParts(count, part); });
+      Combine(blocks, combination, tensors, context.parts());
     };
     builder->schedule().Add(std::move(step));
   }
@@ -242,12 +241,9 @@ class Binary final : public NetworkGroup {
       ChannelBlocks part = blocks;
       part.batch = to.batch == 1 ? blocks.batch : 1;
       for (int64_t n = 0; n < to.batch; ++n) {
-        SumChannels(
-            part, context.At(dy) + n * part.bytes(),
-            is_product ? context.At(a) + n * part.bytes() : nullptr,
-            sum + 2 * padded,
-            [&](int64_t count, auto parts) { context.ForParts(count, parts); },
-            {sum, sum + padded});
+        SumChannels(part, context.At(dy) + n * part.bytes(),
+                    is_product ? context.At(a) + n * part.bytes() : nullptr,
+                    sum + 2 * padded, context.parts(), {sum, sum + padded});
         double* const own = is_product ? sum + padded : sum;
         for (int64_t c = 0; c < blocks.channels; ++c) {
           if (op == Operator::kSub) own[c] = -own[c];

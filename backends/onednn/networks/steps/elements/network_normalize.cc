@@ -62,9 +62,7 @@ class Normalize final : public NetworkGroup {
                       zeros = zeros_](const RunContext& context) {
            ScaleChannels(blocks, {center->data(), scale->data(), zeros->data()},
                          {.x = context.At(x), .y = context.At(y)},
-                         [&](int64_t count, auto part) {
-                           context.ForParts(count, part);
-                         });
+                         context.parts());
          }});
   }
 

@@ -96,9 +96,7 @@ void AddSumsOfRepeated(const NetworkTensor& gradient, const std::string& value,
        .function = [=, dims = builder->Like(value, Form::kRows).dims](
                        const RunContext& context) {
          SumBroadcast(from.dims, context.At(from.buffer), dims, context.At(to),
-                      from.blocks.dtype, [&](int64_t count, auto part) {
-                        context.ForParts(count, part);
-                      });
+                      from.blocks.dtype, context.parts());
        }});
 }
 

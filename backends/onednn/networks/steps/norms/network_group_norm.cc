@@ -128,21 +128,19 @@ class GroupNorm final : public NetworkGroup {
     gamma_ = AddNumbers(1, 1, builder);
     beta_ = AddNumbers(2, 0, builder);
     const BufferId scratch = AddScratch(builder);
-    schedule.Add(
-        {.kind = kForwardKind,
-         .reads = {x_},
-         .writes = {means_, variances_, scratch},
-         .function = [=, blocks = blocks_, groups = groups_, x = x_,
-                      means = means_,
-                      variances = variances_](const RunContext& context) {
-           auto* mean = context.Write<double>(means);
-           auto* variance = context.Write<double>(variances);
-           BatchNormStatistics(
-               blocks, context.At(x), context.Write<double>(scratch),
-               [&](int64_t count, auto part) { context.ForParts(count, part); },
-               {mean, variance});
-           Share(groups, mean, variance);
-         }});
+    schedule.Add({.kind = kForwardKind,
+                  .reads = {x_},
+                  .writes = {means_, variances_, scratch},
+                  .function = [=, blocks = blocks_, groups = groups_, x = x_,
+                               means = means_, variances = variances_](
+                                  const RunContext& context) {
+                    auto* mean = context.Write<double>(means);
+                    auto* variance = context.Write<double>(variances);
+                    BatchNormStatistics(blocks, context.At(x),
+                                        context.Write<double>(scratch),
+                                        context.parts(), {mean, variance});
+                    Share(groups, mean, variance);
+                  }});
     schedule.Add({.kind = kForwardKind,
                   .reads = {x_, means_, variances_, gamma_, beta_},
                   .writes = {y, scratch},
@@ -150,9 +148,7 @@ class GroupNorm final : public NetworkGroup {
                                x = x_](const RunContext& context) {
                     RunForward(norm(context),
                                {.x = context.At(x), .y = context.At(y)},
-                               [&](int64_t count, auto part) {
-                                 context.ForParts(count, part);
-                               });
+                               context.parts());
                   }});
     return absl::OkStatus();
   }
@@ -170,7 +166,7 @@ class GroupNorm final : public NetworkGroup {
                       x = x_](const RunContext& context) {
            RunGradientSums(
                norm(context), {.dy = context.At(dy), .x = context.At(x)},
-               [&](int64_t count, auto part) { context.ForParts(count, part); },
+               context.parts(),
                {context.Write<double>(products), context.Write<double>(sums)});
          }});
     AddParameterGradient(1, products, builder);
@@ -277,9 +273,7 @@ class GroupNorm final : public NetworkGroup {
                norm(context),
                {.dy = context.At(dy), .x = context.At(x), .dx = context.At(dx)},
                {share(products, shared_products), share(sums, shared_sums)},
-               [&](int64_t count, auto part) {
-                 context.ForParts(count, part);
-               });
+               context.parts());
          }});
   }
 

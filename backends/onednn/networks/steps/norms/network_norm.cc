@@ -139,9 +139,7 @@ class Norm final : public NetworkGroup {
            RunForward(shape.At(context, buffers, scratch),
                       {context.At(buffers.x), context.At(buffers.addend),
                        buffers.activation, context.At(buffers.y)},
-                      [&](int64_t count, auto part) {
-                        context.ForParts(count, part);
-                      });
+                      context.parts());
          }});
   }
 
@@ -155,17 +153,16 @@ class Norm final : public NetworkGroup {
     if (gradient.masked != kNoBuffer) step.writes.push_back(gradient.masked);
     step.function = [=, shape = shape_, buffers = buffers_,
                      activation = ActivationOfX()](const RunContext& context) {
-      RunGradientSums(
-          shape.At(context, buffers, scratch),
-          {.dy = context.At(gradient.dy),
-           .x = context.At(buffers.x),
-           .activation = activation,
-           .y = context.At(y),
-           .more_dy = context.At(gradient.more),
-           .masked_dy = context.At(gradient.masked)},
-          [&](int64_t count, auto part) { context.ForParts(count, part); },
-          {context.Write<double>(sums.dy_xhat),
-           context.Write<double>(sums.dy)});
+      RunGradientSums(shape.At(context, buffers, scratch),
+                      {.dy = context.At(gradient.dy),
+                       .x = context.At(buffers.x),
+                       .activation = activation,
+                       .y = context.At(y),
+                       .more_dy = context.At(gradient.more),
+                       .masked_dy = context.At(gradient.masked)},
+                      context.parts(),
+                      {context.Write<double>(sums.dy_xhat),
+                       context.Write<double>(sums.dy)});
     };
     builder->schedule().Add(std::move(step));
   }
@@ -214,9 +211,7 @@ class Norm final : public NetworkGroup {
                              .dx = context.At(dx)},
                             {context.Write<double>(sums.dy_xhat),
                              context.Write<double>(sums.dy)},
-                            [&](int64_t count, auto part) {
-                              context.ForParts(count, part);
-                            });
+                            context.parts());
          }});
   }
 

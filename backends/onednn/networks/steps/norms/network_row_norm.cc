@@ -33,12 +33,11 @@ class RowNormGroup final : public NetworkGroup {
     }
     step.function = [=, norm = norm_, x = x_,
                      moments = moments_](const RunContext& context) {
-      NormalizeRows(
-          norm,
-          {context.At(x), context.Read<float>(weight),
-           context.Read<float>(bias), context.At(y),
-           context.Write<float>(moments)},
-          [&](int64_t count, auto part) { context.ForParts(count, part); });
+      NormalizeRows(norm,
+                    {context.At(x), context.Read<float>(weight),
+                     context.Read<float>(bias), context.At(y),
+                     context.Write<float>(moments)},
+                    context.parts());
     };
     builder->schedule().Add(std::move(step));
     return absl::OkStatus();
@@ -68,7 +67,7 @@ class RowNormGroup final : public NetworkGroup {
            context.Read<float>(moments), context.At(dx),
            context.Write<float>(dw), context.Write<float>(db),
            context.Write<double>(scratch)},
-          [&](int64_t count, auto part) { context.ForParts(count, part); });
+          context.parts());
     };
     builder->schedule().Add(std::move(step));
     return absl::OkStatus();

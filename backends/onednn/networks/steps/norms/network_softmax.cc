@@ -30,10 +30,7 @@ class Softmax final : public NetworkGroup {
                              .function = [=, softmax = softmax_,
                                           y = y_](const RunContext& context) {
                                SoftmaxRows(softmax, context.At(x.buffer),
-                                           context.At(y),
-                                           [&](int64_t count, auto part) {
-                                             context.ForParts(count, part);
-                                           });
+                                           context.At(y), context.parts());
                              }});
     return absl::OkStatus();
   }
@@ -42,17 +39,15 @@ class Softmax final : public NetworkGroup {
     const BufferId dy = builder->GradientOf(step_.result);
     if (dy == kNoBuffer) return absl::OkStatus();
     const BufferId dx = builder->NewGradient(step_.operands[0], Form::kRows);
-    builder->schedule().Add(
-        {.kind = "softmax backward",
-         .reads = {dy, y_},
-         .writes = {dx},
-         .function = [=, softmax = softmax_,
-                      y = y_](const RunContext& context) {
-           SoftmaxRowsBackward(softmax, context.At(dy), context.At(y),
-                               context.At(dx), [&](int64_t count, auto part) {
-                                 context.ForParts(count, part);
-                               });
-         }});
+    builder->schedule().Add({.kind = "softmax backward",
+                             .reads = {dy, y_},
+                             .writes = {dx},
+                             .function = [=, softmax = softmax_,
+                                          y = y_](const RunContext& context) {
+                               SoftmaxRowsBackward(
+                                   softmax, context.At(dy), context.At(y),
+                                   context.At(dx), context.parts());
+                             }});
     return absl::OkStatus();
   }
 

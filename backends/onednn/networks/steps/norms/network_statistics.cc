@@ -84,11 +84,10 @@ void AddBatchStatistics(const NetworkTensor& x, const NormStatistics& batch,
        .reads = {x.buffer},
        .writes = {batch.mean, batch.variance, scratch},
        .function = [=](const RunContext& context) {
-         BatchNormStatistics(
-             x.blocks, context.At(x.buffer), context.Write<double>(scratch),
-             [&](int64_t count, auto part) { context.ForParts(count, part); },
-             {context.Write<double>(batch.mean),
-              context.Write<double>(batch.variance)});
+         BatchNormStatistics(x.blocks, context.At(x.buffer),
+                             context.Write<double>(scratch), context.parts(),
+                             {context.Write<double>(batch.mean),
+                              context.Write<double>(batch.variance)});
        }});
 }
 

@@ -189,9 +189,7 @@ class Attention final : public NetworkGroup {
          .function = [=, dims = scores_](const RunContext& context) {
            SumBroadcast(dims, context.At(scores), computed.dims,
                         context.At(computed.buffer), DataType::kF32,
-                        [&](int64_t parts, auto part) {
-                          context.ForParts(parts, part);
-                        });
+                        context.parts());
          }});
     AddConversion(computed, result, &builder->schedule());
   }

@@ -118,10 +118,7 @@ class Matmul final : public NetworkGroup {
                              .function = [=](const RunContext& context) {
                                SumBroadcast(from.dims, context.At(from.buffer),
                                             to.dims, context.At(to.buffer),
-                                            DataType::kF32,
-                                            [&](int64_t count, auto part) {
-                                              context.ForParts(count, part);
-                                            });
+                                            DataType::kF32, context.parts());
                              }});
   }
 

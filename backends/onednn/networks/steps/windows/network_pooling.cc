@@ -142,9 +142,7 @@ class Pooling final : public NetworkGroup {
     }
     step.function = [=, is_max = is_max_, lists = lists_,
                      chosen = chosen_](const RunContext& context) {
-      const auto run = [&](int64_t count, auto part) {
-        context.ForParts(count, part);
-      };
+      const auto run = context.parts();
       const convgrad::Pooling pooling = {x.blocks, lists.get()};
       if (is_max) {
         PoolMax(pooling, context.At(x.buffer), context.At(y.buffer),
@@ -184,9 +182,7 @@ class Pooling final : public NetworkGroup {
     if (chosen_ != kNoBuffer) step.reads.push_back(chosen_);
     step.function = [=, chosen = chosen_, x_blocks = x_blocks_,
                      y_blocks = y_.blocks](const RunContext& context) {
-      const auto run = [&](int64_t count, auto part) {
-        context.ForParts(count, part);
-      };
+      const auto run = context.parts();
       if (chosen != kNoBuffer) {
         PoolMaxGradient(x_blocks,
                         {transposed.get(), context.Read<int32_t>(chosen),

@@ -53,10 +53,7 @@ class ReductionGroup final : public NetworkGroup {
                              .function = [=, reduction = reduction_, x = x_,
                                           y = y_](const RunContext& context) {
                                ReduceAxes(reduction, context.At(x),
-                                          context.At(y),
-                                          [&](int64_t count, auto part) {
-                                            context.ForParts(count, part);
-                                          });
+                                          context.At(y), context.parts());
                              }});
     return absl::OkStatus();
   }
@@ -75,7 +72,7 @@ class ReductionGroup final : public NetworkGroup {
       ReduceAxesGradient(
           reduction,
           {context.At(x), context.At(y), context.At(dy), context.At(dx)},
-          [&](int64_t count, auto part) { context.ForParts(count, part); });
+          context.parts());
     };
     builder->schedule().Add(std::move(step));
     return absl::OkStatus();
