@@ -24,6 +24,8 @@ BufferId Schedule::AddBuffer(const Buffer& buffer) {
 }
 
 void Schedule::Add(Step step) {
+  std::erase(step.reads, kNoBuffer);
+  std::erase(step.writes, kNoBuffer);
   if (!step.function) {
     const dnnl::memory::desc scratchpad = step.primitive_desc.scratchpad_desc();
     const auto bytes = static_cast<int64_t>(scratchpad.get_size());

@@ -142,7 +142,8 @@ class Schedule {
     return AddBuffer({bytes, Area::kOwn, 0});
   }
   BufferId AddBuffer(const Buffer& buffer);
-  // Appends a step. Adds the scratchpad of a primitive as a buffer.
+  // Appends a step. Adds the scratchpad of a primitive as a buffer. Drops
+  // kNoBuffer, which stands for a tensor that isn't there.
   void Add(Step step);
 
   // Inserts steps, each before the step at the index that is its key. Steps of

@@ -107,14 +107,12 @@ BufferId ConvolutionRange(const ProgramStep& step, NetworkBuilder* builder) {
   const BufferId sum = AddLargestSum(
       {builder->Parameter(step.operands[1]), weight[0], length}, builder);
   const std::string bias = OperandAt(step, 2);
-  std::vector<BufferId> reads = {x, sum};
-  BufferId shift = kNoBuffer;
-  if (!bias.empty()) {
-    shift = AddLargestSum({builder->Parameter(bias), weight[0], 1}, builder);
-    reads.push_back(shift);
-  }
+  const BufferId shift =
+      bias.empty()
+          ? kNoBuffer
+          : AddLargestSum({builder->Parameter(bias), weight[0], 1}, builder);
   return AddRange(
-      reads,
+      {x, sum, shift},
       [=](const RunContext& context) {
         const double more =
             shift == kNoBuffer ? 0 : *context.Read<double>(shift);
@@ -131,7 +129,7 @@ BufferId NormRange(const ProgramStep& step, NetworkBuilder* builder) {
   std::vector<BufferId> parameters, reads = {x};
   for (size_t operand = 1; operand <= 4; ++operand) {
     parameters.push_back(builder->Parameter(OperandAt(step, operand)));
-    if (parameters.back() != kNoBuffer) reads.push_back(parameters.back());
+    reads.push_back(parameters.back());
   }
   const double epsilon = FloatAttribute(step, "eps");
   return AddRange(

@@ -29,8 +29,7 @@ void AddDepthwise(const FastPass& pass, Step step, Schedule* schedule) {
   const BufferId arranged =
       schedule->AddBuffer(DepthwiseFloats(shape) * kFloat);
   step.writes.push_back(arranged);
-  step.reads.push_back(pass.weight);
-  if (pass.bias != kNoBuffer) step.reads.push_back(pass.bias);
+  step.reads = {from, pass.weight, pass.bias};
   step.function = [=, weight = pass.weight, bias = pass.bias,
                    is_mirrored = pass.pass == Pass::kBackwardData](
                       const RunContext& context) {
@@ -48,18 +47,18 @@ void AddSums(const FastPass& pass, Step step, Schedule* schedule) {
   const SequenceShape shape = ShapeOf(pass);
   const BufferId from = step.reads[0], to = step.writes[0];
   const BufferId arranged = schedule->AddBuffer(ArrangedFloats(shape) * kFloat);
-  Step weights = {
-      .kind = kWeightLayoutKind, .reads = {pass.weight}, .writes = {arranged}};
-  if (pass.bias != kNoBuffer) weights.reads.push_back(pass.bias);
-  weights.function = [=, weight = pass.weight, bias = pass.bias,
-                      is_mirrored = pass.pass == Pass::kBackwardData](
-                         const RunContext& context) {
-    ArrangeWeights(
-        shape,
-        {context.Read<float>(weight), is_mirrored, context.Read<float>(bias)},
-        context.parts(), context.Write<float>(arranged));
-  };
-  schedule->Add(std::move(weights));
+  schedule->Add({.kind = kWeightLayoutKind,
+                 .reads = {pass.weight, pass.bias},
+                 .writes = {arranged},
+                 .function = [=, weight = pass.weight, bias = pass.bias,
+                              is_mirrored = pass.pass == Pass::kBackwardData](
+                                 const RunContext& context) {
+                   ArrangeWeights(shape,
+                                  {context.Read<float>(weight), is_mirrored,
+                                   context.Read<float>(bias)},
+                                  context.parts(),
+                                  context.Write<float>(arranged));
+                 }});
   step.reads.push_back(arranged);
   step.function = [=](const RunContext& context) {
     ConvolveSequences(shape, context.Read<float>(from),

@@ -26,11 +26,8 @@ FoldedNorm AddFoldedNorm(const ProgramStep& norm, const std::string& bias_name,
   const BufferId variance = builder->Parameter(OperandAt(norm, 4));
   Step step = {
       .kind = "batch_norm forward",
-      .reads = {mean, variance},
+      .reads = {mean, variance, bias, gamma, beta},
       .writes = {is_unsafe, folded.scale, folded.shift, means, variances}};
-  for (const BufferId buffer : {bias, gamma, beta}) {
-    if (buffer != kNoBuffer) step.reads.push_back(buffer);
-  }
   step.function =
       [=, epsilon = FloatAttribute(norm, "eps")](const RunContext& context) {
         const auto widened = [&](BufferId from, BufferId to) {

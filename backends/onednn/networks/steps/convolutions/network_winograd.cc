@@ -115,9 +115,10 @@ bool HasPlanes(const winograd::Shape& shape) {
 
 // Appends a step that runs `function`. Returns a buffer in which it leaves 0 if
 // it has computed its result, else 1. `before` holds the same of steps without
-// which it can't.
-BufferId AddStep(Step step, const std::vector<BufferId>& before,
+// which it can't, or kNoBuffer.
+BufferId AddStep(Step step, std::vector<BufferId> before,
                  WinogradFunction function, Schedule* schedule) {
+  std::erase(before, kNoBuffer);
   const BufferId flag = schedule->AddBuffer(int64_t{sizeof(int32_t)});
   step.writes.push_back(flag);
   step.reads.insert(step.reads.end(), before.begin(), before.end());
@@ -129,12 +130,6 @@ BufferId AddStep(Step step, const std::vector<BufferId>& before,
   };
   schedule->Add(std::move(step));
   return flag;
-}
-
-// Returns the `before` of a round: the flag of the round before it, if any.
-std::vector<BufferId> After(BufferId last) {
-  return last == kNoBuffer ? std::vector<BufferId>()
-                           : std::vector<BufferId>{last};
 }
 
 winograd::Weights WeightsOf(const FastPass& pass) {
@@ -155,11 +150,11 @@ TransformedWeights AddTransformation(const FastPass& pass,
                                      Schedule* schedule) {
   const BufferId values =
       schedule->AddBuffer(winograd::TransformedFloats(weights) * kFloat);
-  Step step = {
-      .kind = kWeightLayoutKind, .reads = {pass.weight}, .writes = {values}};
-  if (pass.scales != kNoBuffer) step.reads.push_back(pass.scales);
   const BufferId flag = AddStep(
-      std::move(step), {},
+      {.kind = kWeightLayoutKind,
+       .reads = {pass.weight, pass.scales},
+       .writes = {values}},
+      {},
       [=, from = pass.weight, scales = pass.scales](const RunContext& context) {
         // A copy, because several threads may run the plan at once.
         winograd::Weights own = weights;
@@ -183,15 +178,10 @@ BufferId AddForwardStep(const FastPass& pass, const winograd::Shape& shape,
   const BufferId to = is_backward ? pass.x.buffer : pass.y.buffer;
   const BufferId scratch = schedule->AddBuffer(
       winograd::ForwardScratch(shape) * kFloat * builder->options().threads);
-  step.reads = {from, weights.values};
+  step.reads = {from, weights.values, pass.bias, pass.addend};
   step.writes = {to, scratch};
-  for (const BufferId buffer : {pass.bias, pass.addend}) {
-    if (buffer != kNoBuffer) step.reads.push_back(buffer);
-  }
-  std::vector<BufferId> before = After(last);
-  before.push_back(weights.flag);
   return AddStep(
-      std::move(step), before,
+      std::move(step), {last, weights.flag},
       [=, bias = pass.bias, addend = pass.addend,
        function = pass.function](const RunContext& context) {
         return winograd::Forward(
@@ -246,7 +236,7 @@ BufferId AddBackwardWeight(const FastPass& pass, absl::string_view kind,
          .reads = {x, dy},
          .writes = {dw, sums, scratch},
          .macs = macs / static_cast<double>(rounds.size())},
-        After(flag),
+        {flag},
         [=](const RunContext& context) {
           return winograd::BackwardWeight(
               shape,

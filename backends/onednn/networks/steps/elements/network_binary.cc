@@ -168,9 +168,8 @@ class Binary final : public NetworkGroup {
   void AddCombination(Combination combination, const Buffers& buffers,
                       NetworkBuilder* builder) const {
     Step step = {.kind = NameOf(step_.op),
-                 .reads = {buffers.a, buffers.b},
+                 .reads = {buffers.a, buffers.b, buffers.dy},
                  .writes = {buffers.y}};
-    if (buffers.dy != kNoBuffer) step.reads.push_back(buffers.dy);
     const bool has_numbers = is_broadcast_ && buffers.b == b_;
     const int64_t stride = b_blocks_.batch == 1 ? 0 : blocks_.padded_channels();
     const auto runs = buffers.b == b_ ? runs_ : std::nullopt;

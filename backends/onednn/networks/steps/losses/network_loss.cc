@@ -83,13 +83,9 @@ class CrossEntropyGroup final : public NetworkGroup {
  private:
   void AddForward(Schedule* schedule) const {
     Step step = {.kind = "loss",
-                 .reads = {buffers_.logits, buffers_.target},
+                 .reads = {buffers_.logits, buffers_.target, buffers_.weight},
                  .writes = {buffers_.chunks, buffers_.rows, buffers_.doubles,
-                            buffers_.loss}};
-    if (buffers_.weight != kNoBuffer) step.reads.push_back(buffers_.weight);
-    if (buffers_.gradient != kNoBuffer) {
-      step.writes.push_back(buffers_.gradient);
-    }
+                            buffers_.loss, buffers_.gradient}};
     // The functions capture copies, because a plan may outlive its program.
     const auto run =
         shape_.has_indices ? &RunCrossEntropy : &RunSoftCrossEntropy;
@@ -108,15 +104,14 @@ class CrossEntropyGroup final : public NetworkGroup {
 
   void AddTargetGradient(BufferId dy, NetworkBuilder* builder) const {
     const BufferId gradient = builder->NewGradient(step_.operands[1]);
-    Step step = {.kind = "loss",
-                 .reads = {dy, buffers_.logits, buffers_.doubles},
-                 .writes = {gradient},
-                 .function = [=, shape = shape_,
-                              buffers = buffers_](const RunContext& context) {
-                   RunTargetGradient(shape, buffers, dy, gradient, context);
-                 }};
-    if (buffers_.weight != kNoBuffer) step.reads.push_back(buffers_.weight);
-    builder->schedule().Add(std::move(step));
+    builder->schedule().Add(
+        {.kind = "loss",
+         .reads = {dy, buffers_.logits, buffers_.doubles, buffers_.weight},
+         .writes = {gradient},
+         .function = [=, shape = shape_,
+                      buffers = buffers_](const RunContext& context) {
+           RunTargetGradient(shape, buffers, dy, gradient, context);
+         }});
   }
 
   const ProgramStep& step_;

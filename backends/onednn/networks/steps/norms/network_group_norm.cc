@@ -191,17 +191,18 @@ class GroupNorm final : public NetworkGroup {
     const BufferId parameter = builder->Parameter(OperandAt(step_, operand));
     const BufferId numbers =
         builder->schedule().AddBuffer(groups_.all() * int64_t{sizeof(float)});
-    Step step = {.kind = kForwardKind, .writes = {numbers}};
-    if (parameter != kNoBuffer) step.reads.push_back(parameter);
-    step.function = [=, groups = groups_](const RunContext& context) {
-      auto* to = context.Write<float>(numbers);
-      const auto* from = context.Read<float>(parameter);
-      std::fill_n(to, groups.all(), 0.0F);
-      groups.ForChannels([&](int64_t c, int64_t at) {
-        to[at] = from == nullptr ? otherwise : from[c];
-      });
-    };
-    builder->schedule().Add(std::move(step));
+    builder->schedule().Add(
+        {.kind = kForwardKind,
+         .reads = {parameter},
+         .writes = {numbers},
+         .function = [=, groups = groups_](const RunContext& context) {
+           auto* to = context.Write<float>(numbers);
+           const auto* from = context.Read<float>(parameter);
+           std::fill_n(to, groups.all(), 0.0F);
+           groups.ForChannels([&](int64_t c, int64_t at) {
+             to[at] = from == nullptr ? otherwise : from[c];
+           });
+         }});
     return numbers;
   }
 

@@ -118,13 +118,9 @@ class Norm final : public NetworkGroup {
   // Returns the buffers that every kernel call reads.
   std::vector<BufferId> Reads(std::initializer_list<BufferId> more) const {
     std::vector<BufferId> reads = {buffers_.statistics.mean,
-                                   buffers_.statistics.variance};
-    for (const BufferId buffer : {buffers_.gamma, buffers_.beta}) {
-      if (buffer != kNoBuffer) reads.push_back(buffer);
-    }
-    for (const BufferId buffer : more) {
-      if (buffer != kNoBuffer) reads.push_back(buffer);
-    }
+                                   buffers_.statistics.variance, buffers_.gamma,
+                                   buffers_.beta};
+    reads.insert(reads.end(), more);
     return reads;
   }
 
@@ -147,24 +143,23 @@ class Norm final : public NetworkGroup {
                NetworkBuilder* builder) const {
     const BufferId scratch = AddScratch(builder);
     const BufferId y = MasksByResult() ? buffers_.y : kNoBuffer;
-    Step step = {.kind = "batch_norm backward sums",
-                 .reads = Reads({gradient.dy, gradient.more, buffers_.x, y}),
-                 .writes = {sums.dy_xhat, sums.dy, scratch}};
-    if (gradient.masked != kNoBuffer) step.writes.push_back(gradient.masked);
-    step.function = [=, shape = shape_, buffers = buffers_,
-                     activation = ActivationOfX()](const RunContext& context) {
-      RunGradientSums(shape.At(context, buffers, scratch),
-                      {.dy = context.At(gradient.dy),
-                       .x = context.At(buffers.x),
-                       .activation = activation,
-                       .y = context.At(y),
-                       .more_dy = context.At(gradient.more),
-                       .masked_dy = context.At(gradient.masked)},
-                      context.parts(),
-                      {context.Write<double>(sums.dy_xhat),
-                       context.Write<double>(sums.dy)});
-    };
-    builder->schedule().Add(std::move(step));
+    builder->schedule().Add(
+        {.kind = "batch_norm backward sums",
+         .reads = Reads({gradient.dy, gradient.more, buffers_.x, y}),
+         .writes = {sums.dy_xhat, sums.dy, scratch, gradient.masked},
+         .function = [=, shape = shape_, buffers = buffers_,
+                      activation = ActivationOfX()](const RunContext& context) {
+           RunGradientSums(shape.At(context, buffers, scratch),
+                           {.dy = context.At(gradient.dy),
+                            .x = context.At(buffers.x),
+                            .activation = activation,
+                            .y = context.At(y),
+                            .more_dy = context.At(gradient.more),
+                            .masked_dy = context.At(gradient.masked)},
+                           context.parts(),
+                           {context.Write<double>(sums.dy_xhat),
+                            context.Write<double>(sums.dy)});
+         }});
   }
 
   void AddParameterGradients(const Sums& sums, NetworkBuilder* builder) const {

@@ -27,19 +27,18 @@ class RowNormGroup final : public NetworkGroup {
         builder->schedule().AddBuffer(norm_.moments() * int64_t{sizeof(float)});
     const BufferId weight = builder->Parameter(weight_);
     const BufferId bias = builder->Parameter(bias_);
-    Step step = {.kind = kKind, .reads = {x_}, .writes = {y, moments_}};
-    for (const BufferId parameter : {weight, bias}) {
-      if (parameter != kNoBuffer) step.reads.push_back(parameter);
-    }
-    step.function = [=, norm = norm_, x = x_,
-                     moments = moments_](const RunContext& context) {
-      NormalizeRows(norm,
-                    {context.At(x), context.Read<float>(weight),
-                     context.Read<float>(bias), context.At(y),
-                     context.Write<float>(moments)},
-                    context.parts());
-    };
-    builder->schedule().Add(std::move(step));
+    builder->schedule().Add(
+        {.kind = "row norm forward",
+         .reads = {x_, weight, bias},
+         .writes = {y, moments_},
+         .function = [=, norm = norm_, x = x_,
+                      moments = moments_](const RunContext& context) {
+           NormalizeRows(norm,
+                         {context.At(x), context.Read<float>(weight),
+                          context.Read<float>(bias), context.At(y),
+                          context.Write<float>(moments)},
+                         context.parts());
+         }});
     return absl::OkStatus();
   }
 
@@ -52,31 +51,24 @@ class RowNormGroup final : public NetworkGroup {
     const BufferId db = NewParameterGradient(bias_, builder);
     const BufferId scratch = builder->schedule().AddBuffer(
         norm_.scratch() * int64_t{sizeof(double)});
-    Step step = {.kind = kBackwardKind,
-                 .reads = {dy, x_, moments_},
-                 .writes = {dx, scratch}};
-    if (weight != kNoBuffer) step.reads.push_back(weight);
-    for (const BufferId gradient : {dw, db}) {
-      if (gradient != kNoBuffer) step.writes.push_back(gradient);
-    }
-    step.function = [=, norm = norm_, x = x_,
-                     moments = moments_](const RunContext& context) {
-      NormalizeRowsBackward(
-          norm,
-          {context.At(dy), context.At(x), context.Read<float>(weight),
-           context.Read<float>(moments), context.At(dx),
-           context.Write<float>(dw), context.Write<float>(db),
-           context.Write<double>(scratch)},
-          context.parts());
-    };
-    builder->schedule().Add(std::move(step));
+    builder->schedule().Add(
+        {.kind = "row norm backward",
+         .reads = {dy, x_, moments_, weight},
+         .writes = {dx, scratch, dw, db},
+         .function = [=, norm = norm_, x = x_,
+                      moments = moments_](const RunContext& context) {
+           NormalizeRowsBackward(
+               norm,
+               {context.At(dy), context.At(x), context.Read<float>(weight),
+                context.Read<float>(moments), context.At(dx),
+                context.Write<float>(dw), context.Write<float>(db),
+                context.Write<double>(scratch)},
+               context.parts());
+         }});
     return absl::OkStatus();
   }
 
  private:
-  static constexpr absl::string_view kKind = "row norm forward";
-  static constexpr absl::string_view kBackwardKind = "row norm backward";
-
   // Returns the form in which to read the operand. A turned image isn't
   // converted.
   Form FormOf(const std::string& name, const NetworkBuilder& builder) const {

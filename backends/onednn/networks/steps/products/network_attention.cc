@@ -141,7 +141,7 @@ class Attention final : public NetworkGroup {
                NetworkBuilder* builder) const {
     Step step = {.kind = kind};
     for (const Location& operand : operands_) {
-      if (operand.buffer != kNoBuffer) step.reads.push_back(operand.buffer);
+      step.reads.push_back(operand.buffer);
     }
     step.writes = {builder->schedule().AddBuffer(TilesFor(*builder).scratch() *
                                                  int64_t{sizeof(float)})};

@@ -130,16 +130,15 @@ class Pooling final : public NetworkGroup {
     x_blocks_ = x.blocks;
     lists_ =
         std::make_shared<const PoolLists>(ListsOf(step_, builder->shapes()));
-    Step step = {.kind = "pooling forward",
-                 .reads = {x.buffer},
-                 .writes = {y.buffer},
-                 .macs = MacsOf(x_blocks_, *lists_),
-                 .table_bytes = lists_->bytes()};
     if (is_max_ && builder->has_backward()) {
       chosen_ = builder->schedule().AddBuffer(y.blocks.size() *
                                               int64_t{sizeof(int32_t)});
-      step.writes.push_back(chosen_);
     }
+    Step step = {.kind = "pooling forward",
+                 .reads = {x.buffer},
+                 .writes = {y.buffer, chosen_},
+                 .macs = MacsOf(x_blocks_, *lists_),
+                 .table_bytes = lists_->bytes()};
     step.function = [=, is_max = is_max_, lists = lists_,
                      chosen = chosen_](const RunContext& context) {
       const auto run = context.parts();
@@ -175,11 +174,10 @@ class Pooling final : public NetworkGroup {
     const auto transposed =
         std::make_shared<const PoolLists>(lists_->Transposed());
     Step step = {.kind = "pooling backward",
-                 .reads = {dy},
+                 .reads = {dy, chosen_},
                  .writes = {dx},
                  .macs = MacsOf(x_blocks_, *lists_),
                  .table_bytes = transposed->bytes()};
-    if (chosen_ != kNoBuffer) step.reads.push_back(chosen_);
     step.function = [=, chosen = chosen_, x_blocks = x_blocks_,
                      y_blocks = y_.blocks](const RunContext& context) {
       const auto run = context.parts();
