@@ -142,6 +142,11 @@ class Schedule {
     return AddBuffer({bytes, Area::kOwn, 0});
   }
   BufferId AddBuffer(const Buffer& buffer);
+  // Adds a buffer for `count` numbers.
+  template <typename T>
+  BufferId AddArray(int64_t count) {
+    return AddBuffer(count * int64_t{sizeof(T)});
+  }
   // Appends a step. Adds the scratchpad of a primitive as a buffer. Drops
   // kNoBuffer, which stands for a tensor that isn't there.
   void Add(Step step);

@@ -10,8 +10,8 @@ void AddBiasGradient(absl::string_view kind, const NetworkTensor& dy,
   const ChannelBlocks blocks = dy.blocks;
   const int64_t padded = blocks.padded_channels();
   // Sums, unused sums of squares, and the kernel's scratch.
-  const BufferId sums = schedule->AddBuffer(
-      (2 * padded + BatchNormScratch(blocks)) * int64_t{sizeof(double)});
+  const BufferId sums =
+      schedule->AddArray<double>(2 * padded + BatchNormScratch(blocks));
   schedule->Add(
       {.kind = kind,
        .reads = {dy.buffer},

@@ -104,7 +104,7 @@ void NetworkBuilder::BeginBackward() {
     return;
   }
   if (part_ == ProgramPart::kTrain) {
-    const BufferId one = schedule_.AddBuffer(sizeof(float));
+    const BufferId one = schedule_.AddArray<float>(1);
     schedule_.Add({.kind = "loss",
                    .writes = {one},
                    .function = [one](const RunContext& context) {

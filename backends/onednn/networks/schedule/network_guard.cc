@@ -15,7 +15,7 @@ namespace {
 BufferId AddCondition(std::vector<BufferId> reads,
                       std::function<bool(const RunContext&)> holds,
                       Schedule* schedule) {
-  const BufferId condition = schedule->AddBuffer(sizeof(int32_t));
+  const BufferId condition = schedule->AddArray<int32_t>(1);
   schedule->Add({.kind = "fusion checks",
                  .reads = std::move(reads),
                  .writes = {condition},

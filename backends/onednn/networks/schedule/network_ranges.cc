@@ -17,7 +17,7 @@ constexpr absl::string_view kKind = "fusion checks";
 BufferId AddRange(std::vector<BufferId> reads,
                   std::function<double(const RunContext&)> range,
                   NetworkBuilder* builder) {
-  const BufferId result = builder->schedule().AddBuffer(sizeof(double));
+  const BufferId result = builder->schedule().AddArray<double>(1);
   builder->schedule().Add({.kind = kKind,
                            .reads = std::move(reads),
                            .writes = {result},
@@ -43,9 +43,8 @@ struct Rows {
 // Appends a step that finds the largest of the rows' sums of magnitudes, or the
 // largest magnitude if the rows have one element each.
 BufferId AddLargestSum(const Rows& rows, NetworkBuilder* builder) {
-  const BufferId sums =
-      builder->schedule().AddBuffer(rows.count * int64_t{sizeof(float)});
-  const BufferId result = builder->schedule().AddBuffer(sizeof(double));
+  const BufferId sums = builder->schedule().AddArray<float>(rows.count);
+  const BufferId result = builder->schedule().AddArray<double>(1);
   builder->schedule().Add(
       {.kind = kKind,
        .reads = {rows.buffer},
@@ -82,9 +81,8 @@ BufferId InputRange(const std::string& name, NetworkBuilder* builder) {
   const BufferId values = builder->InputBuffer(name);
   const int64_t count = *ByteSize(input) / ByteSizeOf(input.dtype);
   const int64_t parts = MagnitudeParts(count);
-  const BufferId largest =
-      builder->schedule().AddBuffer(parts * int64_t{sizeof(float)});
-  const BufferId result = builder->schedule().AddBuffer(sizeof(double));
+  const BufferId largest = builder->schedule().AddArray<float>(parts);
+  const BufferId result = builder->schedule().AddArray<double>(1);
   builder->schedule().Add(
       {.kind = kKind,
        .reads = {values},

@@ -11,8 +11,7 @@ void AddBias(BufferId bias, const NetworkTensor& x, const NetworkTensor& y,
   const ChannelBlocks blocks = x.blocks;
   const int64_t padded = blocks.padded_channels();
   // Center, scale and shift.
-  const BufferId numbers =
-      schedule->AddBuffer(3 * padded * int64_t{sizeof(float)});
+  const BufferId numbers = schedule->AddArray<float>(3 * padded);
   schedule->Add(
       {.kind = "conv forward",
        .reads = {bias, x.buffer},

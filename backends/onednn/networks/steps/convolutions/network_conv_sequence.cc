@@ -10,8 +10,6 @@
 namespace convgrad::onednn {
 namespace {
 
-constexpr int64_t kFloat = sizeof(float);
-
 SequenceShape ShapeOf(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
   const SequenceShape shape = {.batch = problem.batch,
@@ -26,8 +24,7 @@ SequenceShape ShapeOf(const FastPass& pass) {
 void AddDepthwise(const FastPass& pass, Step step, Schedule* schedule) {
   const SequenceShape shape = ShapeOf(pass);
   const BufferId from = step.reads[0], to = step.writes[0];
-  const BufferId arranged =
-      schedule->AddBuffer(DepthwiseFloats(shape) * kFloat);
+  const BufferId arranged = schedule->AddArray<float>(DepthwiseFloats(shape));
   step.writes.push_back(arranged);
   step.reads = {from, pass.weight, pass.bias};
   step.function = [=, weight = pass.weight, bias = pass.bias,
@@ -46,7 +43,7 @@ void AddDepthwise(const FastPass& pass, Step step, Schedule* schedule) {
 void AddSums(const FastPass& pass, Step step, Schedule* schedule) {
   const SequenceShape shape = ShapeOf(pass);
   const BufferId from = step.reads[0], to = step.writes[0];
-  const BufferId arranged = schedule->AddBuffer(ArrangedFloats(shape) * kFloat);
+  const BufferId arranged = schedule->AddArray<float>(ArrangedFloats(shape));
   schedule->Add({.kind = kWeightLayoutKind,
                  .reads = {pass.weight, pass.bias},
                  .writes = {arranged},
@@ -70,7 +67,7 @@ void AddSums(const FastPass& pass, Step step, Schedule* schedule) {
 
 void AddGradient(const FastPass& pass, Step step, Schedule* schedule) {
   const SequenceShape shape = ShapeOf(pass);
-  const BufferId sums = schedule->AddBuffer(ArrangedFloats(shape) * kFloat);
+  const BufferId sums = schedule->AddArray<float>(ArrangedFloats(shape));
   step.reads = {pass.x.buffer, pass.y.buffer};
   step.writes = {pass.weight, sums};
   step.function = [=, x = pass.x.buffer, dy = pass.y.buffer,

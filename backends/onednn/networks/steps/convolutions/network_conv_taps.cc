@@ -164,8 +164,7 @@ PhysicalLayout RowMajor(const ConvProblem& problem) {
   return {{{WeightsOfTap(problem), taps}, {taps, 1}}};
 }
 BufferId AddWeightBuffer(const ConvProblem& problem, Schedule* schedule) {
-  return schedule->AddBuffer(WeightsOfTap(problem) * TapCount(problem) *
-                             kFloat);
+  return schedule->AddArray<float>(WeightsOfTap(problem) * TapCount(problem));
 }
 
 // Appends the passes of the taps.

@@ -11,13 +11,12 @@ namespace convgrad::onednn {
 FoldedNorm AddFoldedNorm(const ProgramStep& norm, const std::string& bias_name,
                          NetworkBuilder* builder) {
   const int64_t channels = builder->shapes().dims.at(norm.operands[0])[1];
-  const int64_t bytes = channels * int64_t{sizeof(float)};
   Schedule& schedule = builder->schedule();
-  const FoldedNorm folded = {schedule.AddBuffer(bytes),
-                             schedule.AddBuffer(bytes)};
-  const BufferId is_unsafe = schedule.AddBuffer(sizeof(int32_t));
-  const BufferId means = schedule.AddBuffer(2 * bytes);
-  const BufferId variances = schedule.AddBuffer(2 * bytes);
+  const FoldedNorm folded = {schedule.AddArray<float>(channels),
+                             schedule.AddArray<float>(channels)};
+  const BufferId is_unsafe = schedule.AddArray<int32_t>(1);
+  const BufferId means = schedule.AddArray<double>(channels);
+  const BufferId variances = schedule.AddArray<double>(channels);
   builder->RepeatIf(is_unsafe);
   const BufferId bias = builder->Parameter(bias_name);
   const BufferId gamma = builder->Parameter(OperandAt(norm, 1));

@@ -24,7 +24,7 @@ NetworkTensor LikeIn(DataType dtype, const std::string& name,
 
 // Appends a step that writes one number, and returns its buffer.
 BufferId AddNumber(float number, Schedule* schedule) {
-  const BufferId buffer = schedule->AddBuffer(sizeof(float));
+  const BufferId buffer = schedule->AddArray<float>(1);
   schedule->Add({.kind = "fusion checks",
                  .writes = {buffer},
                  .function = [buffer, number](const RunContext& context) {

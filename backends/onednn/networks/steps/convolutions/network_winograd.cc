@@ -10,8 +10,6 @@
 namespace convgrad::onednn {
 namespace {
 
-constexpr int64_t kFloat = sizeof(float);
-
 // Transforming weights costs as much as some tiles' products, and transforming
 // tiles as much as the products of some channels.
 constexpr int64_t kLeastTiles = 64;
@@ -25,16 +23,16 @@ constexpr int64_t kMostDepth = 7;
 // transformed weights, and sums for their gradient, take 16/9 of the memory of
 // the weights. Each round transforms its input again, which is cheap beside the
 // products of this number of blocks.
-constexpr int64_t kMostRoundBytes = int64_t{8} << 20;
+constexpr int64_t kMostRoundFloats = int64_t{2} << 20;
 constexpr int64_t kLeastRoundBlocks = 8;
 
 // Returns the rounds of a pass, at most `most`, so that each takes about
-// kMostRoundBytes of the `bytes` for all channels.
+// kMostRoundFloats of the `floats` for all channels.
 std::vector<winograd::Shape> RoundsOf(const winograd::Shape& shape,
-                                      int64_t bytes, int64_t most) {
+                                      int64_t floats, int64_t most) {
   const auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t rounds =
-      std::clamp<int64_t>(std::min(ceil(bytes, kMostRoundBytes),
+      std::clamp<int64_t>(std::min(ceil(floats, kMostRoundFloats),
                                    shape.out_blocks() / kLeastRoundBlocks),
                           1, std::max<int64_t>(most, 1));
   // Even, because the passes take blocks in pairs.
@@ -119,7 +117,7 @@ bool HasPlanes(const winograd::Shape& shape) {
 BufferId AddStep(Step step, std::vector<BufferId> before,
                  WinogradFunction function, Schedule* schedule) {
   std::erase(before, kNoBuffer);
-  const BufferId flag = schedule->AddBuffer(int64_t{sizeof(int32_t)});
+  const BufferId flag = schedule->AddArray<int32_t>(1);
   step.writes.push_back(flag);
   step.reads.insert(step.reads.end(), before.begin(), before.end());
   step.function = [=, run = std::move(function)](const RunContext& context) {
@@ -149,7 +147,7 @@ TransformedWeights AddTransformation(const FastPass& pass,
                                      const winograd::Weights& weights,
                                      Schedule* schedule) {
   const BufferId values =
-      schedule->AddBuffer(winograd::TransformedFloats(weights) * kFloat);
+      schedule->AddArray<float>(winograd::TransformedFloats(weights));
   const BufferId flag = AddStep(
       {.kind = kWeightLayoutKind,
        .reads = {pass.weight, pass.scales},
@@ -176,8 +174,8 @@ BufferId AddForwardStep(const FastPass& pass, const winograd::Shape& shape,
   const bool is_backward = pass.pass == Pass::kBackwardData;
   const BufferId from = is_backward ? pass.y.buffer : pass.x.buffer;
   const BufferId to = is_backward ? pass.x.buffer : pass.y.buffer;
-  const BufferId scratch = schedule->AddBuffer(
-      winograd::ForwardScratch(shape) * kFloat * builder->options().threads);
+  const BufferId scratch = schedule->AddArray<float>(
+      winograd::ForwardScratch(shape) * builder->options().threads);
   step.reads = {from, weights.values, pass.bias, pass.addend};
   step.writes = {to, scratch};
   return AddStep(
@@ -203,7 +201,7 @@ BufferId AddForward(const FastPass& pass, absl::string_view kind,
                                                      builder->options().threads
                                                : 1;
   const auto rounds =
-      RoundsOf(shape, winograd::TransformedFloats(weights) * kFloat, most);
+      RoundsOf(shape, winograd::TransformedFloats(weights), most);
   const double macs = static_cast<double>(MultiplyAdds(pass.problem));
   BufferId flag = kNoBuffer;
   for (const winograd::Shape& round : rounds) {
@@ -222,15 +220,15 @@ BufferId AddBackwardWeight(const FastPass& pass, absl::string_view kind,
   Schedule* const schedule = &builder->schedule();
   const BufferId x = pass.x.buffer, dy = pass.y.buffer, dw = pass.weight;
   const winograd::Shape whole = ShapeOf(pass);
-  const auto rounds = RoundsOf(whole, winograd::GradientSums(whole) * kFloat,
+  const auto rounds = RoundsOf(whole, winograd::GradientSums(whole),
                                std::numeric_limits<int64_t>::max());
   const double macs = static_cast<double>(MultiplyAdds(pass.problem));
   BufferId flag = kNoBuffer;
   for (const winograd::Shape& shape : rounds) {
     const BufferId sums =
-        schedule->AddBuffer(winograd::GradientSums(shape) * kFloat);
-    const BufferId scratch = schedule->AddBuffer(
-        winograd::GradientScratch(shape) * kFloat * builder->options().threads);
+        schedule->AddArray<float>(winograd::GradientSums(shape));
+    const BufferId scratch = schedule->AddArray<float>(
+        winograd::GradientScratch(shape) * builder->options().threads);
     flag = AddStep(
         {.kind = kind,
          .reads = {x, dy},

@@ -165,7 +165,7 @@ class IndexSelect final : public NetworkGroup {
 
  private:
   static BufferId AddNumbers(int64_t count, NetworkBuilder* builder) {
-    return builder->schedule().AddBuffer(count * int64_t{sizeof(int64_t)});
+    return builder->schedule().AddArray<int64_t>(count);
   }
 
   // Returns the copy, in which each number is a valid index.

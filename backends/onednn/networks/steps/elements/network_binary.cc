@@ -228,8 +228,8 @@ class Binary final : public NetworkGroup {
       dy = passed;
     }
     const int64_t padded = blocks_.padded_channels();
-    const BufferId sums = builder->schedule().AddBuffer(
-        (2 * padded + BatchNormScratch(blocks_)) * int64_t{sizeof(double)});
+    const BufferId sums = builder->schedule().AddArray<double>(
+        2 * padded + BatchNormScratch(blocks_));
     Step step = {
         .kind = NameOf(step_.op), .reads = {dy, b_}, .writes = {db, sums}};
     if (is_product) step.reads.push_back(a_);

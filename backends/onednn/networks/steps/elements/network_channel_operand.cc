@@ -5,8 +5,8 @@ namespace convgrad::onednn {
 BufferId AddChannelNumbers(absl::string_view kind, const NetworkTensor& operand,
                            const ChannelBlocks& whole, Schedule* schedule) {
   const int64_t padded = whole.padded_channels();
-  const BufferId numbers = schedule->AddBuffer(operand.blocks.batch * padded *
-                                               int64_t{sizeof(float)});
+  const BufferId numbers =
+      schedule->AddArray<float>(operand.blocks.batch * padded);
   schedule->Add(
       {.kind = kind,
        .reads = {operand.buffer},

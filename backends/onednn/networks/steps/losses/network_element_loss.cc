@@ -122,8 +122,8 @@ class ElementLoss final : public NetworkGroup {
     const NetworkTensor x = builder->Value(step_.operands[0]);
     pairs_ = {x.blocks, x.buffer, builder->Value(step_.operands[1]).buffer};
     denominator_ = DenominatorOf(step_, x.blocks);
-    const BufferId chunks = builder->schedule().AddBuffer(
-        pairs_.chunks() * int64_t{sizeof(double)});
+    const BufferId chunks =
+        builder->schedule().AddArray<double>(pairs_.chunks());
     const BufferId loss = builder->AddValue(step_.result).buffer;
     builder->schedule().Add(
         {.kind = "loss",

@@ -26,7 +26,7 @@ class CrossEntropyGroup final : public NetworkGroup {
               FloatAttribute(step_, "denominator")};
     Schedule& schedule = builder->schedule();
     const auto doubles = [&](int64_t count) {
-      return schedule.AddBuffer(count * int64_t{sizeof(double)});
+      return schedule.AddArray<double>(count);
     };
     const std::string& target = step_.operands[1];
     buffers_ = {
@@ -40,8 +40,7 @@ class CrossEntropyGroup final : public NetworkGroup {
                                               : shape_.positions()),
         .loss = builder->AddValue(step_.result).buffer};
     if (builder->has_backward()) {
-      buffers_.gradient =
-          schedule.AddBuffer(logits.blocks.size() * int64_t{sizeof(float)});
+      buffers_.gradient = schedule.AddArray<float>(logits.blocks.size());
     }
     AddForward(&schedule);
     return absl::OkStatus();

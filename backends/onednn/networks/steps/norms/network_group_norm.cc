@@ -177,20 +177,17 @@ class GroupNorm final : public NetworkGroup {
 
  private:
   BufferId AddDoubles(NetworkBuilder* builder) const {
-    return builder->schedule().AddBuffer(groups_.all() *
-                                         int64_t{sizeof(double)});
+    return builder->schedule().AddArray<double>(groups_.all());
   }
   BufferId AddScratch(NetworkBuilder* builder) const {
-    return builder->schedule().AddBuffer(BatchNormScratch(blocks_) *
-                                         int64_t{sizeof(double)});
+    return builder->schedule().AddArray<double>(BatchNormScratch(blocks_));
   }
 
   // Appends a step that repeats a parameter for each image, with 0 in padding.
   BufferId AddNumbers(size_t operand, float otherwise,
                       NetworkBuilder* builder) const {
     const BufferId parameter = builder->Parameter(OperandAt(step_, operand));
-    const BufferId numbers =
-        builder->schedule().AddBuffer(groups_.all() * int64_t{sizeof(float)});
+    const BufferId numbers = builder->schedule().AddArray<float>(groups_.all());
     builder->schedule().Add(
         {.kind = kForwardKind,
          .reads = {parameter},

@@ -82,9 +82,9 @@ class Norm final : public NetworkGroup {
     } else if (!addend_.empty()) {
       builder->AddGradient(addend_, gradient.dy);
     }
-    const int64_t doubles = shape_.blocks.padded_channels() * sizeof(double);
-    const Sums sums = {builder->schedule().AddBuffer(doubles),
-                       builder->schedule().AddBuffer(doubles)};
+    const int64_t channels = shape_.blocks.padded_channels();
+    const Sums sums = {builder->schedule().AddArray<double>(channels),
+                       builder->schedule().AddArray<double>(channels)};
     AddSums(gradient, sums, builder);
     AddParameterGradients(sums, builder);
     AddInputGradient(gradient, sums, builder);
@@ -111,8 +111,8 @@ class Norm final : public NetworkGroup {
   }
 
   BufferId AddScratch(NetworkBuilder* builder) const {
-    return builder->schedule().AddBuffer(BatchNormScratch(shape_.blocks) *
-                                         int64_t{sizeof(double)});
+    return builder->schedule().AddArray<double>(
+        BatchNormScratch(shape_.blocks));
   }
 
   // Returns the buffers that every kernel call reads.

@@ -23,8 +23,7 @@ class RowNormGroup final : public NetworkGroup {
     norm_.x = PlacesOf(x);
     norm_.y = PlacesOf(result);
     x_ = x.buffer;
-    moments_ =
-        builder->schedule().AddBuffer(norm_.moments() * int64_t{sizeof(float)});
+    moments_ = builder->schedule().AddArray<float>(norm_.moments());
     const BufferId weight = builder->Parameter(weight_);
     const BufferId bias = builder->Parameter(bias_);
     builder->schedule().Add(
@@ -49,8 +48,8 @@ class RowNormGroup final : public NetworkGroup {
     const BufferId dx = builder->NewGradient(step_.operands[0], form_);
     const BufferId dw = NewParameterGradient(weight_, builder);
     const BufferId db = NewParameterGradient(bias_, builder);
-    const BufferId scratch = builder->schedule().AddBuffer(
-        norm_.scratch() * int64_t{sizeof(double)});
+    const BufferId scratch =
+        builder->schedule().AddArray<double>(norm_.scratch());
     builder->schedule().Add(
         {.kind = "row norm backward",
          .reads = {dy, x_, moments_, weight},

@@ -77,8 +77,8 @@ void AddUpdate(const ProgramStep& program_step, const ChannelBlocks& blocks,
 
 void AddBatchStatistics(const NetworkTensor& x, const NormStatistics& batch,
                         NetworkBuilder* builder) {
-  const BufferId scratch = builder->schedule().AddBuffer(
-      BatchNormScratch(x.blocks) * int64_t{sizeof(double)});
+  const BufferId scratch =
+      builder->schedule().AddArray<double>(BatchNormScratch(x.blocks));
   builder->schedule().Add(
       {.kind = kKind,
        .reads = {x.buffer},
@@ -117,11 +117,10 @@ void AddRunningStatistics(const ProgramStep& step, const ChannelBlocks& blocks,
 
 NormStatistics AddStatistics(const ProgramStep& step, const NetworkTensor& x,
                              NetworkBuilder* builder) {
-  const auto doubles =
-      x.blocks.padded_channels() * static_cast<int64_t>(sizeof(double));
-  NormStatistics statistics;
-  statistics.mean = builder->schedule().AddBuffer(doubles);
-  statistics.variance = builder->schedule().AddBuffer(doubles);
+  const int64_t channels = x.blocks.padded_channels();
+  const NormStatistics statistics = {
+      builder->schedule().AddArray<double>(channels),
+      builder->schedule().AddArray<double>(channels)};
   if (IsTraining(step)) {
     AddBatchStatistics(x, statistics, builder);
     AddUpdate(step, x.blocks, statistics, builder);

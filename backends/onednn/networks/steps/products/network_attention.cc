@@ -143,8 +143,8 @@ class Attention final : public NetworkGroup {
     for (const Location& operand : operands_) {
       step.reads.push_back(operand.buffer);
     }
-    step.writes = {builder->schedule().AddBuffer(TilesFor(*builder).scratch() *
-                                                 int64_t{sizeof(float)})};
+    step.writes = {
+        builder->schedule().AddArray<float>(TilesFor(*builder).scratch())};
     step.macs = forwards * static_cast<double>(problem_.batch) *
                 static_cast<double>(problem_.queries * problem_.keys) *
                 static_cast<double>(problem_.features + problem_.out_features);
@@ -171,8 +171,7 @@ class Attention final : public NetworkGroup {
         ComputedIn(DataType::kF32, result, &builder->schedule());
     int64_t count = 1;
     for (const int64_t extent : scores_) count *= extent;
-    const BufferId scores =
-        builder->schedule().AddBuffer(count * int64_t{sizeof(float)});
+    const BufferId scores = builder->schedule().AddArray<float>(count);
     Step step = NewBackward(dy, builder);
     step.writes.push_back(scores);
     step.function = [=, tiles = TilesFor(*builder), read = Reader(),

@@ -102,8 +102,7 @@ class Matmul final : public NetworkGroup {
     if (is_repeated) {
       int64_t count = 1;
       for (const int64_t extent : product.dims) count *= extent;
-      product.buffer =
-          builder->schedule().AddBuffer(count * int64_t{sizeof(float)});
+      product.buffer = builder->schedule().AddArray<float>(count);
     }
     AddProduct("matmul backward", a, b, product, builder);
     if (is_repeated) AddSums(product, narrow, builder);

@@ -131,8 +131,7 @@ class Pooling final : public NetworkGroup {
     lists_ =
         std::make_shared<const PoolLists>(ListsOf(step_, builder->shapes()));
     if (is_max_ && builder->has_backward()) {
-      chosen_ = builder->schedule().AddBuffer(y.blocks.size() *
-                                              int64_t{sizeof(int32_t)});
+      chosen_ = builder->schedule().AddArray<int32_t>(y.blocks.size());
     }
     Step step = {.kind = "pooling forward",
                  .reads = {x.buffer},
