@@ -103,6 +103,7 @@ absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
   if (builder.has_backward()) {
     builder.BeginBackward();
     for (size_t i = groups.size(); i-- > 0;) {
+      if (!builder.HasGradient(groups[i].result)) continue;
       builder.BeginBackwardOf(groups[i].result);
       RETURN_IF_ERROR(groups[i].group->Backward(&builder));
     }

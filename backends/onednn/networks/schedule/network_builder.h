@@ -120,17 +120,19 @@ class NetworkBuilder {
   // Return the destination of a gradient: of a value, in `form`; or of a
   // parameter, in f32 and row-major, of which the step must write all elements.
   // All gradients of one value are added up. Requires for a parameter: not "".
-  BufferId NewGradient(const std::string& value, Form form = Form::kImage);
+  NetworkTensor NewGradient(const std::string& value, Form form = Form::kImage);
   BufferId NewParameterGradient(const std::string& name);
   // Adds a written buffer to the value's gradients. No step writes it again.
   void AddGradient(const std::string& value, BufferId buffer,
                    Form form = Form::kImage);
   // Adds the gradient of a part of the value's rows, which is written.
   void AddPartOfGradient(const std::string& value, PartGradient part);
+  // Returns whether a step has added a gradient of the value.
+  bool HasGradient(const std::string& value) const;
   // Returns the value's complete gradient, in the value's form and the dtype of
-  // the group that wrote it; kNoBuffer if it has none. Requires: all steps that
-  // use the value have added their gradients.
-  BufferId GradientOf(const std::string& value);
+  // the group that wrote it. Requires: all steps that use the value have added
+  // their gradients, at least one.
+  NetworkTensor GradientOf(const std::string& value);
   // Does the same, but may leave the last addition to the caller: the gradient
   // is the sum of both buffers, unless the second one is kNoBuffer.
   std::pair<BufferId, BufferId> GradientPairOf(const std::string& value);

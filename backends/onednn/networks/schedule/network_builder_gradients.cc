@@ -6,10 +6,10 @@
 
 namespace convgrad::onednn {
 
-BufferId NetworkBuilder::NewGradient(const std::string& value, Form form) {
-  const BufferId buffer = schedule_.AddBuffer(Like(value, form).blocks.bytes());
-  AddGradient(value, buffer, form);
-  return buffer;
+NetworkTensor NetworkBuilder::NewGradient(const std::string& value, Form form) {
+  AddGradient(value, schedule_.AddBuffer(Like(value, form).blocks.bytes()),
+              form);
+  return gradients_[value].back();
 }
 
 void NetworkBuilder::AddGradient(const std::string& value, BufferId buffer,
@@ -62,22 +62,25 @@ BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
   return buffer;
 }
 
-BufferId NetworkBuilder::GradientOf(const std::string& value) {
+bool NetworkBuilder::HasGradient(const std::string& value) const {
+  return gradients_.contains(value) || parts_.contains(value);
+}
+
+NetworkTensor NetworkBuilder::GradientOf(const std::string& value) {
   const std::vector<BufferId> addends = OwnGradients(value);
-  if (addends.empty()) return kNoBuffer;
-  if (addends.size() == 1) return addends[0];
+  if (addends.size() == 1) return gradients_[value][0];
   NetworkTensor sum = LikeOwn(value);
   sum.buffer = schedule_.AddBuffer(sum.blocks.bytes());
   AddSums(sum.buffer, addends, sum.blocks, &schedule_);
   gradients_[value] = {sum};
-  return sum.buffer;
+  return sum;
 }
 
 std::pair<BufferId, BufferId> NetworkBuilder::GradientPairOf(
     const std::string& value) {
   const std::vector<BufferId> addends = OwnGradients(value);
   if (addends.size() == 2) return {addends[0], addends[1]};
-  return {GradientOf(value), kNoBuffer};
+  return {GradientOf(value).buffer, kNoBuffer};
 }
 
 void NetworkBuilder::SeedGradient(const std::string& output,
@@ -130,12 +133,11 @@ void NetworkBuilder::EndBackward() {
                    }});
   };
   for (const auto& [name, result] : results_.input_gradients) {
-    NetworkTensor gradient = LikeOwn(name);
-    gradient.buffer = GradientOf(name);
-    if (gradient.buffer == kNoBuffer) {
-      zero(result);
-    } else {
+    if (HasGradient(name)) {
+      const NetworkTensor gradient = GradientOf(name);
       AddExport(gradient, result, RowMajorF32(gradient.dims), &schedule_);
+    } else {
+      zero(result);
     }
   }
   for (const auto& [name, result] : results_.parameter_gradients) {

@@ -10,8 +10,8 @@
 
 namespace convgrad::onednn {
 
-// Fused steps of a program. Forward is called first, then Backward, if at all.
-// Both append to the builder's schedule.
+// Fused steps of a program. Forward is called first, then Backward, if the
+// result has a gradient. Both append to the builder's schedule.
 class NetworkGroup {
  public:
   virtual ~NetworkGroup() = default;

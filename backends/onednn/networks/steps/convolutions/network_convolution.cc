@@ -71,9 +71,7 @@ class Convolution final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    NetworkTensor gradient = builder->Like(step_.result);
-    gradient.buffer = builder->GradientOf(step_.result);
-    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
+    const NetworkTensor gradient = builder->GradientOf(step_.result);
     const LibraryTensor dy =
         TensorOf(Converted(gradient, computes_in_, &builder->schedule()));
     if (!bias_.empty()) {
@@ -83,8 +81,7 @@ class Convolution final : public NetworkGroup {
     }
     RETURN_IF_ERROR(padded_ ? padded_->AddBackwardWeight(gradient, builder)
                             : AddBackwardWeight(dy, builder));
-    NetworkTensor dx = builder->Like(x_, Form::kImage);
-    dx.buffer = builder->NewGradient(x_);
+    const NetworkTensor dx = builder->NewGradient(x_);
     const NetworkTensor computed =
         ComputedIn(computes_in_, dx, &builder->schedule());
     const Pass pass = is_mirrored_ ? Pass::kForward : Pass::kBackwardData;

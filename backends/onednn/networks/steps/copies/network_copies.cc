@@ -57,13 +57,10 @@ class Concat final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    NetworkTensor dy = builder->Like(step_.result);
-    dy.buffer = builder->GradientOf(step_.result);
-    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    const NetworkTensor dy = builder->GradientOf(step_.result);
     int64_t first = 0;
     for (const std::string& operand : step_.operands) {
-      NetworkTensor dx = builder->Like(operand, dy.form);
-      dx.buffer = builder->NewGradient(operand, dy.form);
+      const NetworkTensor dx = builder->NewGradient(operand, dy.form);
       const int64_t extent = dx.dims[axis_];
       AddSliceCopy({dy, SliceOf(dy, axis_, first, extent)},
                    {dx, SliceOf(dx, axis_, 0, extent)}, builder);

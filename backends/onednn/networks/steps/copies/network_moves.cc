@@ -71,9 +71,8 @@ class Pad final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    const BufferId dx = builder->NewGradient(step_.operands[0], form_);
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
+    const BufferId dx = builder->NewGradient(step_.operands[0], form_).buffer;
     builder->schedule().Add(
         {.kind = kPadKind,
          .reads = {dy},
@@ -144,9 +143,9 @@ class IndexSelect final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    const BufferId dx = builder->NewGradient(step_.operands[0], Form::kRows);
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
+    const BufferId dx =
+        builder->NewGradient(step_.operands[0], Form::kRows).buffer;
     const BufferId sources = AddNumbers(selected_.out, builder);
     const BufferId results = AddNumbers(ResultListSize(selected_), builder);
     Step step = NewStep({dy}, {dx, sources, results}, builder);

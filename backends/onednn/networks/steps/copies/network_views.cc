@@ -41,8 +41,7 @@ class Whole final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
     builder->AddGradient(step_.operands[0], dy, Form::kRows);
     return absl::OkStatus();
   }
@@ -90,9 +89,7 @@ class Read final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    NetworkTensor dy = builder->Like(step_.result);
-    dy.buffer = builder->GradientOf(step_.result);
-    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    const NetworkTensor dy = builder->GradientOf(step_.result);
     AddCopy(dy.buffer, builder->NewParameterGradient(step_.operands[0]),
             dy.blocks.bytes(), &builder->schedule());
     return absl::OkStatus();
@@ -132,15 +129,13 @@ class Permute final : public NetworkGroup {
 
   absl::Status Backward(NetworkBuilder* builder) override {
     const std::string& operand = step_.operands[0];
-    NetworkTensor dy = builder->Like(step_.result);
-    dy.buffer = builder->GradientOf(step_.result);
-    if (dy.buffer == kNoBuffer) return absl::OkStatus();
-    NetworkTensor dx = builder->Like(operand);
+    const NetworkTensor dy = builder->GradientOf(step_.result);
+    const Form form = builder->Like(operand).form;
     if (IsTurn(*builder)) {
-      builder->AddGradient(operand, dy.buffer, dx.form);
+      builder->AddGradient(operand, dy.buffer, form);
       return absl::OkStatus();
     }
-    dx.buffer = builder->NewGradient(operand, dx.form);
+    const NetworkTensor dx = builder->NewGradient(operand, form);
     AddReorder(Reorder::Make(PhysicalLayoutOf(dy), dy.blocks.dtype,
                              Permuted(dx), dx.blocks.dtype),
                dy.buffer, dx.buffer, &builder->schedule());
@@ -192,13 +187,10 @@ class Moved final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    NetworkTensor dy = builder->Like(step_.result);
-    dy.buffer = builder->GradientOf(step_.result);
-    if (dy.buffer == kNoBuffer) return absl::OkStatus();
+    const NetworkTensor dy = builder->GradientOf(step_.result);
     const std::string& x = step_.operands[0];
     if (step_.op == Operator::kExpand) {
-      NetworkTensor dx = builder->Like(x, Form::kRows);
-      dx.buffer = builder->NewGradient(x, Form::kRows);
+      const NetworkTensor dx = builder->NewGradient(x, Form::kRows);
       AddRepeats(dy, dx, builder);
     } else {
       builder->AddPartOfGradient(x,

@@ -22,17 +22,16 @@ class ActivationGroup final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
     const NetworkTensor like = builder->Like(step_.result);
     if (op_.activation == Activation::kShift) {
       builder->AddGradient(step_.operands[0], dy, like.form);
       return absl::OkStatus();
     }
-    AddActivateGradient(like.blocks, op_, dy,
-                        IsLinear(op_.activation) ? dy : saved_,
-                        builder->NewGradient(step_.operands[0], like.form),
-                        &builder->schedule());
+    AddActivateGradient(
+        like.blocks, op_, dy, IsLinear(op_.activation) ? dy : saved_,
+        builder->NewGradient(step_.operands[0], like.form).buffer,
+        &builder->schedule());
     return absl::OkStatus();
   }
 

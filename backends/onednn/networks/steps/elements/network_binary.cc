@@ -117,8 +117,7 @@ class Binary final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    BufferId dy = builder->GradientOf(result_);
-    if (dy == kNoBuffer) return absl::OkStatus();
+    BufferId dy = builder->GradientOf(result_).buffer;
     if (has_relu_) {
       const BufferId masked = AddBuffer(builder);
       AddActivateGradient(blocks_, {Activation::kRelu}, dy, y_.buffer, masked,
@@ -130,8 +129,8 @@ class Binary final : public NetworkGroup {
     if (row_.of_a.rule == Rule::kPass) {
       builder->AddGradient(a, dy, y_.form);
     } else {
-      AddOperandGradient(row_.of_a, dy, b_, builder->NewGradient(a, y_.form),
-                         builder);
+      AddOperandGradient(row_.of_a, dy, b_,
+                         builder->NewGradient(a, y_.form).buffer, builder);
     }
     if (is_broadcast_) {
       AddSums(dy, builder);
@@ -140,8 +139,8 @@ class Binary final : public NetworkGroup {
     } else if (row_.of_b.rule == Rule::kPass) {
       builder->AddGradient(b, dy, y_.form);
     } else {
-      AddOperandGradient(row_.of_b, dy, a_, builder->NewGradient(b, y_.form),
-                         builder);
+      AddOperandGradient(row_.of_b, dy, a_,
+                         builder->NewGradient(b, y_.form).buffer, builder);
     }
     return absl::OkStatus();
   }
@@ -219,7 +218,7 @@ class Binary final : public NetworkGroup {
   // Appends the gradient of b in a broadcast: sums of dy, of dy * a, or of what
   // a maximum let through, each times a number that follows from b alone.
   void AddSums(BufferId dy, NetworkBuilder* builder) const {
-    const BufferId db = builder->NewGradient(step_.operands[1], y_.form);
+    const BufferId db = builder->NewGradient(step_.operands[1], y_.form).buffer;
     const bool is_product =
         row_.op == Operator::kMul || row_.op == Operator::kDiv;
     if (row_.of_b.rule == Rule::kAll && !is_product) {

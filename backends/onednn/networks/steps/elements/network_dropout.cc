@@ -115,12 +115,12 @@ class Dropout final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
     if (mask_ == kNoBuffer) {
       builder->AddGradient(step_.operands[0], dy, form_);
     } else {
-      AddProduct(dy, builder->NewGradient(step_.operands[0], form_), builder);
+      AddProduct(dy, builder->NewGradient(step_.operands[0], form_).buffer,
+                 builder);
     }
     return absl::OkStatus();
   }

@@ -43,9 +43,9 @@ class Normalize final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    AddScale(dy, zeros_, builder->NewGradient(step_.operands[0]), builder);
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
+    AddScale(dy, zeros_, builder->NewGradient(step_.operands[0]).buffer,
+             builder);
     return absl::OkStatus();
   }
 

@@ -88,7 +88,7 @@ void AddSumsOfRepeated(const NetworkTensor& gradient, const std::string& value,
                        NetworkBuilder* builder) {
   const NetworkTensor from = InForm(
       gradient, Form::kRows, builder->options().block, &builder->schedule());
-  const BufferId to = builder->NewGradient(value, Form::kRows);
+  const BufferId to = builder->NewGradient(value, Form::kRows).buffer;
   builder->schedule().Add(
       {.kind = "gradient sum",
        .reads = {from.buffer},

@@ -147,12 +147,11 @@ class ElementLoss final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    AddGradient(dy, row_.by_x, builder->NewGradient(step_.operands[0]),
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
+    AddGradient(dy, row_.by_x, builder->NewGradient(step_.operands[0]).buffer,
                 builder);
-    AddGradient(dy, row_.by_target, builder->NewGradient(step_.operands[1]),
-                builder);
+    AddGradient(dy, row_.by_target,
+                builder->NewGradient(step_.operands[1]).buffer, builder);
     return absl::OkStatus();
   }
 

@@ -47,9 +47,8 @@ class CrossEntropyGroup final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    const BufferId dx = builder->NewGradient(step_.operands[0]);
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
+    const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
     builder->schedule().Add(
         {.kind = "loss",
          .reads = {dy, buffers_.gradient},
@@ -102,7 +101,7 @@ class CrossEntropyGroup final : public NetworkGroup {
   }
 
   void AddTargetGradient(BufferId dy, NetworkBuilder* builder) const {
-    const BufferId gradient = builder->NewGradient(step_.operands[1]);
+    const BufferId gradient = builder->NewGradient(step_.operands[1]).buffer;
     builder->schedule().Add(
         {.kind = "loss",
          .reads = {dy, buffers_.logits, buffers_.doubles, buffers_.weight},

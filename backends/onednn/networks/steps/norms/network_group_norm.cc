@@ -154,8 +154,7 @@ class GroupNorm final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId products = AddDoubles(builder), sums = AddDoubles(builder);
     const BufferId scratch = AddScratch(builder);
     builder->schedule().Add(
@@ -240,7 +239,7 @@ class GroupNorm final : public NetworkGroup {
 
   void AddInputGradient(BufferId dy, BufferId products, BufferId sums,
                         NetworkBuilder* builder) const {
-    const BufferId dx = builder->NewGradient(step_.operands[0]);
+    const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
     const BufferId scratch = AddScratch(builder);
     const BufferId shared_products = AddDoubles(builder);
     const BufferId shared_sums = AddDoubles(builder);

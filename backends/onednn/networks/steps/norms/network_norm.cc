@@ -74,11 +74,10 @@ class Norm final : public NetworkGroup {
     if (MasksByResult()) {
       std::tie(gradient.dy, gradient.more) = builder->GradientPairOf(result_);
     } else {
-      gradient.dy = builder->GradientOf(result_);
+      gradient.dy = builder->GradientOf(result_).buffer;
     }
-    if (gradient.dy == kNoBuffer) return absl::OkStatus();
     if (MasksByResult()) {
-      gradient.masked = builder->NewGradient(addend_);
+      gradient.masked = builder->NewGradient(addend_).buffer;
     } else if (!addend_.empty()) {
       builder->AddGradient(addend_, gradient.dy);
     }
@@ -187,7 +186,7 @@ class Norm final : public NetworkGroup {
                         NetworkBuilder* builder) const {
     const BufferId dy =
         gradient.masked != kNoBuffer ? gradient.masked : gradient.dy;
-    const BufferId dx = builder->NewGradient(step_.operands[0]);
+    const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
     if (shape_.training && HasFewElements(shape_.blocks)) {
       AddSmallInputGradient(dy, dx, builder);
       return;

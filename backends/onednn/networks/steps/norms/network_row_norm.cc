@@ -42,10 +42,9 @@ class RowNormGroup final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId weight = builder->Parameter(weight_);
-    const BufferId dx = builder->NewGradient(step_.operands[0], form_);
+    const BufferId dx = builder->NewGradient(step_.operands[0], form_).buffer;
     const BufferId dw = NewParameterGradient(weight_, builder);
     const BufferId db = NewParameterGradient(bias_, builder);
     const BufferId scratch =

@@ -36,9 +36,9 @@ class Softmax final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    const BufferId dx = builder->NewGradient(step_.operands[0], Form::kRows);
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
+    const BufferId dx =
+        builder->NewGradient(step_.operands[0], Form::kRows).buffer;
     builder->schedule().Add({.kind = "softmax backward",
                              .reads = {dy, y_},
                              .writes = {dx},

@@ -44,14 +44,13 @@ class Attention final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    NetworkTensor gradient = builder->Like(step_.result);
-    gradient.buffer = builder->GradientOf(step_.result);
-    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
+    const NetworkTensor gradient = builder->GradientOf(step_.result);
     const BufferId dy =
         Converted(gradient, DataType::kF32, &builder->schedule()).buffer;
     NetworkTensor results[3], computed[3];
     for (const size_t position : {kQuery, kKey, kValue}) {
-      results[position] = NewGradient(position, builder);
+      results[position] =
+          builder->NewGradient(step_.operands[position], Form::kRows);
       computed[position] =
           ComputedIn(DataType::kF32, results[position], &builder->schedule());
     }
@@ -151,13 +150,6 @@ class Attention final : public NetworkGroup {
     return step;
   }
 
-  NetworkTensor NewGradient(size_t position, NetworkBuilder* builder) const {
-    const std::string& name = step_.operands[position];
-    NetworkTensor gradient = builder->Like(name, Form::kRows);
-    gradient.buffer = builder->NewGradient(name, Form::kRows);
-    return gradient;
-  }
-
   Step NewBackward(BufferId dy, NetworkBuilder* builder) const {
     Step step = NewStep("attention backward", 2.5, builder);
     step.reads.push_back(dy);
@@ -166,7 +158,8 @@ class Attention final : public NetworkGroup {
 
   // Computes the gradients of all scores, which only the mask's gradient needs.
   void AddMaskGradient(BufferId dy, NetworkBuilder* builder) const {
-    const NetworkTensor result = NewGradient(kMask, builder);
+    const NetworkTensor result =
+        builder->NewGradient(step_.operands[kMask], Form::kRows);
     const NetworkTensor computed =
         ComputedIn(DataType::kF32, result, &builder->schedule());
     int64_t count = 1;

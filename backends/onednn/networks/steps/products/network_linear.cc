@@ -51,9 +51,7 @@ class Linear final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    NetworkTensor gradient = builder->Like(step_.result);
-    gradient.buffer = builder->GradientOf(step_.result);
-    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
+    const NetworkTensor gradient = builder->GradientOf(step_.result);
     const LibraryTensor dy = Operand(gradient, builder);
     AddWeightGradient(dy, builder);
     if (!bias_.empty()) {
@@ -197,8 +195,7 @@ class Linear final : public NetworkGroup {
         builder);
     step.Read(as_forward ? DNNL_ARG_SRC : DNNL_ARG_DIFF_DST, dy);
     step.Read(DNNL_ARG_WEIGHTS, weight);
-    NetworkTensor dx = builder->Like(x_, Form::kRows);
-    dx.buffer = builder->NewGradient(x_, Form::kRows);
+    const NetworkTensor dx = builder->NewGradient(x_, Form::kRows);
     Write(as_forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_SRC, dx, &step, builder);
   }
 

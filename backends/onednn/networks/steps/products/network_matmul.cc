@@ -55,9 +55,7 @@ class Matmul final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    NetworkTensor gradient = builder->Like(step_.result);
-    gradient.buffer = builder->GradientOf(step_.result);
-    if (gradient.buffer == kNoBuffer) return absl::OkStatus();
+    const NetworkTensor gradient = builder->GradientOf(step_.result);
     const Matrices dy = {
         gradient.dims,
         Converted(gradient, DataType::kF32, &builder->schedule()).buffer};
@@ -91,8 +89,7 @@ class Matmul final : public NetworkGroup {
   void AddGradient(size_t position, const Matrices& a, const Matrices& b,
                    NetworkBuilder* builder) const {
     const std::string& name = step_.operands[position];
-    NetworkTensor result = builder->Like(name, Form::kRows);
-    result.buffer = builder->NewGradient(name, Form::kRows);
+    const NetworkTensor result = builder->NewGradient(name, Form::kRows);
     const NetworkTensor narrow =
         ComputedIn(DataType::kF32, result, &builder->schedule());
     const Dims& y = builder->shapes().dims.at(step_.result);

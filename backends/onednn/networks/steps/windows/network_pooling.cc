@@ -160,8 +160,7 @@ class Pooling final : public NetworkGroup {
   }
 
   absl::Status Backward(NetworkBuilder* builder) override {
-    BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
+    BufferId dy = builder->GradientOf(step_.result).buffer;
     if (builder->Like(step_.result).form != y_.form) {
       NetworkTensor rows = TensorLike(y_.dims, builder->dtype(), Form::kRows,
                                       builder->options().block);
@@ -169,7 +168,7 @@ class Pooling final : public NetworkGroup {
       dy = InForm(rows, y_.form, builder->options().block, &builder->schedule())
                .buffer;
     }
-    const BufferId dx = builder->NewGradient(step_.operands[0]);
+    const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
     const auto transposed =
         std::make_shared<const PoolLists>(lists_->Transposed());
     Step step = {.kind = "pooling backward",

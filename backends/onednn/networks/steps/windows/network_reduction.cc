@@ -60,9 +60,9 @@ class ReductionGroup final : public NetworkGroup {
 
   absl::Status Backward(NetworkBuilder* builder) override {
     if (pooling_ != nullptr) return pooling_->Backward(builder);
-    const BufferId dy = builder->GradientOf(step_.result);
-    if (dy == kNoBuffer) return absl::OkStatus();
-    const BufferId dx = builder->NewGradient(step_.operands[0], Form::kRows);
+    const BufferId dy = builder->GradientOf(step_.result).buffer;
+    const BufferId dx =
+        builder->NewGradient(step_.operands[0], Form::kRows).buffer;
     Step step = {.kind = "reduction backward", .reads = {dy}, .writes = {dx}};
     if (!MayBePooled(step_.op)) {
       step.reads.insert(step.reads.end(), {x_, y_});
