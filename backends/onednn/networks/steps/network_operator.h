@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "backends/core/program/program.h"
@@ -52,12 +53,18 @@ std::vector<NetworkOperator> NetworkDropout();
 std::vector<NetworkOperator> NetworkElementLosses();
 std::vector<NetworkOperator> NetworkCrossEntropy();
 
-// Makes a group from a single step.
+// Makes a group from a single step, and from the program's shapes if it needs
+// them.
 template <typename Group>
 std::unique_ptr<NetworkGroup> MakeOfStep(const convgrad::Program& program,
-                                         const ProgramShapes& /*shapes*/,
+                                         const ProgramShapes& shapes,
                                          const GroupSteps& steps) {
-  return std::make_unique<Group>(program.steps[steps.first]);
+  const ProgramStep& step = program.steps[steps.first];
+  if constexpr (std::is_constructible_v<Group, const ProgramStep&>) {
+    return std::make_unique<Group>(step);
+  } else {
+    return std::make_unique<Group>(step, shapes);
+  }
 }
 
 // Make the group of a single convolution, and of a convolution with fused

@@ -37,7 +37,8 @@ AxisSlice SliceOf(const NetworkTensor& tensor, size_t index, int64_t first,
 
 class Concat final : public NetworkGroup {
  public:
-  Concat(const ProgramStep& step, size_t axis) : step_(step), axis_(axis) {}
+  Concat(const ProgramStep& step, const ProgramShapes& shapes)
+      : step_(step), axis_(*StepDims(step, shapes).Axis("axis")) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const NetworkTensor y = builder->AddValue(step_.result);
@@ -104,17 +105,10 @@ class Concat final : public NetworkGroup {
   const size_t axis_;
 };
 
-std::unique_ptr<NetworkGroup> MakeConcat(const convgrad::Program& program,
-                                         const ProgramShapes& shapes,
-                                         const GroupSteps& steps) {
-  const ProgramStep& step = program.steps[steps.first];
-  return std::make_unique<Concat>(step, *StepDims(step, shapes).Axis("axis"));
-}
-
 }  // namespace
 
 std::vector<NetworkOperator> NetworkCopies() {
-  return {{Operator::kConcat, &MakeConcat}};
+  return {{Operator::kConcat, &MakeOfStep<Concat>}};
 }
 
 }  // namespace convgrad::onednn

@@ -122,8 +122,8 @@ int64_t PadTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
 // Each run checks the index and uses a copy of it.
 class IndexSelect final : public NetworkGroup {
  public:
-  IndexSelect(const ProgramStep& step, size_t axis)
-      : step_(step), axis_(axis) {}
+  IndexSelect(const ProgramStep& step, const ProgramShapes& shapes)
+      : step_(step), axis_(*StepDims(step, shapes).Axis("axis")) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0], Form::kRows);
@@ -210,21 +210,13 @@ class IndexSelect final : public NetworkGroup {
   AxisGather gather_;
 };
 
-std::unique_ptr<NetworkGroup> MakeIndexSelect(const convgrad::Program& program,
-                                              const ProgramShapes& shapes,
-                                              const GroupSteps& steps) {
-  const ProgramStep& step = program.steps[steps.first];
-  return std::make_unique<IndexSelect>(step,
-                                       *StepDims(step, shapes).Axis("axis"));
-}
-
 }  // namespace
 
 std::vector<NetworkOperator> NetworkMoves() {
   return {{.op = Operator::kPad,
            .make = &MakeOfStep<Pad>,
            .table_bytes = &PadTableBytes},
-          {Operator::kIndexSelect, &MakeIndexSelect}};
+          {Operator::kIndexSelect, &MakeOfStep<IndexSelect>}};
 }
 
 }  // namespace convgrad::onednn

@@ -102,9 +102,9 @@ class Read final : public NetworkGroup {
 // permute: a turned image has the bytes of the image.
 class Permute final : public NetworkGroup {
  public:
-  Permute(const ProgramStep& step, StepView view)
+  Permute(const ProgramStep& step, const ProgramShapes& shapes)
       : step_(step),
-        view_(std::move(view)),
+        view_(SpecOf(step.op).view(StepDims(step, shapes))),
         order_(IntsAttribute(step, "dims", 1)) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
@@ -166,20 +166,15 @@ class Permute final : public NetworkGroup {
   const std::vector<int64_t> order_;
 };
 
-std::unique_ptr<NetworkGroup> MakePermute(const convgrad::Program& program,
-                                          const ProgramShapes& shapes,
-                                          const GroupSteps& steps) {
-  const ProgramStep& step = program.steps[steps.first];
-  return std::make_unique<Permute>(
-      step, SpecOf(step.op).view(StepDims(step, shapes)));
-}
-
 // slice, select and expand: copies.
 class Moved final : public NetworkGroup {
  public:
-  // `axis` is that of a slice or select.
-  Moved(const ProgramStep& step, StepView view, size_t axis)
-      : step_(step), view_(std::move(view)), axis_(axis) {}
+  Moved(const ProgramStep& step, const ProgramShapes& shapes)
+      : step_(step),
+        view_(SpecOf(step.op).view(StepDims(step, shapes))),
+        axis_(step.op == Operator::kExpand
+                  ? 0
+                  : *StepDims(step, shapes).Axis("axis")) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     AddViewOf(step_, view_, builder);
@@ -228,17 +223,8 @@ class Moved final : public NetworkGroup {
 
   const ProgramStep& step_;
   const StepView view_;
-  const size_t axis_;
+  const size_t axis_;  // of a slice or select
 };
-
-std::unique_ptr<NetworkGroup> MakeMoved(const convgrad::Program& program,
-                                        const ProgramShapes& shapes,
-                                        const GroupSteps& steps) {
-  const ProgramStep& step = program.steps[steps.first];
-  const StepDims dims(step, shapes);
-  const size_t axis = step.op == Operator::kExpand ? 0 : *dims.Axis("axis");
-  return std::make_unique<Moved>(step, SpecOf(step.op).view(dims), axis);
-}
 
 }  // namespace
 
@@ -247,10 +233,10 @@ std::vector<NetworkOperator> NetworkViews() {
           {Operator::kReshape, &MakeOfStep<Whole>},
           {Operator::kRead, &MakeOfStep<Read>},
           {Operator::kDetach, &MakeOfStep<Detached>},
-          {Operator::kPermute, &MakePermute},
-          {Operator::kSlice, &MakeMoved},
-          {Operator::kSelect, &MakeMoved},
-          {Operator::kExpand, &MakeMoved}};
+          {Operator::kPermute, &MakeOfStep<Permute>},
+          {Operator::kSlice, &MakeOfStep<Moved>},
+          {Operator::kSelect, &MakeOfStep<Moved>},
+          {Operator::kExpand, &MakeOfStep<Moved>}};
 }
 
 }  // namespace convgrad::onednn

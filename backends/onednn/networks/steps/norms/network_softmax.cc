@@ -11,7 +11,8 @@ namespace {
 
 class Softmax final : public NetworkGroup {
  public:
-  Softmax(const ProgramStep& step, size_t axis) : step_(step), axis_(axis) {}
+  Softmax(const ProgramStep& step, const ProgramShapes& shapes)
+      : step_(step), axis_(*StepDims(step, shapes).Axis("axis")) {}
 
   absl::Status Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0], Form::kRows);
@@ -58,18 +59,11 @@ class Softmax final : public NetworkGroup {
   BufferId y_ = kNoBuffer;
 };
 
-std::unique_ptr<NetworkGroup> MakeSoftmax(const convgrad::Program& program,
-                                          const ProgramShapes& shapes,
-                                          const GroupSteps& steps) {
-  const ProgramStep& step = program.steps[steps.first];
-  return std::make_unique<Softmax>(step, *StepDims(step, shapes).Axis("axis"));
-}
-
 }  // namespace
 
 std::vector<NetworkOperator> NetworkSoftmax() {
-  return {{Operator::kSoftmax, &MakeSoftmax},
-          {Operator::kLogSoftmax, &MakeSoftmax}};
+  return {{Operator::kSoftmax, &MakeOfStep<Softmax>},
+          {Operator::kLogSoftmax, &MakeOfStep<Softmax>}};
 }
 
 }  // namespace convgrad::onednn

@@ -194,16 +194,10 @@ class Attention final : public NetworkGroup {
   AttentionLayout layout_;
 };
 
-std::unique_ptr<NetworkGroup> MakeAttention(const convgrad::Program& program,
-                                            const ProgramShapes& shapes,
-                                            const GroupSteps& steps) {
-  return std::make_unique<Attention>(program.steps[steps.first], shapes);
-}
-
 }  // namespace
 
 std::vector<NetworkOperator> NetworkAttention() {
-  return {{Operator::kAttention, &MakeAttention}};
+  return {{Operator::kAttention, &MakeOfStep<Attention>}};
 }
 
 }  // namespace convgrad::onednn

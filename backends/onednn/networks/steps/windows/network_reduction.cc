@@ -86,19 +86,13 @@ class ReductionGroup final : public NetworkGroup {
   BufferId x_ = kNoBuffer, y_ = kNoBuffer;
 };
 
-std::unique_ptr<NetworkGroup> MakeReduction(const convgrad::Program& program,
-                                            const ProgramShapes& shapes,
-                                            const GroupSteps& steps) {
-  return std::make_unique<ReductionGroup>(program.steps[steps.first], shapes);
-}
-
 }  // namespace
 
 std::vector<NetworkOperator> NetworkReductions() {
   std::vector<NetworkOperator> rows;
   for (const Operator op : {Operator::kMean, Operator::kSum, Operator::kAmax,
                             Operator::kNorm, Operator::kVar}) {
-    NetworkOperator row = {op, &MakeReduction};
+    NetworkOperator row = {op, &MakeOfStep<ReductionGroup>};
     if (MayBePooled(op)) {
       row.check = &CheckPositions;
       row.table_bytes = &PoolTableBytes;
