@@ -34,8 +34,7 @@ class ReducedRows {
       if (kept_[i] != 1) reduced_[i] = 1;
     }
     terms_ = CountOf(reduced_);
-    const int64_t elements = terms_ * length / columns;
-    group = static_cast<double>(elements);
+    group = static_cast<double>(columns == 1 ? terms_ * length : terms_);
   }
 
   int64_t count() const { return CountOf(kept_); }

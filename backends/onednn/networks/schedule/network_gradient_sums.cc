@@ -8,6 +8,7 @@
 
 #include "backends/core/data_type.h"
 #include "backends/kernels/operators/combine.h"
+#include "backends/kernels/tokens/axis_reduction.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 
 namespace convgrad::onednn {
@@ -111,6 +112,18 @@ std::vector<NetworkTensor> AddParts(absl::Span<const PartGradient> parts,
     gradients.push_back(gradient);
   }
   return gradients;
+}
+
+void AddSumsOfRepeats(absl::string_view kind, BufferId from, const Dims& dims,
+                      const NetworkTensor& to, Schedule* schedule) {
+  schedule->Add({.kind = kind,
+                 .reads = {from},
+                 .writes = {to.buffer},
+                 .function = [=](const RunContext& context) {
+                   ReduceAxes({Reduction::kSum, dims, to.dims, to.blocks.dtype},
+                              context.At(from), context.At(to.buffer),
+                              context.parts());
+                 }});
 }
 
 void AddSums(BufferId sum, absl::Span<const BufferId> addends,

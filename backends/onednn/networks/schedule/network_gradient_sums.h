@@ -43,6 +43,12 @@ std::vector<NetworkTensor> AddParts(absl::Span<const PartGradient> parts,
                                     const NetworkTensor& whole,
                                     Schedule* schedule);
 
+// Appends a step that sums `from`, row-major of these dims, over the axes along
+// which the rows `to` have extent 1. Both have the dtype of `to`. Sums are in
+// f64. Requires: equal ranks of at least 1.
+void AddSumsOfRepeats(absl::string_view kind, BufferId from, const Dims& dims,
+                      const NetworkTensor& to, Schedule* schedule);
+
 // Appends steps that write the sum of tensors of this shape to `sum`. Requires:
 // at least one.
 void AddSums(BufferId sum, absl::Span<const BufferId> addends,

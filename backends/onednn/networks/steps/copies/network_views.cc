@@ -8,7 +8,6 @@
 
 #include "backends/core/program/operators/views.h"
 #include "backends/kernels/copies/reorder.h"
-#include "backends/kernels/tokens/broadcast_sums.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
@@ -185,8 +184,9 @@ class Moved final : public NetworkGroup {
     const NetworkTensor dy = builder->GradientOf(step_.result);
     const std::string& x = step_.operands[0];
     if (step_.op == Operator::kExpand) {
-      const NetworkTensor dx = builder->NewGradient(x, Form::kRows);
-      AddRepeats(dy, dx, builder);
+      AddSumsOfRepeats(kKind, dy.buffer, dy.dims,
+                       builder->NewGradient(x, Form::kRows),
+                       &builder->schedule());
     } else {
       builder->AddPartOfGradient(x,
                                  {PartOf(dy), view_.offset, view_.strides, dy});
@@ -207,18 +207,6 @@ class Moved final : public NetworkGroup {
       if (part.count > 1) part.step = IntAttribute(step_, "step");
     }
     return part;
-  }
-
-  void AddRepeats(const NetworkTensor& dy, const NetworkTensor& dx,
-                  NetworkBuilder* builder) const {
-    builder->schedule().Add({.kind = kKind,
-                             .reads = {dy.buffer},
-                             .writes = {dx.buffer},
-                             .function = [=](const RunContext& context) {
-                               SumBroadcast(dy.dims, context.At(dy.buffer),
-                                            dx.dims, context.At(dx.buffer),
-                                            dy.blocks.dtype, context.parts());
-                             }});
   }
 
   const ProgramStep& step_;

@@ -5,7 +5,6 @@
 #include "backends/core/checked_math.h"
 #include "backends/core/program/operators/products.h"
 #include "backends/kernels/copies/reorder.h"
-#include "backends/kernels/tokens/broadcast_sums.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 
 namespace convgrad::onednn {
@@ -88,16 +87,9 @@ void AddSumsOfRepeated(const NetworkTensor& gradient, const std::string& value,
                        NetworkBuilder* builder) {
   const NetworkTensor from = InForm(
       gradient, Form::kRows, builder->options().block, &builder->schedule());
-  const BufferId to = builder->NewGradient(value, Form::kRows).buffer;
-  builder->schedule().Add(
-      {.kind = "gradient sum",
-       .reads = {from.buffer},
-       .writes = {to},
-       .function = [=, dims = builder->Like(value, Form::kRows).dims](
-                       const RunContext& context) {
-         SumBroadcast(from.dims, context.At(from.buffer), dims, context.At(to),
-                      from.blocks.dtype, context.parts());
-       }});
+  AddSumsOfRepeats("gradient sum", from.buffer, from.dims,
+                   builder->NewGradient(value, Form::kRows),
+                   &builder->schedule());
 }
 
 }  // namespace convgrad::onednn

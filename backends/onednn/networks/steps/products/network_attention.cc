@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "backends/core/program/operators/products.h"
-#include "backends/kernels/tokens/broadcast_sums.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 #include "backends/onednn/networks/steps/products/network_attention_tiles.h"
@@ -174,15 +173,8 @@ class Attention final : public NetworkGroup {
                            context.Write<float>(scratch));
     };
     builder->schedule().Add(std::move(step));
-    builder->schedule().Add(
-        {.kind = "attention backward",
-         .reads = {scores},
-         .writes = {computed.buffer},
-         .function = [=, dims = scores_](const RunContext& context) {
-           SumBroadcast(dims, context.At(scores), computed.dims,
-                        context.At(computed.buffer), DataType::kF32,
-                        context.parts());
-         }});
+    AddSumsOfRepeats("attention backward", scores, scores_, computed,
+                     &builder->schedule());
     AddConversion(computed, result, &builder->schedule());
   }
 

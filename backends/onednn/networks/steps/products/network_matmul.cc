@@ -3,7 +3,6 @@
 #include <utility>
 #include <vector>
 
-#include "backends/kernels/tokens/broadcast_sums.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
@@ -102,20 +101,11 @@ class Matmul final : public NetworkGroup {
       product.buffer = builder->schedule().AddArray<float>(count);
     }
     AddProduct("matmul backward", a, b, product, builder);
-    if (is_repeated) AddSums(product, narrow, builder);
+    if (is_repeated) {
+      AddSumsOfRepeats("matmul backward", product.buffer, product.dims, narrow,
+                       &builder->schedule());
+    }
     AddConversion(narrow, result, &builder->schedule());
-  }
-
-  static void AddSums(const Matrices& from, const NetworkTensor& to,
-                      NetworkBuilder* builder) {
-    builder->schedule().Add({.kind = "matmul backward",
-                             .reads = {from.buffer},
-                             .writes = {to.buffer},
-                             .function = [=](const RunContext& context) {
-                               SumBroadcast(from.dims, context.At(from.buffer),
-                                            to.dims, context.At(to.buffer),
-                                            DataType::kF32, context.parts());
-                             }});
   }
 
   const ProgramStep& step_;
