@@ -8,9 +8,9 @@
 namespace convgrad::onednn {
 
 void AddReorder(Reorder reorder, const Location& from, const Location& to,
-                Schedule* schedule) {
+                Schedule* schedule, absl::string_view kind) {
   const auto shared = std::make_shared<const Reorder>(std::move(reorder));
-  schedule->Add({.kind = kLayoutKind,
+  schedule->Add({.kind = kind,
                  .reads = {from.buffer},
                  .writes = {to.buffer},
                  .function = [=](const RunContext& context) {

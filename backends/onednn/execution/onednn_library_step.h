@@ -27,7 +27,7 @@ struct ReorderScales {
 // second uses the library, multiplies by `scales` if not null, and throws
 // dnnl::error.
 void AddReorder(Reorder reorder, const Location& from, const Location& to,
-                Schedule* schedule);
+                Schedule* schedule, absl::string_view kind = kLayoutKind);
 void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
                 Schedule* schedule, const ReorderScales* scales = nullptr);
 

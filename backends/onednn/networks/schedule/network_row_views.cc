@@ -1,9 +1,9 @@
 #include "backends/onednn/networks/schedule/network_row_views.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "backends/kernels/copies/reorder.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -132,17 +132,8 @@ void AddCopyOf(const RowsView& view, const Location& to, const Dims& strides,
     }
   }
   const DataType dtype = view.rows.blocks.dtype;
-  const auto reorder = std::make_shared<const Reorder>(
-      Reorder::Make(source, dtype, target, dtype));
-  schedule->Add(
-      {.kind = kind,
-       .reads = {view.rows.buffer},
-       .writes = {to.buffer},
-       .function = [=, from = view.location()](const RunContext& context) {
-         context.ForParts(reorder->part_count(), [&](int64_t part) {
-           reorder->Run(context.At(from), context.At(to), part, part + 1);
-         });
-       }});
+  AddReorder(Reorder::Make(source, dtype, target, dtype), view.location(), to,
+             schedule, kind);
 }
 
 }  // namespace convgrad::onednn

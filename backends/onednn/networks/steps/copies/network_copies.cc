@@ -1,9 +1,9 @@
 // Implements concat.
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backends/kernels/copies/reorder.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
@@ -15,18 +15,19 @@ constexpr absl::string_view kKind = "concat";
 // A part of a tensor along one axis.
 struct AxisSlice {
   PhysicalLayout layout;
-  int64_t byte_offset = 0;
+  Location location;
 };
 
 // Returns `extent` indices of the axis from `first` on. If they reach the last
 // channel of an image, they include its padding.
 AxisSlice SliceOf(const NetworkTensor& tensor, size_t index, int64_t first,
                   int64_t extent) {
-  AxisSlice slice = {PhysicalLayoutOf(tensor), 0};
+  AxisSlice slice = {PhysicalLayoutOf(tensor), tensor.buffer};
   PhysicalAxis& axis = slice.layout.axes[index];
   axis.extent = extent;
   if (axis.block == 0) {
-    slice.byte_offset = first * axis.stride * ByteSizeOf(tensor.blocks.dtype);
+    slice.location.byte_offset =
+        first * axis.stride * ByteSizeOf(tensor.blocks.dtype);
     return slice;
   }
   axis.first = first;
@@ -49,8 +50,8 @@ class Concat final : public NetworkGroup {
         AddRows(builder->ViewOf(operand), y, first, builder);
       } else {
         const NetworkTensor x = builder->Value(operand, y.form);
-        AddSliceCopy({x, SliceOf(x, axis_, 0, extent)},
-                     {y, SliceOf(y, axis_, first, extent)}, builder);
+        AddSliceCopy(SliceOf(x, axis_, 0, extent),
+                     SliceOf(y, axis_, first, extent), builder);
       }
       first += extent;
     }
@@ -63,16 +64,14 @@ class Concat final : public NetworkGroup {
     for (const std::string& operand : step_.operands) {
       const NetworkTensor dx = builder->NewGradient(operand, dy.form);
       const int64_t extent = dx.dims[axis_];
-      AddSliceCopy({dy, SliceOf(dy, axis_, first, extent)},
-                   {dx, SliceOf(dx, axis_, 0, extent)}, builder);
+      AddSliceCopy(SliceOf(dy, axis_, first, extent),
+                   SliceOf(dx, axis_, 0, extent), builder);
       first += extent;
     }
     return absl::OkStatus();
   }
 
  private:
-  using Side = std::pair<const NetworkTensor&, AxisSlice>;
-
   void AddRows(const RowsView& view, const NetworkTensor& y, int64_t first,
                NetworkBuilder* builder) const {
     const Dims strides = RowMajorStrides(y.dims);
@@ -81,24 +80,11 @@ class Concat final : public NetworkGroup {
               strides, kKind, &builder->schedule());
   }
 
-  static void AddSliceCopy(const Side& from, const Side& to,
+  static void AddSliceCopy(const AxisSlice& from, const AxisSlice& to,
                            NetworkBuilder* builder) {
-    const DataType dtype = from.first.blocks.dtype;
-    const auto reorder = std::make_shared<const Reorder>(
-        Reorder::Make(from.second.layout, dtype, to.second.layout, dtype));
-    const BufferId source = from.first.buffer, target = to.first.buffer;
-    builder->schedule().Add(
-        {.kind = kKind,
-         .reads = {source},
-         .writes = {target},
-         .function = [=, source_offset = from.second.byte_offset,
-                      target_offset =
-                          to.second.byte_offset](const RunContext& context) {
-           context.ForParts(reorder->part_count(), [&](int64_t part) {
-             reorder->Run(context.At(source) + source_offset,
-                          context.At(target) + target_offset, part, part + 1);
-           });
-         }});
+    const DataType dtype = builder->dtype();
+    AddReorder(Reorder::Make(from.layout, dtype, to.layout, dtype),
+               from.location, to.location, &builder->schedule(), kKind);
   }
 
   const ProgramStep& step_;
