@@ -1,5 +1,4 @@
 // The gradients of values and parameters.
-#include <cstring>
 #include <utility>
 
 #include "backends/onednn/networks/schedule/network_builder.h"
@@ -124,26 +123,18 @@ void NetworkBuilder::BeginBackward() {
 }
 
 void NetworkBuilder::EndBackward() {
-  const auto zero = [&](BufferId buffer) {
-    const int64_t bytes = schedule_.buffers()[buffer].bytes;
-    schedule_.Add({.kind = "gradient sum",
-                   .writes = {buffer},
-                   .function = [=](const RunContext& context) {
-                     std::memset(context.At(buffer), 0, bytes);
-                   }});
-  };
   for (const auto& [name, result] : results_.input_gradients) {
     if (HasGradient(name)) {
       const NetworkTensor gradient = GradientOf(name);
       AddExport(gradient, result, RowMajorF32(gradient.dims), &schedule_);
     } else {
-      zero(result);
+      AddZeros("gradient sum", result, &schedule_);
     }
   }
   for (const auto& [name, result] : results_.parameter_gradients) {
     const std::vector<BufferId>& addends = parameter_gradients_[name];
     if (addends.empty()) {
-      zero(result);
+      AddZeros("gradient sum", result, &schedule_);
     } else if (addends[0] != result) {
       const int64_t count =
           schedule_.buffers()[result].bytes / int64_t{sizeof(float)};

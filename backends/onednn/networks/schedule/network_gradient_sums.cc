@@ -1,7 +1,5 @@
 #include "backends/onednn/networks/schedule/network_gradient_sums.h"
 
-#include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <utility>
@@ -45,21 +43,6 @@ class DisjointParts {
   // The last index by the residue and the first index.
   std::map<std::pair<int64_t, int64_t>, int64_t> lasts_;
 };
-
-void AddZeros(BufferId buffer, int64_t bytes, Schedule* schedule) {
-  constexpr int64_t kChunk = int64_t{1} << 18;
-  schedule->Add({.kind = kKind,
-                 .writes = {buffer},
-                 .function = [=](const RunContext& context) {
-                   std::byte* const to = context.At(buffer);
-                   const int64_t chunks = (bytes + kChunk - 1) / kChunk;
-                   context.ForParts(chunks, [&](int64_t chunk) {
-                     const int64_t begin = chunk * kChunk;
-                     std::memset(to + begin, 0,
-                                 std::min(kChunk, bytes - begin));
-                   });
-                 }});
-}
 
 void AddPart(const PartGradient& part, const NetworkTensor& to,
              Schedule* schedule) {
@@ -106,7 +89,7 @@ std::vector<NetworkTensor> AddParts(absl::Span<const PartGradient> parts,
     int64_t written = 0;
     for (const size_t i : group) written += parts[i].dy.blocks.size();
     if (written != whole.blocks.size()) {
-      AddZeros(gradient.buffer, whole.blocks.bytes(), schedule);
+      AddZeros(kKind, gradient.buffer, schedule);
     }
     for (const size_t i : group) AddPart(parts[i], gradient, schedule);
     gradients.push_back(gradient);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/core/checked_math.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_types.h"
 
@@ -66,6 +67,15 @@ bool LiesInRows(const NetworkTensor& a, const NetworkTensor& b) {
 }
 
 bool IsScalar(const NetworkTensor& tensor) { return tensor.dims.empty(); }
+
+// Calls body(offset, count) for chunks of `bytes` bytes on the run's team.
+void ForChunks(int64_t bytes, const RunContext& context,
+               absl::FunctionRef<void(int64_t, int64_t)> body) {
+  constexpr int64_t kChunk = 1 << 18;
+  context.ForParts(CeilDiv(bytes, kChunk), [&](int64_t i) {
+    body(i * kChunk, std::min(kChunk, bytes - i * kChunk));
+  });
+}
 
 }  // namespace
 
@@ -146,17 +156,26 @@ bool LiesAlike(const TensorDescriptor& descriptor,
 }
 
 void AddCopy(BufferId from, BufferId to, int64_t bytes, Schedule* schedule) {
-  constexpr int64_t kPart = 1 << 18;
-  schedule->Add(
-      {.kind = kLayoutKind,
-       .reads = {from},
-       .writes = {to},
-       .function = [=](const RunContext& context) {
-         context.ForParts((bytes + kPart - 1) / kPart, [&](int64_t i) {
-           std::memcpy(context.At(to) + i * kPart, context.At(from) + i * kPart,
-                       std::min(kPart, bytes - i * kPart));
-         });
-       }});
+  schedule->Add({.kind = kLayoutKind,
+                 .reads = {from},
+                 .writes = {to},
+                 .function = [=](const RunContext& context) {
+                   ForChunks(bytes, context, [&](int64_t at, int64_t count) {
+                     std::memcpy(context.At(to) + at, context.At(from) + at,
+                                 count);
+                   });
+                 }});
+}
+
+void AddZeros(absl::string_view kind, BufferId buffer, Schedule* schedule) {
+  const int64_t bytes = schedule->buffers()[buffer].bytes;
+  schedule->Add({.kind = kind,
+                 .writes = {buffer},
+                 .function = [=](const RunContext& context) {
+                   ForChunks(bytes, context, [&](int64_t at, int64_t count) {
+                     std::memset(context.At(buffer) + at, 0, count);
+                   });
+                 }});
 }
 
 void AddImport(BufferId from, const TensorDescriptor& descriptor,

@@ -74,7 +74,8 @@ void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
 BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
                         Schedule* schedule);
 
-// Appends a copy of bytes.
+// Append a copy of bytes, and zeros for a whole buffer.
 void AddCopy(BufferId from, BufferId to, int64_t bytes, Schedule* schedule);
+void AddZeros(absl::string_view kind, BufferId buffer, Schedule* schedule);
 
 }  // namespace convgrad::onednn

@@ -1,7 +1,6 @@
 #include "backends/onednn/networks/steps/convolutions/network_conv_taps.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "backends/core/status.h"
@@ -204,7 +203,9 @@ class Taps {
   // Appends a backward-weight: taps that see padding only have zeros.
   absl::Status AddGradients() {
     const std::vector<Tap> taps = TapsOf(problem_);
-    if (static_cast<int64_t>(taps.size()) < TapCount(problem_)) AddZeros();
+    if (static_cast<int64_t>(taps.size()) < TapCount(problem_)) {
+      AddZeros(kind_, weights_, &schedule_);
+    }
     for (const Tap& tap : taps) {
       const bool is_whole = IsWhole(tap, problem_);
       RETURN_IF_ERROR(Add(
@@ -235,15 +236,6 @@ class Taps {
                         .macs = static_cast<double>(MultiplyAdds(alone)),
                         .name = name_},
                        &schedule_);
-  }
-
-  void AddZeros() {
-    const int64_t bytes = WeightsOfTap(problem_) * TapCount(problem_) * kFloat;
-    schedule_.Add({.kind = kind_,
-                   .writes = {weights_},
-                   .function = [=, to = weights_](const RunContext& context) {
-                     std::memset(context.At(to), 0, bytes);
-                   }});
   }
 
   const FastPass& pass_;
