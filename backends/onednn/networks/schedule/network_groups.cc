@@ -1,6 +1,7 @@
 #include "backends/onednn/networks/schedule/network_groups.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
@@ -160,17 +161,11 @@ std::vector<GroupSteps> FindGroups(const convgrad::Program& program,
   // already available at that point. A batch_norm comes before the steps fused
   // with it. So batch_norms must be visited before adds and activations, which
   // may belong to the group of an earlier batch_norm.
-  std::vector<size_t> batch_norms_first;
-  for (size_t i = program.steps.size(); i-- > 0;) {
-    if (program.steps[i].op == Operator::kBatchNorm) {
-      batch_norms_first.push_back(i);
-    }
-  }
-  for (size_t i = program.steps.size(); i-- > 0;) {
-    if (program.steps[i].op == Operator::kAdd) batch_norms_first.push_back(i);
-  }
-  for (size_t i = program.steps.size(); i-- > 0;) {
-    batch_norms_first.push_back(i);
+  std::vector<size_t> batch_norms_first(program.steps.size());
+  std::iota(batch_norms_first.rbegin(), batch_norms_first.rend(), 0);
+  for (const Operator op : {Operator::kAdd, Operator::kBatchNorm}) {
+    std::stable_partition(batch_norms_first.begin(), batch_norms_first.end(),
+                          [&](size_t i) { return program.steps[i].op == op; });
   }
   for (const size_t i : batch_norms_first) {
     if (is_taken[i]) continue;
