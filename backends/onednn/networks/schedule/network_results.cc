@@ -1,32 +1,6 @@
 #include "backends/onednn/networks/schedule/network_results.h"
 
 namespace convgrad::onednn {
-namespace {
-
-class Placement {
- public:
-  Placement(bool everything, Schedule* schedule, NetworkResults* results)
-      : everything_(everything), schedule_(schedule), results_(results) {}
-
-  // Returns the buffer of the next result if it exists, else one that the plan
-  // owns.
-  BufferId Place(bool exists, int64_t bytes) {
-    const BufferId buffer =
-        exists ? schedule_->AddBuffer({bytes, Area::kResult, next_++})
-               : schedule_->AddBuffer(bytes);
-    if (exists || everything_) results_->wanted.push_back(buffer);
-    return buffer;
-  }
-
- private:
-  const bool everything_;
-  Schedule* const schedule_;
-  NetworkResults* const results_;
-  size_t next_ = 0;
-};
-
-}  // namespace
-
 TensorDescriptor RowMajorF32(const Dims& dims) {
   TensorDescriptor descriptor;
   descriptor.dims = dims;
@@ -42,23 +16,31 @@ NetworkResults PlaceResults(const ProgramOperation& operation, bool everything,
   const bool has_gradients = request.part == ProgramPart::kBackward ||
                              request.part == ProgramPart::kTrain;
   NetworkResults results;
-  Placement placement(everything, schedule, &results);
+  size_t next = 0;
+  // Returns the buffer of the next result if it exists, else one that the plan
+  // owns.
+  const auto place = [&](bool exists, int64_t bytes) {
+    const BufferId buffer =
+        exists ? schedule->AddBuffer({bytes, Area::kResult, next++})
+               : schedule->AddBuffer(bytes);
+    if (exists || everything) results.wanted.push_back(buffer);
+    return buffer;
+  };
   for (const std::string& name : request.fetched) {
     if (!has_forward) continue;
     const Dims& dims = operation.shapes().dims.at(name);
-    results.fetched.push_back(
-        placement.Place(true, *ByteSize(RowMajorF32(dims))));
+    results.fetched.push_back(place(true, *ByteSize(RowMajorF32(dims))));
   }
   for (const size_t index : UpdatedStatistics(program)) {
     const ProgramParameter& parameter = program.parameters[index];
     results.statistics[parameter.name] =
-        placement.Place(has_forward, *ByteSize(ParameterDescriptor(parameter)));
+        place(has_forward, *ByteSize(ParameterDescriptor(parameter)));
   }
   if (request.part == ProgramPart::kForward) return results;
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     const bool is_wanted = has_gradients && request.input_gradients[i];
-    const BufferId result = placement.Place(
-        is_wanted, *ByteSize(RowMajorF32(request.inputs[i].dims)));
+    const BufferId result =
+        place(is_wanted, *ByteSize(RowMajorF32(request.inputs[i].dims)));
     if (program.inputs[i].is_index || !(is_wanted || everything)) continue;
     results.input_gradients[program.inputs[i].name] = result;
   }
@@ -66,7 +48,7 @@ NetworkResults PlaceResults(const ProgramOperation& operation, bool everything,
     const bool is_wanted =
         has_gradients && request.parameter_gradients && parameter.trainable;
     const BufferId result =
-        placement.Place(is_wanted, *ByteSize(ParameterDescriptor(parameter)));
+        place(is_wanted, *ByteSize(ParameterDescriptor(parameter)));
     if (!parameter.trainable || !(is_wanted || everything)) continue;
     results.parameter_gradients[parameter.name] = result;
   }
