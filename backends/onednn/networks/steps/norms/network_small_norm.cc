@@ -1,6 +1,7 @@
 #include "backends/onednn/networks/steps/norms/network_small_norm.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "backends/kernels/operators/elements.h"
 
@@ -78,19 +79,6 @@ class SmallChannel {
   const double inv_std_;
 };
 
-void ZeroPadding(const ChannelBlocks& blocks, void* tensor) {
-  for (int64_t n = 0; n < blocks.batch; ++n) {
-    for (int64_t s = 0; s < blocks.spatial; ++s) {
-      const int64_t last = (n + 1) * blocks.block_count() - 1;
-      for (int64_t c = blocks.channels; c < blocks.padded_channels(); ++c) {
-        StoreElement(
-            blocks.dtype, 0, static_cast<std::byte*>(tensor),
-            (last * blocks.spatial + s) * blocks.block + c % blocks.block);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 bool HasFewElements(const ChannelBlocks& blocks) {
@@ -99,7 +87,7 @@ bool HasFewElements(const ChannelBlocks& blocks) {
 
 void RunSmallGradientInput(const BatchNorm& norm,
                            const BatchNormBackward& tensors, const void* y) {
-  ZeroPadding(norm.blocks, tensors.dx);
+  std::memset(tensors.dx, 0, norm.blocks.bytes());
   for (int64_t c = 0; c < norm.blocks.channels; ++c) {
     SmallChannel(norm, tensors, y, c).Run();
   }

@@ -15,7 +15,7 @@ bool HasFewElements(const ChannelBlocks& blocks);
 // Does the same as RunGradientInput for a batch_norm in training, in double
 // with one rounding, channel by channel. Reads neither sums nor scratch. `y` is
 // the forward's result, from which it computes the activation's mask; null if
-// there is no activation.
+// there is no activation. Requires: `dx` is in the place of no operand.
 void RunSmallGradientInput(const BatchNorm& norm,
                            const BatchNormBackward& tensors, const void* y);
 
