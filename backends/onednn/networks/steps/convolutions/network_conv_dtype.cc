@@ -5,6 +5,7 @@
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -51,18 +52,16 @@ DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
   for (const Pass pass : passes) {
     // Our kernel computes what the library's doesn't.
     if (pass == Pass::kBackwardWeight && IsDepthwise(problem)) continue;
-    const DataType weight =
-        pass == Pass::kBackwardWeight ? DataType::kF32 : DataType::kBF16;
     // A transposed forward keeps f32 until its bias is added.
     data.blocks.dtype = is_mirrored && pass == Pass::kBackwardData
                             ? DataType::kF32
                             : DataType::kBF16;
-    const auto found = MakePassDesc(
-        pass, problem,
-        {DescOf(data),
-         {WeightDimsOf(problem), TypeOf(weight), dnnl::memory::format_tag::any},
-         out,
-         {}});
+    const auto found =
+        MakePassDesc(pass, problem,
+                     {DescOf(data),
+                      ConvWeightDesc(pass, problem, DataType::kBF16),
+                      out,
+                      {}});
     if (!found || IsPlainLoop(found)) return DataType::kF32;
   }
   return DataType::kBF16;

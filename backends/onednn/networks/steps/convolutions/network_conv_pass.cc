@@ -63,8 +63,7 @@ absl::Status AddConvPass(const ConvPass& pass, Schedule* schedule) {
 memory::desc ConvWeightDesc(Pass pass, const ConvProblem& problem,
                             DataType dtype) {
   if (pass == Pass::kBackwardWeight) dtype = DataType::kF32;
-  return {PlainWeightDesc(problem).get_dims(), TypeOf(dtype),
-          memory::format_tag::any};
+  return {WeightDimsOf(problem), TypeOf(dtype), memory::format_tag::any};
 }
 
 }  // namespace convgrad::onednn

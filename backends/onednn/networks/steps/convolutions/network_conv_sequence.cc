@@ -96,10 +96,7 @@ bool HasKernel(const FastPass& pass) {
 bool IsFastAsSequence(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
   if (problem.axes.size() != 1 || problem.transposed ||
-      (problem.groups > 1 && !IsDepthwise(problem)) ||
-      !IsInBlocks(pass.x, DataType::kF32) ||
-      !IsInBlocks(pass.y, DataType::kF32) ||
-      pass.x.blocks.block != pass.y.blocks.block) {
+      (problem.groups > 1 && !IsDepthwise(problem)) || !HasF32Blocks(pass)) {
     return false;
   }
   const SpatialAxis& axis = problem.axes[0];

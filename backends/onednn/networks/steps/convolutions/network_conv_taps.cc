@@ -257,9 +257,7 @@ bool IsFastByTaps(const FastPass& pass, bool has_winograd,
   };
   if (problem.axes.size() != 2 || problem.groups != 1 || problem.transposed ||
       !std::all_of(problem.axes.begin(), problem.axes.end(), is_dilated) ||
-      !IsInBlocks(pass.x, DataType::kF32) ||
-      !IsInBlocks(pass.y, DataType::kF32) ||
-      pass.x.blocks.block != pass.y.blocks.block || problem.batch == 0 ||
+      !HasF32Blocks(pass) || problem.batch == 0 ||
       TapCount(problem) > kMostTaps || steps_before > kMostSteps ||
       std::min(problem.in_channels, problem.out_channels) < kLeastChannels) {
     return false;

@@ -140,10 +140,6 @@ class Convolution final : public NetworkGroup {
   // faster, and by the library for what that leaves.
   absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
                        NetworkBuilder* builder) const {
-    if (pass.pass == Pass::kBackwardWeight &&
-        AddOwnGradient(pass, tensors, builder)) {
-      return absl::OkStatus();
-    }
     if (is_mirrored_) return AddDirectPass(pass, tensors, builder);
     FastPass fast = {pass.pass,
                      problem_,
@@ -157,6 +153,10 @@ class Convolution final : public NetworkGroup {
         builder->operation().request().fast && IsFastByWinograd(fast);
     fast.x.blocks.dtype = fast.y.blocks.dtype = computes_in_;
     Schedule& schedule = builder->schedule();
+    if (pass.pass == Pass::kBackwardWeight &&
+        AddOwnGradient(fast, pass.kind, tensors, &schedule)) {
+      return absl::OkStatus();
+    }
     if (callers_input_.location.buffer == kNoBuffer && IsFastAsSequence(fast)) {
       AddSequencePass(fast, pass.kind, &schedule);
       return absl::OkStatus();
@@ -187,23 +187,16 @@ class Convolution final : public NetworkGroup {
 
   // Appends the weight gradient of a depthwise convolution if the library has
   // no fast one for these layouts. Returns whether it did.
-  bool AddOwnGradient(const PassToAdd& pass, const StepTensors& tensors,
-                      NetworkBuilder* builder) const {
-    DepthwiseGradientPass own = {problem_, builder->Like(x_, Form::kImage),
-                                 builder->Like(step_.result),
-                                 tensors.weight.location.buffer};
-    own.x.buffer = tensors.input.location.buffer;
-    own.dy.buffer = tensors.result.location.buffer;
-    own.x.blocks.dtype = own.dy.blocks.dtype = computes_in_;
-    if (is_mirrored_ || callers_input_.location.buffer != kNoBuffer ||
-        !IsDepthwise(problem_) || problem_.axes.size() > 2 ||
-        problem_.in_channels <= kFewChannels) {
+  bool AddOwnGradient(FastPass own, absl::string_view kind,
+                      const StepTensors& tensors, Schedule* schedule) const {
+    if (callers_input_.location.buffer != kNoBuffer || !IsDepthwise(problem_) ||
+        problem_.axes.size() > 2 || problem_.in_channels <= kFewChannels) {
       return false;
     }
     const dnnl::primitive_desc_base librarys =
-        MakePassDesc(pass.pass, problem_,
+        MakePassDesc(own.pass, problem_,
                      {tensors.input.desc,
-                      ConvWeightDesc(pass.pass, problem_, computes_in_),
+                      ConvWeightDesc(own.pass, problem_, computes_in_),
                       tensors.result.desc,
                       {}});
     // Others of the library's compute each channel as a small group, up to 10
@@ -211,9 +204,9 @@ class Convolution final : public NetworkGroup {
     if (librarys && absl::StrContains(librarys.impl_info_str(), "dw")) {
       return false;
     }
-    own.x = InF32Blocks(own.x, &builder->schedule());
-    own.dy = InF32Blocks(own.dy, &builder->schedule());
-    AddDepthwiseGradient(own, pass.kind, &builder->schedule());
+    own.x = InF32Blocks(own.x, schedule);
+    own.y = InF32Blocks(own.y, schedule);
+    AddDepthwiseGradient(own, kind, schedule);
     return true;
   }
 

@@ -1,11 +1,10 @@
 #include "backends/onednn/networks/steps/convolutions/network_depthwise_gradient.h"
 
 #include "backends/kernels/convolutions/depthwise_gradient.h"
-#include "backends/onednn/networks/steps/convolutions/network_fast_pass.h"
 
 namespace convgrad::onednn {
-void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
-                          absl::string_view kind, Schedule* schedule) {
+void AddDepthwiseGradient(const FastPass& pass, absl::string_view kind,
+                          Schedule* schedule) {
   const ConvProblem& problem = pass.problem;
   const DepthwiseShape shape = {
       .batch = problem.batch,
@@ -13,7 +12,7 @@ void AddDepthwiseGradient(const DepthwiseGradientPass& pass,
       .block = pass.x.blocks.block,
       .y = problem.axes.size() > 1 ? AxisOf(problem.axes[0]) : ConvAxis(),
       .x = AxisOf(problem.axes.back())};
-  const BufferId x = pass.x.buffer, dy = pass.dy.buffer, dw = pass.dw;
+  const BufferId x = pass.x.buffer, dy = pass.y.buffer, dw = pass.weight;
   schedule->Add({.kind = kind,
                  .reads = {x, dy},
                  .writes = {dw},

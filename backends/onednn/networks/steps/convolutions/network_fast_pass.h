@@ -29,6 +29,13 @@ struct FastPass {
   Pointwise function = {};
 };
 
+// Returns whether both images are f32, in blocks of as many channels.
+inline bool HasF32Blocks(const FastPass& pass) {
+  return IsInBlocks(pass.x, DataType::kF32) &&
+         IsInBlocks(pass.y, DataType::kF32) &&
+         pass.x.blocks.block == pass.y.blocks.block;
+}
+
 // Returns an axis as our kernels take it.
 inline ConvAxis AxisOf(const SpatialAxis& axis) {
   return {.in = axis.in,

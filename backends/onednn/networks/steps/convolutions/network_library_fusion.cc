@@ -7,6 +7,7 @@
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
 #include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
 
 namespace convgrad::onednn {
@@ -64,8 +65,7 @@ std::optional<LibraryFusion::Way> LibraryFusion::WayIn(
       {.scale_and_shift = steps_.norm != nullptr && !way.scales_weight,
        .addend = !steps_.addend.empty(),
        .activation = steps_.activation.activation});
-  way.descs.weight = {WeightDimsOf(way.problem), TypeOf(dtype),
-                      memory::format_tag::any};
+  way.descs.weight = ConvWeightDesc(Pass::kForward, way.problem, dtype);
   way.descs.out = DescOf(way.like);
   way.descs.post_ops = way.epilogue.post_ops;
   if (way.has_bias) {

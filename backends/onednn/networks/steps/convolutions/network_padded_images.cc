@@ -39,14 +39,12 @@ PhysicalLayout WeightLayout(const Dims& dims) {
 
 // Returns whether the library has a fast pass of the padded problem.
 bool HasPass(Pass pass, const ConvProblem& padded, const NetworkTensor& y) {
-  const DataType weight =
-      pass == Pass::kBackwardWeight ? DataType::kF32 : DataType::kBF16;
-  const auto found = MakePassDesc(
-      pass, padded,
-      {PaddedImagesDesc(padded),
-       {WeightDimsOf(padded), TypeOf(weight), dnnl::memory::format_tag::any},
-       DescOf(y),
-       {}});
+  const auto found =
+      MakePassDesc(pass, padded,
+                   {PaddedImagesDesc(padded),
+                    ConvWeightDesc(pass, padded, DataType::kBF16),
+                    DescOf(y),
+                    {}});
   return found && !IsPlainLoop(found);
 }
 

@@ -253,9 +253,7 @@ BufferId AddBackwardWeight(const FastPass& pass, absl::string_view kind,
 bool IsFastByWinograd(const FastPass& pass) {
   const ConvProblem& problem = pass.problem;
   if (!HasTiles(problem) || problem.groups != 1 || problem.transposed ||
-      !IsInBlocks(pass.x, DataType::kF32) ||
-      !IsInBlocks(pass.y, DataType::kF32) ||
-      pass.x.blocks.block != pass.y.blocks.block ||
+      !HasF32Blocks(pass) ||
       std::min(problem.in_channels, problem.out_channels) < kLeastChannels) {
     return false;
   }
