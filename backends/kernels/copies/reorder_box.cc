@@ -7,12 +7,6 @@
 namespace convgrad {
 namespace {
 
-int64_t OffsetAt(const PhysicalAxis& axis, int64_t index) {
-  const int64_t at = axis.first + index;
-  if (axis.block == 0) return at * axis.stride;
-  return at / axis.block * axis.block_stride + at % axis.block * axis.stride;
-}
-
 // Returns the number of indices from `index` to the end of its block.
 int64_t LeftInBlock(const PhysicalAxis& axis, int64_t index) {
   if (axis.block == 0) return std::numeric_limits<int64_t>::max();

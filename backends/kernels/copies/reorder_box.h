@@ -24,6 +24,13 @@ struct Box {
   int64_t destination_offset = 0;
 };
 
+// Returns the offset of an axis's index.
+inline int64_t OffsetAt(const PhysicalAxis& axis, int64_t index) {
+  const int64_t at = axis.first + index;
+  if (axis.block == 0) return at * axis.stride;
+  return at / axis.block * axis.block_stride + at % axis.block * axis.stride;
+}
+
 // Appends the boxes that move every element of `from` to its place in `to`,
 // with offsets relative to `origin`'s. Requires: the same extents, axis by
 // axis; no extent 0. If both sides have blocks on an axis, the smaller divides

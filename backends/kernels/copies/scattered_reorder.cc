@@ -6,6 +6,7 @@
 
 #include "backends/core/checked_math.h"
 #include "backends/kernels/copies/reorder.h"
+#include "backends/kernels/copies/reorder_box.h"
 
 namespace convgrad {
 namespace {
@@ -19,10 +20,7 @@ constexpr int64_t kLargestSlabBytes = 1 << 20;
 int64_t SpanOf(const PhysicalLayout& layout) {
   int64_t last = 0;
   for (const PhysicalAxis& axis : layout.axes) {
-    const int64_t at = std::max(axis.extent, axis.padded) - 1;
-    last += axis.block == 0 ? at * axis.stride
-                            : at / axis.block * axis.block_stride +
-                                  at % axis.block * axis.stride;
+    last += OffsetAt(axis, std::max(axis.extent, axis.padded) - 1);
   }
   return last + 1;
 }
@@ -60,11 +58,6 @@ int CutAxisOf(const PhysicalLayout& from) {
   return outermost;
 }
 
-int64_t OffsetOf(const PhysicalAxis& axis, int64_t index) {
-  return axis.block == 0 ? index * axis.stride
-                         : index / axis.block * axis.block_stride;
-}
-
 }  // namespace
 
 // Cuts the source into slabs. Slab i is the range [r * step, r * step + step)
@@ -89,7 +82,7 @@ struct ScatteredReorder::Slabs {
   }
   int64_t DestinationOffset(int64_t slab) const {
     return (slab / per_image * to.axes[0].stride +
-            OffsetOf(to.axes[cut], slab % per_image * step)) *
+            OffsetAt(to.axes[cut], slab % per_image * step)) *
            ByteSizeOf(to_dtype);
   }
 
@@ -150,10 +143,6 @@ std::optional<ScatteredReorder> ScatteredReorder::Make(
   auto slabs = std::make_shared<Slabs>(from, from_dtype, to, to_dtype);
   if (!slabs->Cut()) return std::nullopt;
   return ScatteredReorder(std::move(slabs));
-}
-
-int64_t ScatteredReorder::source_bytes() const {
-  return SpanOf(slabs_->from) * ByteSizeOf(slabs_->from_dtype);
 }
 
 int64_t ScatteredReorder::destination_bytes() const {

@@ -30,8 +30,6 @@ class ScatteredReorder final : public OperandGather {
                                               const PhysicalLayout& to,
                                               DataType to_dtype);
 
-  // Returns the bytes to the end of the last image, pad lanes included.
-  int64_t source_bytes() const;
   int64_t destination_bytes() const override;
   int64_t part_count() const override;
   int64_t SourceOffset(int64_t part) const override;

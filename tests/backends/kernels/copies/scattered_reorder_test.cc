@@ -66,7 +66,7 @@ int CheckAllPairs(const Dims& dims) {
       ++possible;
       const Bytes source = RandomBytes(from.elements, from_dtype, &random);
       const int64_t size = to.elements * ByteSizeOf(to_dtype);
-      EXPECT_EQ(gather->source_bytes(), std::ssize(source));
+      EXPECT_EQ(gather->SourceOffset(gather->part_count()), std::ssize(source));
       EXPECT_EQ(gather->destination_bytes(), size);
       Bytes expected(size, std::byte{0xff});
       Reorder::Make(from.layout, from_dtype, to.layout, to_dtype)
