@@ -76,14 +76,15 @@ PositionLists WindowLists(const PoolWindow& window) {
   return lists;
 }
 
-PositionLists AdaptiveLists(int64_t in, int64_t out) {
+PositionLists AdaptiveLists(int64_t in, int64_t out, bool is_sum) {
   // Neighbouring windows share at most one position.
   PositionLists lists(in, out, in + out);
   for (int64_t o = 0; o < out; ++o) {
     const int64_t begin = o * in / out;
     const int64_t end = ((o + 1) * in + out - 1) / out;
     for (int64_t position = begin; position < end; ++position) {
-      lists.Add(position, 1.0 / static_cast<double>(end - begin));
+      lists.Add(position,
+                is_sum ? 1.0 : 1.0 / static_cast<double>(end - begin));
     }
     lists.EndList();
   }

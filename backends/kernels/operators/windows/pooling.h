@@ -59,8 +59,9 @@ struct PoolWindow {
 // are 1.
 PositionLists WindowLists(const PoolWindow& window);
 // Returns PyTorch's adaptive windows,
-// [floor(o * in / out), ceil((o + 1) * in / out)).
-PositionLists AdaptiveLists(int64_t in, int64_t out);
+// [floor(o * in / out), ceil((o + 1) * in / out)), for means or, if `is_sum`,
+// for sums.
+PositionLists AdaptiveLists(int64_t in, int64_t out, bool is_sum = false);
 // Return the lists of an upsampling. `scale` is the number of input positions
 // per output position: in / out, or 1 / scale_factor if that was given. It has
 // no effect if corners are aligned. Nearest positions are computed in f32, as

@@ -47,17 +47,6 @@ PositionLists AveragesOf(const ProgramStep& step, const PoolAxis& axis,
   return lists;
 }
 
-// Returns AdaptiveLists with weights of 1.
-PositionLists SumLists(int64_t in, int64_t out) {
-  PositionLists lists(in, out, in);
-  for (int64_t o = 0; o < out; ++o) {
-    const AxisWindow window = AdaptiveWindow(in, out, o);
-    for (int64_t i = window.begin; i < window.end; ++i) lists.Add(i, 1);
-    lists.EndList();
-  }
-  return lists;
-}
-
 PositionLists CubicLists(const UpsampleAxis& axis) {
   PositionLists lists(axis.in, axis.out, 4 * axis.out);
   for (int64_t o = 0; o < axis.out; ++o) {
@@ -82,8 +71,7 @@ PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
     const Dims& in = shapes.dims.at(step.operands[0]);
     const Dims out = WindowDimsOf(step, shapes);
     for (size_t i = 2; i < in.size(); ++i) {
-      axes.push_back(step.op == Operator::kSum ? SumLists(in[i], out[i])
-                                               : AdaptiveLists(in[i], out[i]));
+      axes.push_back(AdaptiveLists(in[i], out[i], step.op == Operator::kSum));
     }
     return PoolLists::Of(std::move(axes));
   }
