@@ -42,14 +42,28 @@ HWY_INLINE U32Vector Magnitude(U32Vector bits) {
   return hn::And(bits, hn::Set(U32Tag(), 0x7fffffffu));
 }
 
-// Uses StoreU for vectors of 8 bytes, for which highway 1.0.3 streams 16 bytes.
-template <bool kStream, class D, class V, class T>
-HWY_INLINE void Put(D d, V value, T* to) {
+// Stores bypass the caches if kStream, except for vectors of 8 bytes, for which
+// highway 1.0.3 streams 16 bytes.
+template <bool kStream, class D, class T>
+HWY_INLINE void Put(D d, hn::Vec<D> value, T* p) {
   if constexpr (kStream && hn::MaxLanes(D()) * sizeof(T) >= 16) {
-    hn::Stream(value, d, to);
+    hn::Stream(value, d, p);
   } else {
-    hn::StoreU(value, d, to);
+    hn::StoreU(value, d, p);
   }
+}
+
+// Returns bf16 bits, rounded to nearest even; NaN stays a (quiet) NaN.
+template <class D>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> BitsOfBf16(D /*d*/,
+                                                       hn::Vec<D> value) {
+  const hn::RebindToUnsigned<D> du;
+  const auto bits = hn::BitCast(du, value);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+  const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
+  return hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
 }
 
 struct Float {
@@ -75,16 +89,8 @@ struct BFloat16 {
   }
   template <bool kStream>
   static HWY_INLINE void Store(F32Vector value, Bits* p) {
-    const U32Tag d;
-    const auto bits = hn::BitCast(d, value);
-    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
-    const auto rounded = hn::Add(hn::Add(bits, hn::Set(d, 0x7fffu)), odd);
-    const auto quiet = hn::Or(bits, hn::Set(d, 0x400000u));
-    const auto is_nan = Above(Magnitude(bits), 0x7f800000u);
-    const auto high =
-        hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
-    Put<kStream>(U16Tag(), hn::DemoteTo(U16Tag(), hn::BitCast(I32Tag(), high)),
-                 p);
+    const auto bits = hn::BitCast(I32Tag(), BitsOfBf16(F32Tag(), value));
+    Put<kStream>(U16Tag(), hn::DemoteTo(U16Tag(), bits), p);
   }
 };
 

@@ -41,20 +41,14 @@ void ScaleRows(const Rows<T, U>& rows, const ChannelScale& numbers) {
   });
 }
 
-template <Activation kActivation, bool kStream, class T, class U>
-void ScaleRowsTo(const Rows<T, U>& rows, const ChannelScale& numbers) {
-  if (rows.addend != nullptr) {
-    return ScaleRows<true, kActivation, kStream>(rows, numbers);
-  }
-  ScaleRows<false, kActivation, kStream>(rows, numbers);
-}
-
-template <class T, class U>
-void ScaleRowsAs(Activation activation, bool stream, const Rows<T, U>& rows,
+template <bool kStream, class T, class U>
+void ScaleRowsAs(Activation activation, const Rows<T, U>& rows,
                  const ChannelScale& numbers) {
   WithRectifier(activation, [&](auto kind) HWY_ATTR {
-    if (stream) return ScaleRowsTo<kind(), true>(rows, numbers);
-    ScaleRowsTo<kind(), false>(rows, numbers);
+    if (rows.addend != nullptr) {
+      return ScaleRows<true, kind(), kStream>(rows, numbers);
+    }
+    ScaleRows<false, kind(), kStream>(rows, numbers);
   });
 }
 
@@ -66,19 +60,19 @@ void ScaleRun(const ChannelBlocks& blocks, const ChannelScale& numbers,
   const ChannelScale own{numbers.center + first, numbers.scale + first,
                          numbers.shift + first};
   const auto* x = static_cast<const T*>(tensors.x);
-  const auto* addend = static_cast<const T*>(tensors.addend);
   auto* y = static_cast<U*>(tensors.y);
-  const bool stream = StreamsResult(blocks) && FillsVectors(y, blocks.block);
   const int64_t step = RowsOfMap(blocks);
-  for (int64_t row = 0; row < run.rows; row += step) {
-    const int64_t at = run.offset + row * blocks.block;
-    const auto count = static_cast<size_t>(std::min(step, run.rows - row));
-    ScaleRowsAs<T, U>(tensors.activation, stream,
-                      {x + at, addend == nullptr ? nullptr : addend + at,
-                       y + at, count, static_cast<size_t>(blocks.block)},
-                      own);
-  }
-  if (stream) hwy::FlushStream();
+  Streamed(blocks, y, [&](auto stream) HWY_ATTR {
+    for (int64_t row = 0; row < run.rows; row += step) {
+      const int64_t at = run.offset + row * blocks.block;
+      const auto count = static_cast<size_t>(std::min(step, run.rows - row));
+      ScaleRowsAs<stream(), T, U>(
+          tensors.activation,
+          {x + at, Moved<const T>(tensors.addend, at), y + at, count,
+           static_cast<size_t>(blocks.block)},
+          own);
+    }
+  });
 }
 
 void Scale(const ChannelBlocks& blocks, const ChannelScale& numbers,

@@ -121,12 +121,6 @@ void AddRows(const Rows<T>& rows, size_t channels, const double* center,
   }
 }
 
-// Returns the pointer advanced by `at` elements; null stays null.
-template <class T, class Void>
-T* Moved(Void* tensor, int64_t at) {
-  return tensor == nullptr ? nullptr : static_cast<T*>(tensor) + at;
-}
-
 template <class Terms, class T>
 void AddRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
             const RowRun& run, double* sums, double* products) {
@@ -151,14 +145,11 @@ void AddRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
 template <Kind kKind, class T>
 void AddMaskedRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
                   const RowRun& run, double* sums, double* products) {
-  constexpr Activation kNone = Activation::kNone;
-  if (StreamsResult(blocks) &&
-      FillsVectors(static_cast<const T*>(terms.masked), blocks.block)) {
-    AddRun<Terms<kKind, kNone, true>, T>(blocks, terms, run, sums, products);
-    hwy::FlushStream();
-  } else {
-    AddRun<Terms<kKind, kNone>, T>(blocks, terms, run, sums, products);
-  }
+  const auto* masked = static_cast<const T*>(terms.masked);
+  Streamed(blocks, masked, [&](auto stream) HWY_ATTR {
+    AddRun<Terms<kKind, Activation::kNone, stream()>, T>(blocks, terms, run,
+                                                         sums, products);
+  });
 }
 
 void AddTerms(const ChannelBlocks& blocks, const ChannelTerms& terms,

@@ -15,6 +15,8 @@
 #include <type_traits>
 
 #include "backends/core/data_type.h"
+#include "backends/kernels/copies/element_vectors-inl.h"
+#include "backends/kernels/operators/channel_rows.h"
 #include "backends/kernels/operators/pointwise.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -37,33 +39,10 @@ HWY_INLINE hn::Vec<D> LoadElements(D d, const uint16_t* p) {
                      hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, p))));
 }
 
-// Stores bypass the caches if kStream, except for vectors of 8 bytes, for which
-// highway 1.0.3 streams 16 bytes.
-template <bool kStream, class D, class T>
-HWY_INLINE void Put(D d, hn::Vec<D> value, T* p) {
-  if constexpr (kStream && hn::MaxLanes(D()) * sizeof(T) >= 16) {
-    hn::Stream(value, d, p);
-  } else {
-    hn::StoreU(value, d, p);
-  }
-}
-
+// Stores bypass the caches if kStream (Put).
 template <bool kStream = false, class D>
 HWY_INLINE void StoreElements(D d, hn::Vec<D> value, float* p) {
   Put<kStream>(d, value, p);
-}
-
-// Returns bf16 bits, rounded to nearest even; NaN stays a (quiet) NaN.
-template <class D>
-HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> BitsOfBf16(D /*d*/,
-                                                       hn::Vec<D> value) {
-  const hn::RebindToUnsigned<D> du;
-  const auto bits = hn::BitCast(du, value);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
-  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
-  const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
-  return hn::ShiftRight<16>(hn::IfThenElse(is_nan, quiet, rounded));
 }
 
 template <bool kStream = false, class D>
@@ -91,6 +70,25 @@ HWY_INLINE bool FillsVectors(const T* p, size_t pitch) {
   const size_t bytes = hn::Lanes(hn::CappedTag<float, 16>()) * sizeof(T);
   return reinterpret_cast<uintptr_t>(p) % bytes == 0 &&
          pitch * sizeof(T) % bytes == 0;
+}
+
+// Calls body(stream) with a constant that says whether results, whose rows of a
+// block's channels begin at `first`, bypass the caches.
+template <class T, class Body>
+HWY_INLINE void Streamed(const ChannelBlocks& results, const T* first,
+                         const Body& body) {
+  if (StreamsResult(results) && FillsVectors(first, results.block)) {
+    body(std::true_type());
+    hwy::FlushStream();
+  } else {
+    body(std::false_type());
+  }
+}
+
+// Returns the pointer advanced by `at` elements; null stays null.
+template <class T, class Void>
+T* Moved(Void* tensor, int64_t at) {
+  return tensor == nullptr ? nullptr : static_cast<T*>(tensor) + at;
 }
 
 // Calls body(d, i) so that vectors of d's lanes from element i on cover

@@ -117,32 +117,25 @@ void CombineRows(const Rows<T>& rows, const float* numbers) {
 template <class Op, class T>
 void CombineRun(const ChannelBlocks& blocks, const Combined& tensors,
                 const RowRun& run) {
-  const auto from = [&](const void* tensor, int64_t at) {
-    return tensor == nullptr ? nullptr : static_cast<const T*>(tensor) + at;
-  };
   const float* const numbers = tensors.b != nullptr
                                    ? nullptr
                                    : tensors.numbers +
                                          run.image * tensors.image_stride +
                                          run.block_index * blocks.block;
   auto* const y = static_cast<T*>(tensors.y);
-  const bool stream = StreamsResult(blocks) && FillsVectors(y, blocks.block);
   const int64_t step = numbers == nullptr ? run.rows : RowsOfMap(blocks);
-  for (int64_t row = 0; row < run.rows; row += step) {
-    const int64_t at = run.offset + row * blocks.block;
-    const Rows<T> rows = {from(tensors.dy, at),
-                          from(tensors.a, at),
-                          from(tensors.b, at),
-                          y + at,
-                          static_cast<size_t>(std::min(step, run.rows - row)),
-                          static_cast<size_t>(blocks.block)};
-    if (stream) {
-      CombineRows<true, Op>(rows, numbers);
-    } else {
-      CombineRows<false, Op>(rows, numbers);
+  Streamed(blocks, y, [&](auto stream) HWY_ATTR {
+    for (int64_t row = 0; row < run.rows; row += step) {
+      const int64_t at = run.offset + row * blocks.block;
+      const Rows<T> rows = {Moved<const T>(tensors.dy, at),
+                            Moved<const T>(tensors.a, at),
+                            Moved<const T>(tensors.b, at),
+                            y + at,
+                            static_cast<size_t>(std::min(step, run.rows - row)),
+                            static_cast<size_t>(blocks.block)};
+      CombineRows<stream(), Op>(rows, numbers);
     }
-  }
-  if (stream) hwy::FlushStream();
+  });
 }
 
 template <Combination... kCombinations>

@@ -48,12 +48,9 @@ void MapRun(const ChannelBlocks& blocks, const Op& op,
     const auto* b = static_cast<const T*>(tensors.saved) + run.offset;
     auto* y = static_cast<T*>(tensors.dx) + run.offset;
     const auto count = static_cast<size_t>(run.rows * blocks.block);
-    if (StreamsResult(blocks) && FillsVectors(y, blocks.block)) {
-      MapElements<true>(op, a, b, y, count);
-      hwy::FlushStream();
-    } else {
-      MapElements<false>(op, a, b, y, count);
-    }
+    Streamed(blocks, y, [&](auto stream) HWY_ATTR {
+      MapElements<stream()>(op, a, b, y, count);
+    });
   });
 }
 

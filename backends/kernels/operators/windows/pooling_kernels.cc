@@ -138,60 +138,47 @@ struct Part {
   PlaneRow row;
 };
 
-// Calls body(stream), where `stream` says whether results from `first` on
-// bypass the caches.
-template <class T, class Body>
-HWY_INLINE void Streamed(const ChannelBlocks& blocks, const T* first,
-                         const Body& body) {
-  if (StreamsResult(blocks) && FillsVectors(first, blocks.block)) {
-    body(std::true_type());
-    hwy::FlushStream();
-  } else {
-    body(std::false_type());
-  }
-}
-
-void Weighted(const Pooling& pooling, const void* x, void* y, int64_t index) {
+// Calls body(part, stream, results) for the part with this index: its first
+// results in `y`, and whether they bypass the caches.
+template <class Body>
+HWY_INLINE void ForPart(const Pooling& pooling, void* y, int64_t index,
+                        const Body& body) {
   const Part part(pooling.blocks, *pooling.lists, index);
   ChannelBlocks results = pooling.blocks;
   results.spatial = pooling.lists->out();
   WithElements(results.dtype, [&](auto* element) HWY_ATTR {
     using T = std::remove_pointer_t<decltype(element)>;
     T* to = static_cast<T*>(y) + part.result;
-    Streamed(results, to, [&](auto stream) HWY_ATTR {
-      WeightedRow<stream()>(part.row, static_cast<const T*>(x) + part.operand,
-                            to);
-    });
+    Streamed(results, to,
+             [&](auto stream) HWY_ATTR { body(part, stream, to); });
   });
+}
+
+void Weighted(const Pooling& pooling, const void* x, void* y, int64_t index) {
+  ForPart(pooling, y, index,
+          [&]<class T>(const Part& part, auto stream, T* to) HWY_ATTR {
+            WeightedRow<stream()>(part.row,
+                                  static_cast<const T*>(x) + part.operand, to);
+          });
 }
 
 void Max(const Pooling& pooling, const void* x, void* y, int32_t* chosen,
          int64_t index) {
-  const Part part(pooling.blocks, *pooling.lists, index);
-  ChannelBlocks results = pooling.blocks;
-  results.spatial = pooling.lists->out();
-  WithElements(results.dtype, [&](auto* element) HWY_ATTR {
-    using T = std::remove_pointer_t<decltype(element)>;
-    T* to = static_cast<T*>(y) + part.result;
-    Streamed(results, to, [&](auto stream) HWY_ATTR {
-      MaxRow<stream()>(part.row, static_cast<const T*>(x) + part.operand, to,
-                       chosen == nullptr ? nullptr : chosen + part.result);
-    });
-  });
+  ForPart(pooling, y, index,
+          [&]<class T>(const Part& part, auto stream, T* to) HWY_ATTR {
+            MaxRow<stream()>(part.row, static_cast<const T*>(x) + part.operand,
+                             to, Moved<int32_t>(chosen, part.result));
+          });
 }
 
 void MaxGradient(const ChannelBlocks& blocks, const PoolMaxBackward& tensors,
                  int64_t index) {
-  const Part part(blocks, *tensors.transposed, index);
-  WithElements(blocks.dtype, [&](auto* element) HWY_ATTR {
-    using T = std::remove_pointer_t<decltype(element)>;
-    T* to = static_cast<T*>(tensors.dx) + part.result;
-    Streamed(blocks, to, [&](auto stream) HWY_ATTR {
-      MaxGradientRow<stream()>(part.row, tensors.chosen + part.operand,
-                               static_cast<const T*>(tensors.dy) + part.operand,
-                               to);
-    });
-  });
+  ForPart({blocks, tensors.transposed}, tensors.dx, index,
+          [&]<class T>(const Part& part, auto stream, T* to) HWY_ATTR {
+            MaxGradientRow<stream()>(
+                part.row, tensors.chosen + part.operand,
+                static_cast<const T*>(tensors.dy) + part.operand, to);
+          });
 }
 
 }  // namespace
