@@ -1,7 +1,6 @@
 #include "backends/kernels/copies/box_tiling.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -39,11 +38,6 @@ class TilingChooser {
   const TileOptions options_;
   BoxTiling tiling_;
 };
-
-int64_t Product(absl::Span<const int64_t> factors) {
-  return std::accumulate(factors.begin(), factors.end(), int64_t{1},
-                         std::multiplies<>());
-}
 
 void TilingChooser::Normalize(Box box) {
   auto& axes = tiling_.axes;
@@ -119,7 +113,7 @@ void TilingChooser::ChooseTile() {
   int64_t run_bytes = 1024;
   Extents tile = TileFor(run_bytes);
   const int64_t capacity = Capacity();
-  while (Product(tile) > capacity) {
+  while (*CheckedProduct(tile) > capacity) {
     run_bytes /= 2;
     tile = TileFor(run_bytes);
   }
@@ -127,7 +121,7 @@ void TilingChooser::ChooseTile() {
     run_bytes *= 2;
     Extents larger = tile;
     GrowAlong(false, run_bytes, &larger);
-    if (Product(larger) > capacity) break;
+    if (*CheckedProduct(larger) > capacity) break;
     tile = std::move(larger);
   }
   for (size_t i = 0; i < tile.size(); ++i) {

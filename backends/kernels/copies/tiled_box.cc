@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <numeric>
 #include <utility>
 
 #include "absl/types/span.h"
+#include "backends/core/checked_math.h"
 #include "backends/kernels/copies/element_convert.h"
 #include "backends/kernels/copies/transpose_tile.h"
 
@@ -61,11 +61,6 @@ bool HasLongRuns(const StridedLoops& loops) {
          loops.back().extent >= kShortRun;
 }
 
-int64_t Product(absl::Span<const int64_t> factors) {
-  return std::accumulate(factors.begin(), factors.end(), int64_t{1},
-                         std::multiplies<>());
-}
-
 }  // namespace
 
 struct TiledBox::Tile {
@@ -97,7 +92,7 @@ TiledBox::TiledBox(Box box, const TileOptions& options)
                });
 }
 
-int64_t TiledBox::tile_size() const { return Product(tiling_.tile); }
+int64_t TiledBox::tile_size() const { return *CheckedProduct(tiling_.tile); }
 
 TiledBox::Tile TiledBox::TileAt(int64_t index) const {
   Tile tile;
@@ -175,7 +170,8 @@ void TiledBox::MoveTile(const Tile& tile, const char* source, char* destination,
   // work.
   if (next != nullptr) Prefetch(*next, source, 0);
   if (tile.is_empty) {
-    std::memset(buffers.packed, 0, Product(tile.size) * ByteSizeOf(narrow_));
+    std::memset(buffers.packed, 0,
+                *CheckedProduct(tile.size) * ByteSizeOf(narrow_));
   } else {
     StridedLoops loops;
     int64_t readable;
@@ -216,7 +212,7 @@ const char* TiledBox::Gather(const Tile& tile, const char* source,
   } else {
     CopyStrided(ByteSizeOf(options_.from), gather, source, buffers->wide);
     ConvertRun(options_.from, buffers->wide, narrow_, buffers->gathered,
-               Product(tile.valid));
+               *CheckedProduct(tile.valid));
   }
   *readable = kNarrowTileElements + kSlackBytes / 2;
   return buffers->gathered;
@@ -239,7 +235,8 @@ void TiledBox::Permute(const Tile& tile, const char* source,
     has_other_pads |= tile.valid[i] < tile.size[i];
     if (!transposes || i != column) others.push_back(loops[i]);
   }
-  if (has_other_pads) std::memset(packed, 0, Product(tile.size) * element);
+  if (has_other_pads)
+    std::memset(packed, 0, *CheckedProduct(tile.size) * element);
   MergeLoops(&others);
   if (!transposes) return CopyStrided(element, others, source, packed);
   TransposeTile transposition;
@@ -271,7 +268,8 @@ void TiledBox::Scatter(const Tile& tile, Buffers* buffers,
   }
   const char* source = buffers->packed;
   if (options_.to != narrow_) {
-    ConvertRun(narrow_, source, options_.to, buffers->wide, Product(tile.size));
+    ConvertRun(narrow_, source, options_.to, buffers->wide,
+               *CheckedProduct(tile.size));
     source = buffers->wide;
   }
   CopyStrided(ByteSizeOf(options_.to), loops, source, destination);

@@ -6,16 +6,11 @@
 #include <limits>
 #include <vector>
 
+#include "backends/core/checked_math.h"
 #include "backends/kernels/operators/elements.h"
 
 namespace convgrad {
 namespace {
-
-int64_t CountOf(const Dims& dims) {
-  int64_t count = 1;
-  for (const int64_t extent : dims) count *= extent;
-  return count;
-}
 
 // Finds the rows of the operand, along its last axis, that belong to a row of
 // the result.
@@ -33,11 +28,11 @@ class ReducedRows {
       stride *= reduced_[i];
       if (kept_[i] != 1) reduced_[i] = 1;
     }
-    terms_ = CountOf(reduced_);
+    terms_ = *CheckedProduct(reduced_);
     group = static_cast<double>(columns == 1 ? terms_ * length : terms_);
   }
 
-  int64_t count() const { return CountOf(kept_); }
+  int64_t count() const { return *CheckedProduct(kept_); }
   // Calls body(element, column) with each element of the operand that belongs
   // to the row.
   template <class Body>

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/core/checked_math.h"
+
 namespace convgrad::winograd {
 namespace {
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Tiles of a block, measured on a Xeon (Sapphire Rapids) with 64 to 512
 // channels: with fewer, weights are read more often from the last cache.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "backends/core/checked_math.h"
 #include "backends/kernels/winograd/winograd.h"
 #include "backends/kernels/winograd/winograd_blocks.h"
 
@@ -194,14 +195,12 @@ HWY_EXPORT(TransformBlock);
 
 bool TransformWeights(const Weights& weights, float* transformed,
                       RunThreadParts run) {
-  const auto blocks = [&](int64_t channels) {
-    return (channels + weights.block - 1) / weights.block;
-  };
   std::atomic<bool> is_usable = true;
   const int64_t out_blocks = PassOutBlocks(weights);
   const int64_t in_planes =
       weights.kernel_depth *
-      blocks(weights.is_turned ? weights.out_channels : weights.in_channels);
+      CeilDiv(weights.is_turned ? weights.out_channels : weights.in_channels,
+              weights.block);
   const int64_t rows = weights.is_turned ? in_planes : out_blocks;
   const int64_t columns = weights.is_turned ? out_blocks : in_planes;
   // In the order of the weights in memory.

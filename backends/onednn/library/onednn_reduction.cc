@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "backends/core/checked_math.h"
 #include "backends/onednn/library/onednn_elements.h"
 #include "backends/onednn/library/onednn_loop_nest.h"
 
@@ -68,19 +69,13 @@ LoopNest NestOf(const TensorDescriptor& grad, const Dims& bias) {
   return LoopNest(grad.dims, strides);
 }
 
-int64_t Product(const Dims& dims) {
-  int64_t product = 1;
-  for (int64_t extent : dims) product *= extent;
-  return product;
-}
-
 }  // namespace
 
 BiasReduction::BiasReduction(TensorDescriptor grad, Dims bias, int threads)
     : grad_(std::move(grad)),
       bias_(std::move(bias)),
       threads_(threads),
-      bias_count_(Product(bias_)) {
+      bias_count_(*CheckedProduct(bias_)) {
   if (bias_count_ > kMaxPrivateSums) threads_ = 1;
   parts_ = NestOf(grad_, bias_).PartCount(threads_);
 }

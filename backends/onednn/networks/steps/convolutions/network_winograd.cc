@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/core/checked_math.h"
 #include "backends/kernels/winograd/winograd.h"
 
 namespace convgrad::onednn {
@@ -30,13 +31,12 @@ constexpr int64_t kLeastRoundBlocks = 8;
 // kMostRoundFloats of the `floats` for all channels.
 std::vector<winograd::Shape> RoundsOf(const winograd::Shape& shape,
                                       int64_t floats, int64_t most) {
-  const auto ceil = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t rounds =
-      std::clamp<int64_t>(std::min(ceil(floats, kMostRoundFloats),
+      std::clamp<int64_t>(std::min(CeilDiv(floats, kMostRoundFloats),
                                    shape.out_blocks() / kLeastRoundBlocks),
                           1, std::max<int64_t>(most, 1));
   // Even, because the passes take blocks in pairs.
-  const int64_t size = ceil(ceil(shape.out_blocks(), rounds), 2) * 2;
+  const int64_t size = CeilDiv(CeilDiv(shape.out_blocks(), rounds), 2) * 2;
   std::vector<winograd::Shape> shapes;
   for (int64_t first = 0; first < shape.out_blocks(); first += size) {
     shapes.push_back(rounds == 1 ? shape : SomeOutputs(shape, first, size));

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/core/checked_math.h"
 #include "backends/core/program/operators/products.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
@@ -161,9 +162,8 @@ class Attention final : public NetworkGroup {
         builder->NewGradient(step_.operands[kMask], Form::kRows);
     const NetworkTensor computed =
         ComputedIn(DataType::kF32, result, &builder->schedule());
-    int64_t count = 1;
-    for (const int64_t extent : scores_) count *= extent;
-    const BufferId scores = builder->schedule().AddArray<float>(count);
+    const BufferId scores =
+        builder->schedule().AddArray<float>(*CheckedProduct(scores_));
     Step step = NewBackward(dy, builder);
     step.writes.push_back(scores);
     step.function = [=, tiles = TilesFor(*builder), read = Reader(),

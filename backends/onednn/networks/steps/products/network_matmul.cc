@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/core/checked_math.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
@@ -96,9 +97,8 @@ class Matmul final : public NetworkGroup {
     for (size_t i = 0; i + 2 < y.size(); ++i) product.dims[i] = y[i];
     const bool is_repeated = product.dims != narrow.dims;
     if (is_repeated) {
-      int64_t count = 1;
-      for (const int64_t extent : product.dims) count *= extent;
-      product.buffer = builder->schedule().AddArray<float>(count);
+      product.buffer =
+          builder->schedule().AddArray<float>(*CheckedProduct(product.dims));
     }
     AddProduct("matmul backward", a, b, product, builder);
     if (is_repeated) {
