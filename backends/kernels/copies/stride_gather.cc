@@ -28,55 +28,39 @@ HWY_INLINE void CoverRow(int64_t columns, int64_t lanes, const Move& move) {
 }
 
 template <class D>
-HWY_INLINE void GatherRow(D pairs, const char* whole, int64_t columns,
-                          char* dense) {
-  const Single<D> singles;
-  const auto* from = reinterpret_cast<const hn::TFromD<D>*>(whole);
-  auto* to = reinterpret_cast<hn::TFromD<Single<D>>*>(dense);
-  const auto lanes = static_cast<int64_t>(hn::Lanes(pairs));
-  const auto move = [&](int64_t i) HWY_ATTR {
-    hn::StoreU(hn::TruncateTo(singles, hn::LoadU(pairs, from + i)), singles,
-               to + i);
-  };
-  CoverRow(columns, lanes, move);
-}
-
-template <class D>
-HWY_INLINE void SpreadRow(D pairs, const char* dense, int64_t columns,
-                          char* whole) {
-  const Single<D> singles;
-  const auto* from = reinterpret_cast<const hn::TFromD<Single<D>>*>(dense);
-  auto* to = reinterpret_cast<hn::TFromD<D>*>(whole);
-  const auto lanes = static_cast<int64_t>(hn::Lanes(pairs));
-  const auto move = [&](int64_t i) HWY_ATTR {
-    hn::StoreU(hn::PromoteTo(pairs, hn::LoadU(singles, from + i)), pairs,
-               to + i);
-  };
-  CoverRow(columns, lanes, move);
-}
-
-template <class D>
 void GatherRows(D pairs, const SpacedRows& rows, const char* whole,
                 char* dense) {
+  const Single<D> singles;
   for (int64_t row : rows.dense_rows) {
-    if (row >= 0) {
-      GatherRow(pairs, whole, rows.columns, dense + row * rows.dense_pitch());
-    }
+    const auto* from = reinterpret_cast<const hn::TFromD<D>*>(whole);
     whole += 2 * rows.dense_pitch();
+    if (row < 0) continue;
+    auto* to = reinterpret_cast<hn::TFromD<Single<D>>*>(
+        dense + row * rows.dense_pitch());
+    CoverRow(rows.columns, hn::Lanes(pairs), [&](int64_t i) HWY_ATTR {
+      hn::StoreU(hn::TruncateTo(singles, hn::LoadU(pairs, from + i)), singles,
+                 to + i);
+    });
   }
 }
 
 template <class D>
 void SpreadRows(D pairs, const SpacedRows& rows, const char* dense,
                 char* whole) {
-  const int64_t pitch = 2 * rows.dense_pitch();
+  const Single<D> singles;
   for (int64_t row : rows.dense_rows) {
-    if (row >= 0) {
-      SpreadRow(pairs, dense + row * rows.dense_pitch(), rows.columns, whole);
-    } else {
-      std::memset(whole, 0, pitch);
+    char* const at = std::exchange(whole, whole + 2 * rows.dense_pitch());
+    if (row < 0) {
+      std::memset(at, 0, 2 * rows.dense_pitch());
+      continue;
     }
-    whole += pitch;
+    const auto* from = reinterpret_cast<const hn::TFromD<Single<D>>*>(
+        dense + row * rows.dense_pitch());
+    auto* to = reinterpret_cast<hn::TFromD<D>*>(at);
+    CoverRow(rows.columns, hn::Lanes(pairs), [&](int64_t i) HWY_ATTR {
+      hn::StoreU(hn::PromoteTo(pairs, hn::LoadU(singles, from + i)), pairs,
+                 to + i);
+    });
   }
 }
 
