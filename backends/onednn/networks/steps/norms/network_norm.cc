@@ -187,44 +187,29 @@ class Norm final : public NetworkGroup {
     const BufferId dy =
         gradient.masked != kNoBuffer ? gradient.masked : gradient.dy;
     const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
-    if (shape_.training && HasFewElements(shape_.blocks)) {
-      AddSmallInputGradient(dy, dx, builder);
-      return;
-    }
-    const BufferId scratch = AddScratch(builder);
+    const bool is_small = shape_.training && HasFewElements(shape_.blocks);
+    const bool is_masked = ActivationOfX() != Activation::kNone;
+    const BufferId y = is_small && is_masked ? buffers_.y : kNoBuffer;
+    const BufferId scratch = is_small ? kNoBuffer : AddScratch(builder);
     builder->schedule().Add(
         {.kind = "batch_norm backward",
-         .reads = Reads({dy, buffers_.x, sums.dy_xhat, sums.dy}),
+         .reads = is_small ? Reads({dy, buffers_.x, y})
+                           : Reads({dy, buffers_.x, sums.dy_xhat, sums.dy}),
          .writes = {scratch, dx},
          .function = [=, shape = shape_, buffers = buffers_,
                       activation = ActivationOfX()](const RunContext& context) {
-           RunGradientInput(shape.At(context, buffers, scratch),
-                            {.dy = context.At(dy),
-                             .x = context.At(buffers.x),
-                             .activation = activation,
-                             .dx = context.At(dx)},
+           const BatchNorm norm = shape.At(context, buffers, scratch);
+           const BatchNormBackward tensors = {.dy = context.At(dy),
+                                              .x = context.At(buffers.x),
+                                              .activation = activation,
+                                              .dx = context.At(dx)};
+           if (is_small) {
+             return RunSmallGradientInput(norm, tensors, context.At(y));
+           }
+           RunGradientInput(norm, tensors,
                             {context.Write<double>(sums.dy_xhat),
                              context.Write<double>(sums.dy)},
                             context.parts());
-         }});
-  }
-
-  void AddSmallInputGradient(BufferId dy, BufferId dx,
-                             NetworkBuilder* builder) const {
-    const bool is_masked = ActivationOfX() != Activation::kNone;
-    const BufferId y = is_masked ? buffers_.y : kNoBuffer;
-    builder->schedule().Add(
-        {.kind = "batch_norm backward",
-         .reads = Reads({dy, buffers_.x, y}),
-         .writes = {dx},
-         .function = [=, shape = shape_, buffers = buffers_,
-                      activation = ActivationOfX()](const RunContext& context) {
-           RunSmallGradientInput(shape.At(context, buffers, kNoBuffer),
-                                 {.dy = context.At(dy),
-                                  .x = context.At(buffers.x),
-                                  .activation = activation,
-                                  .dx = context.At(dx)},
-                                 context.At(y));
          }});
   }
 
