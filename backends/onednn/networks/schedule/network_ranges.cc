@@ -11,16 +11,15 @@
 namespace convgrad::onednn {
 namespace {
 
-constexpr absl::string_view kKind = "fusion checks";
-
-// Appends a step that computes a range from other ranges.
+// Appends a step that computes a range from others or from tensors. It may
+// overwrite `scratch`.
 BufferId AddRange(std::vector<BufferId> reads,
                   std::function<double(const RunContext&)> range,
-                  NetworkBuilder* builder) {
+                  NetworkBuilder* builder, BufferId scratch = kNoBuffer) {
   const BufferId result = builder->schedule().AddArray<double>(1);
-  builder->schedule().Add({.kind = kKind,
+  builder->schedule().Add({.kind = "fusion checks",
                            .reads = std::move(reads),
-                           .writes = {result},
+                           .writes = {result, scratch},
                            .function = [result, range = std::move(range)](
                                            const RunContext& context) {
                              *context.Write<double>(result) = range(context);
@@ -44,29 +43,25 @@ struct Rows {
 // largest magnitude if the rows have one element each.
 BufferId AddLargestSum(const Rows& rows, NetworkBuilder* builder) {
   const BufferId sums = builder->schedule().AddArray<float>(rows.count);
-  const BufferId result = builder->schedule().AddArray<double>(1);
-  builder->schedule().Add(
-      {.kind = kKind,
-       .reads = {rows.buffer},
-       .writes = {result, sums},
-       .function = [=](const RunContext& context) {
-         auto* sum = context.Write<float>(sums);
-         const auto* elements = context.Read<float>(rows.buffer);
-         const auto sum_row = [&](int64_t row) {
-           sum[row] = SumOfMagnitudes({elements + row * rows.length,
-                                       static_cast<size_t>(rows.length)});
-         };
-         // Waking the team takes as long as summing this many elements.
-         constexpr int64_t kSmall = 1 << 16;
-         if (rows.count * rows.length > kSmall) {
-           context.ForParts(rows.count, sum_row);
-         } else {
-           for (int64_t row = 0; row < rows.count; ++row) sum_row(row);
-         }
-         *context.Write<double>(result) =
-             LargestMagnitude({sum, static_cast<size_t>(rows.count)});
-       }});
-  return result;
+  return AddRange(
+      {rows.buffer},
+      [=](const RunContext& context) {
+        auto* sum = context.Write<float>(sums);
+        const auto* elements = context.Read<float>(rows.buffer);
+        const auto sum_row = [&](int64_t row) {
+          sum[row] = SumOfMagnitudes(
+              {elements + row * rows.length, static_cast<size_t>(rows.length)});
+        };
+        // Waking the team takes as long as summing this many elements.
+        constexpr int64_t kSmall = 1 << 16;
+        if (rows.count * rows.length > kSmall) {
+          context.ForParts(rows.count, sum_row);
+        } else {
+          for (int64_t row = 0; row < rows.count; ++row) sum_row(row);
+        }
+        return LargestMagnitude({sum, static_cast<size_t>(rows.count)});
+      },
+      builder, sums);
 }
 
 // Returns at least 1, so that a product with it is also a bound of its factor.
@@ -82,18 +77,15 @@ BufferId InputRange(const std::string& name, NetworkBuilder* builder) {
   const int64_t count = *ByteSize(input) / ByteSizeOf(input.dtype);
   const int64_t parts = MagnitudeParts(count);
   const BufferId largest = builder->schedule().AddArray<float>(parts);
-  const BufferId result = builder->schedule().AddArray<double>(1);
-  builder->schedule().Add(
-      {.kind = kKind,
-       .reads = {values},
-       .writes = {result, largest},
-       .function = [=, dtype = input.dtype](const RunContext& context) {
-         const float magnitude =
-             LargestMagnitude(dtype, context.At(values), count, context.parts(),
-                              context.Write<float>(largest));
-         *context.Write<double>(result) = std::max(magnitude, 1.0F);
-       }});
-  return result;
+  return AddRange(
+      {values},
+      [=, dtype = input.dtype](const RunContext& context) {
+        const float magnitude =
+            LargestMagnitude(dtype, context.At(values), count, context.parts(),
+                             context.Write<float>(largest));
+        return std::max(magnitude, 1.0F);
+      },
+      builder, largest);
 }
 
 BufferId ConvolutionRange(const ProgramStep& step, NetworkBuilder* builder) {
