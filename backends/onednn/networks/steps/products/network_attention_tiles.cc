@@ -98,24 +98,11 @@ AttentionTiles::Tile AttentionTiles::TileAt(int64_t matrix,
   return tile;
 }
 
-AttentionTiles::Matrix AttentionTiles::QueriesOf(
-    const AttentionTensors& tensors, const Tile& tile) const {
-  const MatrixPlaces& places = layout_.query;
-  return {tensors.query + OffsetOf(places.leading, tile.matrix) +
-              tile.first * places.pitch,
+AttentionTiles::Matrix AttentionTiles::RowsAt(const float* tensor,
+                                              const MatrixPlaces& places,
+                                              int64_t matrix, int64_t first) {
+  return {tensor + OffsetOf(places.leading, matrix) + first * places.pitch,
           places.pitch};
-}
-
-AttentionTiles::Matrix AttentionTiles::KeysOf(const AttentionTensors& tensors,
-                                              const Tile& tile) const {
-  return {tensors.key + OffsetOf(layout_.key.leading, tile.matrix),
-          layout_.key.pitch};
-}
-
-AttentionTiles::Matrix AttentionTiles::ValuesOf(const AttentionTensors& tensors,
-                                                const Tile& tile) const {
-  return {tensors.value + OffsetOf(layout_.value.leading, tile.matrix),
-          layout_.value.pitch};
 }
 
 // A tile's product also multiplies keys that a causal query doesn't see, by 0.
@@ -158,8 +145,7 @@ int64_t AttentionTiles::Seen(const Tile& tile, int64_t query) const {
 void AttentionTiles::AddMask(const float* mask, const Tile& tile,
                              float* scores) const {
   const MatrixPlaces& places = layout_.mask;
-  const float* row =
-      mask + OffsetOf(places.leading, tile.matrix) + tile.first * places.pitch;
+  const float* row = RowsAt(mask, places, tile.matrix, tile.first).data;
   for (int64_t i = 0; i < tile.count; ++i, row += places.pitch) {
     for (int64_t j = 0; j < tile.keys; ++j) {
       scores[i * problem_.keys + j] += row[j * places.stride];

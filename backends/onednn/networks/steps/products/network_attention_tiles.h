@@ -79,9 +79,18 @@ class AttentionTiles {
   int64_t tiles() const;
   Tile TileAt(int64_t matrix, int64_t index) const;
   // Return the tile's queries, and the keys and values of its matrix.
-  Matrix QueriesOf(const AttentionTensors& tensors, const Tile& tile) const;
-  Matrix KeysOf(const AttentionTensors& tensors, const Tile& tile) const;
-  Matrix ValuesOf(const AttentionTensors& tensors, const Tile& tile) const;
+  Matrix QueriesOf(const AttentionTensors& tensors, const Tile& tile) const {
+    return RowsAt(tensors.query, layout_.query, tile.matrix, tile.first);
+  }
+  Matrix KeysOf(const AttentionTensors& tensors, const Tile& tile) const {
+    return RowsAt(tensors.key, layout_.key, tile.matrix, 0);
+  }
+  Matrix ValuesOf(const AttentionTensors& tensors, const Tile& tile) const {
+    return RowsAt(tensors.value, layout_.value, tile.matrix, 0);
+  }
+  // Returns the rows of one matrix of a stack, from row `first` on.
+  static Matrix RowsAt(const float* tensor, const MatrixPlaces& places,
+                       int64_t matrix, int64_t first);
   // Returns the row of the tile's first query among all queries.
   int64_t RowOf(const Tile& tile) const {
     return tile.matrix * problem_.queries + tile.first;
