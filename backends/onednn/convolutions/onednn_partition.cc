@@ -11,16 +11,9 @@
 namespace convgrad::onednn {
 namespace {
 
-struct AxisName {
-  CutAxis axis;
-  absl::string_view name;
-};
-constexpr std::array<AxisName, 4> kAxes = {{
-    {CutAxis::kNone, "none"},
-    {CutAxis::kBatch, "batch"},
-    {CutAxis::kRows, "rows"},
-    {CutAxis::kGroups, "groups"},
-}};
+// By CutAxis.
+constexpr std::array<absl::string_view, 4> kNames = {"none", "batch", "rows",
+                                                     "groups"};
 
 // Pieces up to this size aren't cut further for the caches.
 constexpr int64_t kSmallPiece = 128 << 10;
@@ -62,6 +55,17 @@ bool IsFair(const std::vector<int64_t>& bounds) {
   return largest * pieces * 5 <= bounds.back() * 6;
 }
 
+std::vector<TensorDescriptor> TensorsOf(const ConvOperation& operation) {
+  std::vector<TensorDescriptor> tensors;
+  for (const auto& operand : operation.operands) {
+    if (operand) tensors.push_back(*operand);
+  }
+  for (const ResultRequest& request : operation.results) {
+    tensors.push_back(request.descriptor);
+  }
+  return tensors;
+}
+
 bool IsPointwiseRow(const ConvProblem& problem) {
   if (problem.transposed || problem.axes.empty()) return false;
   const SpatialAxis& axis = problem.axes[0];
@@ -70,16 +74,10 @@ bool IsPointwiseRow(const ConvProblem& problem) {
 }
 
 bool IsChannelsFirst(const ConvOperation& operation) {
-  const auto is_last = [](const TensorDescriptor& tensor) {
-    return tensor.layout == Layout::kNXC;
-  };
-  return std::none_of(operation.operands.begin(), operation.operands.end(),
-                      [&](const auto& operand) {
-                        return operand && is_last(*operand);
-                      }) &&
-         std::none_of(operation.results.begin(), operation.results.end(),
-                      [&](const ResultRequest& request) {
-                        return is_last(request.descriptor);
+  const std::vector<TensorDescriptor> tensors = TensorsOf(operation);
+  return std::none_of(tensors.begin(), tensors.end(),
+                      [](const TensorDescriptor& tensor) {
+                        return tensor.layout == Layout::kNXC;
                       });
 }
 
@@ -105,11 +103,8 @@ bool Allows(const ConvOperation& operation, CutAxis axis, int threads) {
 // Returns whether every tensor is row-major, and the bias, if any, is per
 // channel or a scalar.
 bool IsCuttable(const ConvOperation& operation) {
-  for (const auto& operand : operation.operands) {
-    if (operand && !IsRowMajor(operand->layout)) return false;
-  }
-  for (const ResultRequest& request : operation.results) {
-    if (!IsRowMajor(request.descriptor.layout)) return false;
+  for (const TensorDescriptor& tensor : TensorsOf(operation)) {
+    if (!IsRowMajor(tensor.layout)) return false;
   }
   const ConvProblem& problem = operation.problem;
   if (!problem.bias) return true;
@@ -140,10 +135,7 @@ double SecondsOnOneCore(const ConvOperation& operation) {
 }  // namespace
 
 std::string ToString(const Partition& partition) {
-  const auto* found = std::find_if(
-      kAxes.begin(), kAxes.end(),
-      [&](const AxisName& named) { return named.axis == partition.axis; });
-  std::string text(found->name);
+  std::string text(kNames[static_cast<size_t>(partition.axis)]);
   if (partition.pieces_per_thread > 1) {
     absl::StrAppend(&text, "*", partition.pieces_per_thread);
   }
@@ -154,11 +146,9 @@ std::optional<Partition> ParsePartition(absl::string_view text) {
   Partition partition;
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits('*', 1));
-  const auto* found = std::find_if(
-      kAxes.begin(), kAxes.end(),
-      [&](const AxisName& named) { return named.name == parts.first; });
-  if (found == kAxes.end()) return std::nullopt;
-  partition.axis = found->axis;
+  const auto* found = std::find(kNames.begin(), kNames.end(), parts.first);
+  if (found == kNames.end()) return std::nullopt;
+  partition.axis = static_cast<CutAxis>(found - kNames.begin());
   if (parts.first.size() < text.size() &&
       (!absl::SimpleAtoi(parts.second, &partition.pieces_per_thread) ||
        partition.pieces_per_thread < 2 ||
@@ -200,16 +190,17 @@ std::vector<Partition> PartitionsOf(const ConvOperation& operation,
   std::vector<Partition> partitions;
   if (threads < 2 || !IsCuttable(operation)) return partitions;
   const int64_t bytes = ActivationBytes(operation);
-  for (const AxisName& named : kAxes) {
-    if (!Allows(operation, named.axis, threads)) continue;
+  for (const CutAxis axis :
+       {CutAxis::kBatch, CutAxis::kRows, CutAxis::kGroups}) {
+    if (!Allows(operation, axis, threads)) continue;
     // Tries 1, 4, 16 and the maximum.
-    const auto most = static_cast<int>(std::min<int64_t>(
-        UnitsOf(operation.problem, named.axis) /
-            (threads * GrainOf(operation.problem, named.axis)),
-        kMaxPiecesPerThread));
+    const auto most = static_cast<int>(
+        std::min<int64_t>(UnitsOf(operation.problem, axis) /
+                              (threads * GrainOf(operation.problem, axis)),
+                          kMaxPiecesPerThread));
     for (int more = 1; more <= most;
          more = more < most ? std::min(4 * more, most) : most + 1) {
-      const Partition partition = {named.axis, more};
+      const Partition partition = {axis, more};
       if (!IsFair(BoundsOf(operation.problem, partition, threads))) continue;
       partitions.push_back(partition);
       if (bytes / (more * threads) <= kSmallPiece) break;
