@@ -1,20 +1,20 @@
 #include "backends/proof/program_families.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "backends/core/program/program_shapes.h"
 
 namespace convgrad {
 namespace {
 
-// A program with the operator that `name` begins with. `target` has the dims of
-// the value y, which is held against it by a mean squared error; empty: y is a
-// loss.
+// A program with the operator that `name` begins with. It computes the value y,
+// which is a loss, or is held against a target by a mean squared error.
 struct Row {
   std::string name;
   std::vector<Dims> inputs;
-  Dims target;
   std::string text;
 };
 
@@ -26,175 +26,115 @@ const std::vector<Row>& Rows() {
   static const auto* const kRows = new std::vector<Row>{
       {"conv",
        {{2, 19, 7, 6}},
-       {2, 35, 7, 6},
        "parameter w [35, 19, 3, 3]\nparameter b [35]\n"
        "y = conv(x, w, b, padding=1)\n"},
       {"conv fast",
        {{1, 35, 17, 16}},
-       {1, 40, 17, 16},
        "parameter w [40, 35, 3, 3]\nparameter b [40]\n"
        "y = conv(x, w, b, padding=1)\n"},
       {"conv depthwise",
        {{2, 32, 7, 6}},
-       {2, 32, 7, 6},
        "parameter w [32, 1, 3, 3]\ny = conv(x, w, groups=32, padding=1)\n"},
       {"conv of images",
        {{2, 3, 11, 10}},
-       {2, 32, 6, 5},
        "parameter w [32, 3, 3, 3]\ny = conv(x, w, padding=1, stride=2)\n"},
       {"conv long",
        {{2, 19, 24}},
-       {2, 35, 24},
        "parameter w [35, 19, 15]\nparameter b [35]\n"
        "y = conv(x, w, b, padding=7)\n"},
       {"conv long depthwise",
        {{2, 32, 24}},
-       {2, 32, 24},
        "parameter w [32, 1, 9]\ny = conv(x, w, groups=32, padding=4)\n"},
       {"conv_transpose",
        {{2, 19, 4, 5}},
-       {2, 16, 8, 10},
        "parameter w [19, 16, 3, 3]\nparameter b [16]\n"
        "y = conv_transpose(x, w, b, output_padding=1, padding=1, stride=2)\n"},
       {"linear",
        {{6, 37}},
-       {6, 21},
        "parameter w [21, 37]\nparameter b [21]\ny = linear(x, w, b)\n"},
       {"batch_norm training",
        {{3, 19, 5, 4}},
-       {3, 19, 5, 4},
        "parameter gamma [19]\nparameter beta [19]\n"
        "parameter mean [19] fixed\nparameter var [19] fixed\n"
        "parameter count [] i64 fixed\n"
        "y = batch_norm(x, gamma, beta, mean, var, count, training=true)\n"},
       {"batch_norm",
        {{3, 19, 5, 4}},
-       {3, 19, 5, 4},
        "parameter gamma [19]\nparameter beta [19]\n"
        "parameter mean [19] fixed\nparameter var [19] fixed\n"
        "y = batch_norm(x, gamma, beta, mean, var)\n"},
       {"group_norm",
        {{3, 18, 5, 4}},
-       {3, 18, 5, 4},
        "parameter w [18]\nparameter b [18]\n"
        "y = group_norm(x, w, b, groups=6)\n"},
       {"max_pool",
        {{2, 19, 7, 9}},
-       {2, 19, 4, 5},
        "y = max_pool(x, kernel_size=3, padding=1, stride=2)\n"},
       {"avg_pool",
        {{2, 19, 7, 9}},
-       {2, 19, 4, 5},
        "y = avg_pool(x, kernel_size=3, padding=1, stride=2)\n"},
       {"adaptive_avg_pool",
        {{2, 19, 7, 9}},
-       {2, 19, 3, 4},
        "y = adaptive_avg_pool(x, output_size=[3, 4])\n"},
       {"adaptive_max_pool",
        {{2, 19, 7, 9}},
-       {2, 19, 3, 4},
        "y = adaptive_max_pool(x, output_size=[3, 4])\n"},
-      {"mean",
-       {{2, 19, 7, 9}},
-       {2, 19, 1, 9},
-       "y = mean(x, dim=2, keepdim=true)\n"},
-      {"sum",
-       {{2, 19, 7, 9}},
-       {2, 19, 1, 1},
-       "y = sum(x, dim=[2, 3], keepdim=true)\n"},
-      {"sum over tokens", {{2, 19, 7}}, {2, 7}, "y = sum(x, dim=1)\n"},
-      {"amax", {{2, 19, 7}}, {2, 7}, "y = amax(x, dim=1)\n"},
-      {"norm", {{2, 19, 7}}, {2, 19}, "y = norm(x, dim=-1)\n"},
-      {"var", {{2, 19, 7}}, {2, 19, 1}, "y = var(x, dim=-1, keepdim=true)\n"},
-      {"mul",
-       {{2, 19, 3, 5}, {2, 19, 1, 1}},
-       {2, 19, 3, 5},
-       "input z\ny = mul(x, z)\n"},
-      {"concat",
-       {{2, 19, 3, 5}, {2, 16, 3, 5}},
-       {2, 35, 3, 5},
-       "input z\ny = concat(x, z)\n"},
-      {"flatten", {{2, 19, 3, 5}}, {2, 285}, "y = flatten(x)\n"},
-      {"reshape",
-       {{2, 6, 19}},
-       {2, 3, 38},
-       "y = reshape(x, shape=[2, 3, -1])\n"},
-      {"permute", {{2, 6, 19}}, {2, 19, 6}, "y = permute(x, dims=[0, 2, 1])\n"},
-      {"slice",
-       {{2, 6, 19}},
-       {2, 3, 19},
-       "y = slice(x, axis=1, end=6, step=2)\n"},
-      {"select", {{2, 6, 19}}, {2, 19}, "y = select(x, axis=1, index=5)\n"},
-      {"expand",
-       {{2, 1, 19}},
-       {2, 4, 19},
-       "y = expand(x, none, shape=[-1, 4, -1])\n"},
+      {"mean", {{2, 19, 7, 9}}, "y = mean(x, dim=2, keepdim=true)\n"},
+      {"sum", {{2, 19, 7, 9}}, "y = sum(x, dim=[2, 3], keepdim=true)\n"},
+      {"sum over tokens", {{2, 19, 7}}, "y = sum(x, dim=1)\n"},
+      {"amax", {{2, 19, 7}}, "y = amax(x, dim=1)\n"},
+      {"norm", {{2, 19, 7}}, "y = norm(x, dim=-1)\n"},
+      {"var", {{2, 19, 7}}, "y = var(x, dim=-1, keepdim=true)\n"},
+      {"mul", {{2, 19, 3, 5}, {2, 19, 1, 1}}, "input z\ny = mul(x, z)\n"},
+      {"concat", {{2, 19, 3, 5}, {2, 16, 3, 5}}, "input z\ny = concat(x, z)\n"},
+      {"flatten", {{2, 19, 3, 5}}, "y = flatten(x)\n"},
+      {"reshape", {{2, 6, 19}}, "y = reshape(x, shape=[2, 3, -1])\n"},
+      {"permute", {{2, 6, 19}}, "y = permute(x, dims=[0, 2, 1])\n"},
+      {"slice", {{2, 6, 19}}, "y = slice(x, axis=1, end=6, step=2)\n"},
+      {"select", {{2, 6, 19}}, "y = select(x, axis=1, index=5)\n"},
+      {"expand", {{2, 1, 19}}, "y = expand(x, none, shape=[-1, 4, -1])\n"},
       {"read",
        {{2, 6, 19}},
-       {2, 6, 19},
        "parameter p [19]\nr = read(p, shape=[1, 1, -1])\ny = mul(x, r)\n"},
-      {"pad",
-       {{2, 19, 3, 5}},
-       {2, 19, 4, 8},
-       "y = pad(x, pads=[1, 2, 1, 0], value=0.5)\n"},
+      {"pad", {{2, 19, 3, 5}}, "y = pad(x, pads=[1, 2, 1, 0], value=0.5)\n"},
       {"index_select",
        {{2, 19, 3}},
-       {2, 2, 4, 3},
        "parameter p [2, 4] i64 fixed\ny = index_select(x, p, axis=1)\n"},
       {"layer_norm",
        {{2, 6, 37}},
-       {2, 6, 37},
        "parameter w [37]\nparameter b [37]\ny = layer_norm(x, w, b)\n"},
-      {"rms_norm",
-       {{2, 6, 37}},
-       {2, 6, 37},
-       "parameter w [37]\ny = rms_norm(x, w)\n"},
-      {"matmul",
-       {{2, 3, 7, 19}, {2, 3, 19, 6}},
-       {2, 3, 7, 6},
-       "input z\ny = matmul(x, z)\n"},
+      {"rms_norm", {{2, 6, 37}}, "parameter w [37]\ny = rms_norm(x, w)\n"},
+      {"matmul", {{2, 3, 7, 19}, {2, 3, 19, 6}}, "input z\ny = matmul(x, z)\n"},
       {"attention",
        {{2, 3, 70, 16}, {2, 3, 19, 16}},
-       {2, 3, 70, 16},
        "input z\ny = attention(x, z, z)\n"},
       {"upsample nearest",
        {{2, 19, 3, 5}},
-       {2, 19, 6, 10},
        "y = upsample(x, scale_factor=2)\n"},
       {"upsample bilinear",
        {{2, 19, 3, 5}},
-       {2, 19, 6, 10},
        "y = upsample(x, mode=bilinear, scale_factor=2)\n"},
       {"upsample trilinear",
        {{1, 19, 2, 3, 5}},
-       {1, 19, 4, 6, 10},
        "y = upsample(x, mode=trilinear, scale_factor=2)\n"},
       {"upsample bicubic",
        {{2, 19, 3, 5}},
-       {2, 19, 6, 10},
        "y = upsample(x, mode=bicubic, scale_factor=2)\n"},
       {"normalize",
        {{2, 3, 6, 5}},
-       {2, 3, 6, 5},
        "y = normalize(x, mean=[0.5, 0.25, 0.75], std=[0.5, 0.25, 2.0])\n"},
-      {"dropout",
-       {{3, 19, 5, 5}},
-       {3, 19, 5, 5},
-       "y = dropout(x, p=0.25, training=true)\n"},
+      {"dropout", {{3, 19, 5, 5}}, "y = dropout(x, p=0.25, training=true)\n"},
       {"cross_entropy",
        {{6, 19}, {6}},
-       {},
        "input z index\ny = cross_entropy(x, z)\n"},
       {"cross_entropy soft",
        {{6, 19}, {6, 19}},
-       {},
        "input z\ny = cross_entropy(x, z, label_smoothing=0.125)\n"},
-      {"mse", {{6, 19}, {6, 19}}, {}, "input z\ny = mse(x, z)\n"},
-      {"l1", {{6, 19}, {6, 19}}, {}, "input z\ny = l1(x, z)\n"},
-      {"smooth_l1", {{6, 19}, {6, 19}}, {}, "input z\ny = smooth_l1(x, z)\n"},
+      {"mse", {{6, 19}, {6, 19}}, "input z\ny = mse(x, z)\n"},
+      {"l1", {{6, 19}, {6, 19}}, "input z\ny = l1(x, z)\n"},
+      {"smooth_l1", {{6, 19}, {6, 19}}, "input z\ny = smooth_l1(x, z)\n"},
       {"binary_cross_entropy_with_logits",
        {{6, 19}, {6, 19}},
-       {},
        "input z\ny = binary_cross_entropy_with_logits(x, z)\n"},
   };
   return *kRows;
@@ -204,7 +144,7 @@ const std::vector<Row>& Rows() {
 // that have no default.
 Row PlainRow(const OperatorSpec& spec) {
   const Dims dims = {2, 19, 3, 5};
-  Row row = {std::string(spec.name), {}, dims, ""};
+  Row row = {std::string(spec.name), {}, ""};
   std::vector<std::string> arguments;
   for (const OperandSpec& operand : spec.operands) {
     const bool is_first = row.inputs.empty();
@@ -232,18 +172,18 @@ Row PlainRow(const OperatorSpec& spec) {
 }
 
 ProgramRequest RequestOf(const Row& row, DataType compute_dtype) {
-  std::string text = absl::StrCat(kInputX, row.text);
   std::vector<Dims> inputs = row.inputs;
-  if (row.target.empty()) {
-    absl::StrAppend(&text, "output y\n");
-  } else {
-    inputs.push_back(row.target);
-    absl::StrAppend(&text, "loss = mse(y, target)\noutput loss\noutput y\n");
-    text = absl::StrCat("input target\n", text);
-    std::rotate(inputs.begin(), inputs.end() - 1, inputs.end());
+  Program program =
+      *ParseProgram(absl::StrCat(kInputX, row.text, "output y\n"));
+  const Dims y = InferShapes(program, inputs)->dims.at("y");
+  if (!y.empty()) {
+    program = *ParseProgram(
+        absl::StrCat("input target\n", kInputX, row.text,
+                     "loss = mse(y, target)\noutput loss\noutput y\n"));
+    inputs.insert(inputs.begin(), y);
   }
   ProgramRequest request;
-  request.program = std::make_shared<Program>(*ParseProgram(text));
+  request.program = std::make_shared<Program>(std::move(program));
   request.part = ProgramPart::kTrain;
   request.compute_dtype = compute_dtype;
   request.fast = true;
