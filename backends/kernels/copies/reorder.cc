@@ -34,12 +34,6 @@ int64_t EndOf(const std::vector<Box>& boxes, bool of_source) {
   return end;
 }
 
-// Returns how many consecutive groups form one block on both sides.
-int64_t CommonFusion(const GroupedWeight& from, const GroupedWeight& to,
-                     int64_t groups) {
-  return std::min(std::lcm(from.fused_groups(), to.fused_groups()), groups);
-}
-
 }  // namespace
 
 Reorder Reorder::Make(const TensorDescriptor& from,
@@ -71,7 +65,9 @@ Reorder Reorder::MakeWeight(const TensorDescriptor& from,
   const int64_t groups =
       to.layout == Layout::kFractalZ3D ? to.groups : from.groups;
   const GroupedWeight source(from, groups), destination(to, groups);
-  const int64_t fused = CommonFusion(source, destination, groups);
+  // Consecutive groups that form one block on both sides.
+  const int64_t fused = std::min(
+      std::lcm(source.fused_groups(), destination.fused_groups()), groups);
   const int64_t source_step =
       CeilDiv(fused, source.fused_groups()) * source.super_group_stride();
   const int64_t destination_step = CeilDiv(fused, destination.fused_groups()) *

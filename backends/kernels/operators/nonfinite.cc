@@ -23,22 +23,14 @@ int64_t CountWithExponent(const Bits* data, int64_t count, Bits exponent) {
 }  // namespace
 
 int64_t CountNonfinite(DataType dtype, const void* data, int64_t count) {
-  switch (dtype) {
-    case DataType::kF32:
-      return CountWithExponent<uint32_t>(static_cast<const uint32_t*>(data),
-                                         count, 0x7f800000);
-    case DataType::kBF16:
-      return CountWithExponent<uint16_t>(static_cast<const uint16_t*>(data),
-                                         count, 0x7f80);
-    case DataType::kF16:
-      break;
-    case DataType::kU8:
-    case DataType::kI64:
-    case DataType::kU16:
-      return 0;
+  if (!IsFloating(dtype)) return 0;
+  if (dtype == DataType::kF32) {
+    return CountWithExponent<uint32_t>(static_cast<const uint32_t*>(data),
+                                       count, 0x7f800000);
   }
-  return CountWithExponent<uint16_t>(static_cast<const uint16_t*>(data), count,
-                                     0x7c00);
+  return CountWithExponent<uint16_t>(
+      static_cast<const uint16_t*>(data), count,
+      dtype == DataType::kBF16 ? 0x7f80 : 0x7c00);
 }
 
 }  // namespace convgrad
