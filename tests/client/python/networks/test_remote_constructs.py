@@ -76,7 +76,17 @@ def like_another(self, y, x):
 
 def mask_of_attention(self, y, x):
     mask = torch.ones(4, 4, dtype=torch.bool).tril()
-    return F.scaled_dot_product_attention(y, y.sigmoid(), y * 2, mask)
+    of_each = mask.view(1, 1, 4, 4).expand(y.shape[0], -1, 4, 4)  # as transformers makes it
+    everything = (torch.arange(4).view(1, 1, 4, 1) >= 0).expand(y.shape[0], -1, 4, 4)
+    return (F.scaled_dot_product_attention(y, y.sigmoid(), y * 2, mask),
+            F.scaled_dot_product_attention(y, y.sigmoid(), y * 3, of_each),
+            F.scaled_dot_product_attention(y, y.sigmoid(), y * 4, everything),
+            torch.as_tensor(y * 2))
+
+
+def masks_of_samples(self, y, x):
+    """Not a mask of attention: its sum depends on the batch."""
+    return y * (torch.arange(4).view(1, 4, 1, 1) >= 2).expand(y.shape[0], -1, 4, 6).sum(0)
 
 
 def shared_keys(self, y, x):
@@ -269,6 +279,7 @@ def all_keys_masked(self, y, x):
 @pytest.mark.parametrize("function, words", [
     (groups_of_the_batch, "depends on the batch"),
     (all_keys_masked, "leaves a query no key"),
+    (masks_of_samples, "a constant of .*torch.bool, expected torch.float32"),
     (lambda self, y, x: y + y[:, :, :0].sum((1, 2, 3), keepdim=True),
      r"a tensor without elements, \(N, 4, 0, 6\)"),
     (lambda self, y, x: (y, y[:, :0]), "without elements, .* among what it returns"),

@@ -28,7 +28,7 @@ from convgrad.torch.networks.graphs import (
 )
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.detaching import results_of_region
-from convgrad.torch.networks.operators.known import Known, computed, holds
+from convgrad.torch.networks.operators.known import Known, computed, holds, takes_masks
 from convgrad.torch.networks.operators.values import Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 from convgrad.torch.networks.stand_ins import (
@@ -135,7 +135,7 @@ class Importer(Declared):
         function = table.of_operator(target)
         is_unknown = holds(Unknown, (args, kwargs))
         known = None if is_unknown or table.is_random(target) else computed(
-            self, target, name, args, kwargs)
+            self, self._node, name, args, kwargs)
         if known is not None:
             if isinstance(changed, Known) and changed.memory in self._lent:
                 raise self.refuse(f"{name} of {changed}", "constants that no view changes")
@@ -190,7 +190,7 @@ class Importer(Declared):
             return tensor.item()
         if not tensor.numel():
             return Empty(tuple(tensor.shape))
-        if tensor.dtype == torch.bool and table.takes_masks(self._node.target):
+        if tensor.dtype == torch.bool and takes_masks(self._node.target):
             return argument
         if tensor.dtype not in (torch.float32, torch.int64):
             raise self.refuse(argument, "torch.float32")

@@ -15,6 +15,7 @@ from convgrad.torch.networks.operators.values import Importer, text_of
 _MADE = frozenset(("zeros", "ones", "full", "arange", "linspace", "eye", "scalar_tensor"))
 _MADE_LIKE = frozenset(("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like",
                         "full_like"))
+_OF_MASKS = frozenset(("where", "masked_fill", "masked_fill_", "scaled_dot_product_attention"))
 _MOST_BYTES = 2**26
 _PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.layout, torch.device,
           torch.memory_format)
@@ -41,14 +42,22 @@ class Known:
         return f"a constant of {text_of(self.tensor.shape)}, {self.tensor.dtype}"
 
 
-def computed(to: Importer, target: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """Returns the operator's result with Known for each tensor; None if it depends on a value.
+def takes_masks(target: Any) -> bool:
+    """Returns whether the operator takes booleans, which broadcast to its other operands."""
+    return str(target).partition(".")[2].partition(".")[0] in _OF_MASKS
+
+
+def computed(to: Importer, node: torch.fx.Node, name: str, args: Any, kwargs: Any) -> Any:
+    """Returns the node's result with Known for each tensor; None if it depends on a value.
 
     Requires: an operator that draws no random numbers.
     """
     if not name.startswith("aten."):
         return None
+    target: Any = node.target
     name = name.removeprefix("aten.")
+    if name == "expand" and _is_mask_for_each(node, args):
+        args = (args[0], [1, *args[1][1:]])
     is_made = name in _MADE
     if name in _MADE_LIKE and args:
         shape = tuple(getattr(args[0], "shape", ()))
@@ -69,6 +78,16 @@ def computed(to: Importer, target: Any, name: str, args: Any, kwargs: Any) -> An
         raise to.refuse(f"a constant of {text_of(to.shape)}", f"at most {_MOST_BYTES} bytes")
     with torch.no_grad():
         return _as_known(target(*given, **named))
+
+
+def _is_mask_for_each(node: torch.fx.Node, args: Any) -> bool:
+    """Returns whether attention alone uses a mask that is repeated for each sample."""
+    x, sizes = args[0], args[1]
+    return isinstance(x, Known) and x.tensor.dtype == torch.bool and (
+        x.tensor.dim() == len(sizes)) and x.tensor.shape[:1] == (1,) and (
+        not isinstance(sizes[0], int)) and all(
+        str(user.target).startswith("aten.scaled_dot_product_attention.")
+        for user in node.users)
 
 
 def holds(kind: type, arguments: Any) -> bool:

@@ -131,7 +131,7 @@ def same(to: Importer, x: Value, *_: Any) -> Value:
     return x
 
 
-def typed(to: Importer, x: Value, _: Any) -> Value:
+def typed(to: Importer, x: Value, *_: Any) -> Value:
     return x if to.dtype == x.dtype else converted(to, x, to.dtype)
 
 

@@ -48,8 +48,8 @@ _LAYERS: dict[str, Function] = {
     "dropout": layers.dropout, "feature_dropout": noise.feature_dropout,
     **_each("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
             layers.adaptive_max_pool),
-    "to": layers.converted, "clone": layers.copied,
-    **_each("alias contiguous", layers.same), "type_as": layers.typed,
+    "clone": layers.copied, **_each("alias contiguous", layers.same),
+    **_each("to type_as", layers.typed),
 }
 _ELEMENTS: dict[str, Function] = {
     **{name: elements.pointwise(name) for name in (
@@ -121,7 +121,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "default dim dims": "squeeze",
         "default dim_IntList": "sum",
         "dim": "max",
-        "dtype": "to",
+        "dtype device": "to",
         "float": "bernoulli_",
         "int": "softmax log_softmax select unbind transpose unflatten",
         "p": "bernoulli",
@@ -134,8 +134,6 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
 
 # Where torch returns its operand itself, or perhaps a view of it, without saying so.
 _SAME = frozenset(("dropout", "feature_dropout"))
-# Which take booleans.
-_OF_MASKS = frozenset(("where", "masked_fill", "masked_fill_", "scaled_dot_product_attention"))
 _PERHAPS_VIEWS = frozenset(("reshape", "flatten", "contiguous", "alias", "to", "type_as",
                             "reshape_as", "_unsafe_view"))
 
@@ -180,10 +178,6 @@ def arguments_of(target: Any, args: Any, kwargs: Any) -> list[Any]:
         found.append(args[i] if i < len(args) else kwargs.get(
             argument.name, argument.default_value))
     return found
-
-
-def takes_masks(target: Any) -> bool:
-    return name_of(target).removeprefix("aten.") in _OF_MASKS
 
 
 def place_of_result(target: Any) -> str:

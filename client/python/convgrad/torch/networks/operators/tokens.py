@@ -124,7 +124,7 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
         raise to.refuse(f"attention with dropout_p={dropout}, is_causal={causal}, "
                         f"enable_gqa={gqa}", "no enable_gqa, and a mask beside dropout")
     if isinstance(mask, Known):
-        mask = _added_mask(to, mask)
+        mask = None if mask.tensor.all() else _added_mask(to, mask)
     if dropout:
         return _with_dropout(to, query, key, value, mask, dropout, scale)
     # Leading axes broadcast, for example if all heads share their keys (multi-query attention).
