@@ -4,14 +4,23 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 namespace convgrad {
 namespace {
 
+struct Row {
+  absl::string_view name;
+  int64_t bytes;
+  double roundoff;  // 0: an integer
+};
 // Indexed by DataType.
-constexpr absl::string_view kNames[] = {"f32", "bf16", "f16",
-                                        "u8",  "i64",  "u16"};
+constexpr Row kRows[] = {{"f32", 4, 0x1p-24}, {"bf16", 2, 0x1p-8},
+                         {"f16", 2, 0x1p-11}, {"u8", 1, 0},
+                         {"i64", 8, 0},       {"u16", 2, 0}};
+
+const Row& RowOf(DataType dtype) { return kRows[static_cast<size_t>(dtype)]; }
 
 struct BinaryFormat {
   int mantissa_bits;  // stored bits
@@ -70,56 +79,27 @@ Integer Saturated(double value) {
   return static_cast<Integer>(rounded);
 }
 
+template <typename T>
+void Store(T value, void* element) {
+  std::memcpy(element, &value, sizeof(value));
+}
+
 }  // namespace
 
-bool IsFloating(DataType dtype) {
-  return dtype == DataType::kF32 || dtype == DataType::kBF16 ||
-         dtype == DataType::kF16;
-}
+bool IsFloating(DataType dtype) { return UnitRoundoff(dtype) > 0; }
 
-int64_t ByteSizeOf(DataType dtype) {
-  switch (dtype) {
-    case DataType::kF32:
-      return 4;
-    case DataType::kBF16:
-    case DataType::kF16:
-    case DataType::kU16:
-      return 2;
-    case DataType::kU8:
-      return 1;
-    case DataType::kI64:
-      return 8;
-  }
-  return 0;
-}
+int64_t ByteSizeOf(DataType dtype) { return RowOf(dtype).bytes; }
 
-absl::string_view NameOf(DataType dtype) {
-  return kNames[static_cast<size_t>(dtype)];
-}
+absl::string_view NameOf(DataType dtype) { return RowOf(dtype).name; }
 
 std::optional<DataType> ParseDataType(absl::string_view name) {
-  for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16,
-                         DataType::kU8, DataType::kI64, DataType::kU16}) {
-    if (NameOf(dtype) == name) return dtype;
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    if (kRows[i].name == name) return static_cast<DataType>(i);
   }
   return std::nullopt;
 }
 
-double UnitRoundoff(DataType dtype) {
-  switch (dtype) {
-    case DataType::kF32:
-      return std::ldexp(1.0, -24);
-    case DataType::kBF16:
-      return std::ldexp(1.0, -8);
-    case DataType::kF16:
-      return std::ldexp(1.0, -11);
-    case DataType::kU8:
-    case DataType::kI64:
-    case DataType::kU16:
-      return 0;
-  }
-  return 0;
-}
+double UnitRoundoff(DataType dtype) { return RowOf(dtype).roundoff; }
 
 double LoadAsDouble(DataType dtype, const void* element) {
   if (dtype == DataType::kF32) {
@@ -141,29 +121,20 @@ double LoadAsDouble(DataType dtype, const void* element) {
 }
 
 void StoreRounded(DataType dtype, double value, void* element) {
-  if (dtype == DataType::kF32) {
-    const auto rounded = static_cast<float>(value);
-    std::memcpy(element, &rounded, sizeof(rounded));
-    return;
+  switch (dtype) {
+    case DataType::kF32:
+      return Store(static_cast<float>(value), element);
+    case DataType::kBF16:
+      return Store(PackRounded(kBFloat16, value), element);
+    case DataType::kF16:
+      return Store(PackRounded(kHalf, value), element);
+    case DataType::kU8:
+      return Store(Saturated<uint8_t>(value), element);
+    case DataType::kI64:
+      return Store(Saturated<int64_t>(value), element);
+    case DataType::kU16:
+      return Store(Saturated<uint16_t>(value), element);
   }
-  if (dtype == DataType::kU8) {
-    const uint8_t rounded = Saturated<uint8_t>(value);
-    std::memcpy(element, &rounded, sizeof(rounded));
-    return;
-  }
-  if (dtype == DataType::kU16) {
-    const uint16_t rounded = Saturated<uint16_t>(value);
-    std::memcpy(element, &rounded, sizeof(rounded));
-    return;
-  }
-  if (dtype == DataType::kI64) {
-    const int64_t rounded = Saturated<int64_t>(value);
-    std::memcpy(element, &rounded, sizeof(rounded));
-    return;
-  }
-  const uint16_t bits =
-      PackRounded(dtype == DataType::kF16 ? kHalf : kBFloat16, value);
-  std::memcpy(element, &bits, sizeof(bits));
 }
 
 }  // namespace convgrad
