@@ -6,16 +6,11 @@
 #include "backends/core/checked_math.h"
 
 namespace convgrad {
-namespace {
 
-// Returns the kernel extent along axis `axis` of (D, H, W); 1 for a missing
-// leading axis.
-int64_t KernelExtent(const TensorDescriptor& d, int axis) {
-  const int skipped = 5 - static_cast<int>(d.dims.size());
-  return axis < skipped ? 1 : d.dims[2 + axis - skipped];
+int64_t SpatialExtent(const TensorDescriptor& descriptor, int axis) {
+  const int skipped = 5 - static_cast<int>(descriptor.dims.size());
+  return axis < skipped ? 1 : descriptor.dims[2 + axis - skipped];
 }
-
-}  // namespace
 
 FractalExtents FractalExtentsOf(const TensorDescriptor& descriptor) {
   FractalExtents f;
@@ -41,7 +36,7 @@ GroupedWeight::GroupedWeight(const TensorDescriptor& descriptor, int64_t groups)
   fused_groups_ = f.fused_groups;
   super_group_stride_ = f.c1 * f.n1 * kFractalBlock * descriptor.c0;
   for (int axis = 0; axis < 3; ++axis) {
-    super_group_stride_ *= KernelExtent(descriptor, axis);
+    super_group_stride_ *= SpatialExtent(descriptor, axis);
   }
 }
 
@@ -54,7 +49,7 @@ PhysicalLayout GroupedWeight::Group(int64_t e) const {
   }
   const FractalExtents f = FractalExtentsOf(d);
   const int64_t row = f.n1 * kFractalBlock * d.c0;
-  const int64_t plane = KernelExtent(d, 1) * KernelExtent(d, 2) * row;
+  const int64_t plane = SpatialExtent(d, 1) * SpatialExtent(d, 2) * row;
   PhysicalLayout layout;
   layout.axes = {{f.ocg, d.c0, 0, 0, e * f.ocg},
                  {f.icg, 1, d.c0, plane, e * f.icg}};
@@ -63,10 +58,10 @@ PhysicalLayout GroupedWeight::Group(int64_t e) const {
     layout.axes[0].padded = f.n1 * kFractalBlock;
     layout.axes[1].padded = f.c1 * d.c0;
   }
-  const int64_t strides[] = {f.c1 * plane, KernelExtent(d, 2) * row, row};
+  const int64_t strides[] = {f.c1 * plane, SpatialExtent(d, 2) * row, row};
   const int kernel_rank = static_cast<int>(d.dims.size()) - 2;
   for (int axis = 3 - kernel_rank; axis < 3; ++axis) {
-    layout.axes.push_back({KernelExtent(d, axis), strides[axis]});
+    layout.axes.push_back({SpatialExtent(d, axis), strides[axis]});
   }
   return layout;
 }

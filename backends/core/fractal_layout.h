@@ -12,6 +12,10 @@ namespace convgrad {
 // Output channels per block.
 inline constexpr int64_t kFractalBlock = 16;  // output channels
 
+// Returns the extent of a blocked tensor along `axis` of (D, H, W); 1 for a
+// missing leading axis.
+int64_t SpatialExtent(const TensorDescriptor& descriptor, int axis);
+
 struct FractalExtents {
   int64_t icg, ocg;
   int64_t fused_groups;  // E

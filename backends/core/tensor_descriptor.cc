@@ -18,13 +18,6 @@ namespace {
 constexpr absl::string_view kLayoutNames[] = {
     "NCX", "NXC", "OIX", "OXI", "XIO", "NDC1HWC0", "FRACTAL_Z_3D"};
 
-// Returns the extent of axis `axis` of (D, H, W); 1 for a missing leading axis.
-int64_t SpatialExtent(const TensorDescriptor& d, int axis) {
-  const int present = static_cast<int>(d.dims.size()) - 2;
-  const int skipped = 3 - present;
-  return axis < skipped ? 1 : d.dims[2 + axis - skipped];
-}
-
 int64_t SpatialIndex(absl::Span<const int64_t> index, int axis) {
   const int skipped = 3 - (static_cast<int>(index.size()) - 2);
   return axis < skipped ? 0 : index[2 + axis - skipped];
@@ -167,7 +160,7 @@ std::string ToString(const TensorDescriptor& descriptor) {
   if (!IsRowMajor(descriptor.layout)) {
     absl::StrAppend(&text, "/", descriptor.c0);
   }
-  return absl::StrCat(text, ToString(absl::MakeConstSpan(descriptor.dims)));
+  return absl::StrCat(text, ToString(descriptor.dims));
 }
 
 }  // namespace convgrad
