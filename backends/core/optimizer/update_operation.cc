@@ -10,10 +10,7 @@ namespace convgrad {
 namespace {
 
 TensorDescriptor Plain(DataType dtype, const Dims& dims) {
-  TensorDescriptor tensor;
-  tensor.dtype = dtype;
-  tensor.dims = dims;
-  return tensor;
+  return {dtype, Layout::kNCX, dims};
 }
 
 constexpr absl::string_view kSgdStates[] = {"momentum_buffer"};
@@ -77,13 +74,12 @@ std::string UpdateOperation::text() const {
       "update ", NameOf(optimizer_), " ",
       absl::StrJoin(parameters_, " ",
                     [](std::string* out, const UpdatedParameter& parameter) {
-                      absl::StrAppend(
-                          out, ToString(absl::MakeConstSpan(parameter.dims)),
-                          absl::Hex(parameter.states),
-                          parameter.has_states ? "h" : "",
-                          parameter.is_stepped ? "s" : "",
-                          parameter.is_averaged ? "a" : "",
-                          parameter.has_average ? "b" : "");
+                      absl::StrAppend(out, ToString(parameter.dims),
+                                      absl::Hex(parameter.states),
+                                      parameter.has_states ? "h" : "",
+                                      parameter.is_stepped ? "s" : "",
+                                      parameter.is_averaged ? "a" : "",
+                                      parameter.has_average ? "b" : "");
                     }));
 }
 
@@ -135,8 +131,7 @@ TensorUses UpdateOperation::ResultUses() const {
 }
 
 std::unique_ptr<const Operation> UpdateOperation::WithBatch(int64_t) const {
-  // Constructed again, because the uses point into the object.
-  return std::make_unique<UpdateOperation>(optimizer_, parameters_);
+  return std::make_unique<UpdateOperation>(*this);
 }
 
 const UpdateOperation* AsUpdate(const Operation& operation) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "backends/core/checked_math.h"
 #include "backends/core/optimizer/update_rules.h"
 
 namespace convgrad {
@@ -23,13 +24,9 @@ class UpdatePlan final : public Plan {
  public:
   UpdatePlan(const UpdateOperation& operation, const Backend& backend,
              int threads)
-      : operation_(operation.optimizer(), operation.parameters()),
-        backend_(backend),
-        threads_(threads) {
+      : operation_(operation), backend_(backend), threads_(threads) {
     for (size_t i = 0; i < operation.parameters().size(); ++i) {
-      TensorDescriptor value;
-      value.dims = operation.parameters()[i].dims;
-      sizes_.push_back(ElementCount(value));
+      sizes_.push_back(*CheckedProduct(operation.parameters()[i].dims));
       for (int64_t begin = 0; begin < sizes_[i]; begin += kPieceElements) {
         pieces_.push_back(
             {i, {begin, std::min(begin + kPieceElements, sizes_[i])}});
@@ -118,10 +115,16 @@ class UpdatePlan final : public Plan {
     return tensors;
   }
 
-  void ForEachPiece(absl::FunctionRef<void(size_t)> body) const {
-    backend_.ParallelFor(threads_, static_cast<int64_t>(pieces_.size()),
+  // Calls body(i, piece, tensors of its parameter) for each piece.
+  void ForEachPiece(
+      const std::vector<UpdateTensors>& tensors,
+      absl::FunctionRef<void(size_t, const Piece&, const UpdateTensors&)> body)
+      const {
+    backend_.ParallelFor(threads_, std::ssize(pieces_),
                          [&](int64_t begin, int64_t end) {
-                           for (int64_t i = begin; i < end; ++i) body(i);
+                           for (int64_t i = begin; i < end; ++i) {
+                             body(i, pieces_[i], tensors[pieces_[i].parameter]);
+                           }
                          });
   }
 
@@ -130,11 +133,11 @@ class UpdatePlan final : public Plan {
   double Norm(const std::vector<UpdateTensors>& tensors,
               const GradientRule& rule) const {
     std::vector<double> sums(pieces_.size());
-    ForEachPiece([&](size_t i) {
-      const Piece& piece = pieces_[i];
-      const float* const gradient = tensors[piece.parameter].gradient;
-      if (gradient != nullptr) sums[i] = SquaresOf(gradient, rule, piece.range);
-    });
+    ForEachPiece(tensors,
+                 [&](size_t i, const Piece& piece, const UpdateTensors& at) {
+                   if (at.gradient == nullptr) return;
+                   sums[i] = SquaresOf(at.gradient, rule, piece.range);
+                 });
     double sum = 0;
     for (const double part : sums) sum += part;
     return NormOf(sum, rule);
@@ -152,13 +155,12 @@ class UpdatePlan final : public Plan {
         *at.new_step = (at.step == nullptr ? 0 : *at.step) + 1;
       }
     }
-    ForEachPiece([&](size_t i) {
-      const Piece& piece = pieces_[i];
-      const UpdateTensors& at = tensors[piece.parameter];
-      if (at.gradient == nullptr) return;
-      RunStep(operation_.optimizer(), settings[piece.parameter], rule, at,
-              piece.range);
-    });
+    ForEachPiece(tensors,
+                 [&](size_t, const Piece& piece, const UpdateTensors& at) {
+                   if (at.gradient == nullptr) return;
+                   RunStep(operation_.optimizer(), settings[piece.parameter],
+                           rule, at, piece.range);
+                 });
     if (operation_.optimizer() == Optimizer::kLamb) Trust(settings, tensors);
   }
 
@@ -166,31 +168,30 @@ class UpdatePlan final : public Plan {
   void Trust(const std::vector<ParameterSettings>& settings,
              const std::vector<UpdateTensors>& tensors) const {
     std::vector<TrustNorms> parts(pieces_.size());
-    ForEachPiece([&](size_t i) {
-      const Piece& piece = pieces_[i];
-      const UpdateTensors& at = tensors[piece.parameter];
-      if (at.gradient == nullptr) return;
-      parts[i] = TrustNormsOf(settings[piece.parameter], at, piece.range);
-    });
+    ForEachPiece(
+        tensors, [&](size_t i, const Piece& piece, const UpdateTensors& at) {
+          if (at.gradient == nullptr) return;
+          parts[i] = TrustNormsOf(settings[piece.parameter], at, piece.range);
+        });
     std::vector<TrustNorms> norms(tensors.size());
     for (size_t i = 0; i < pieces_.size(); ++i) {
       norms[pieces_[i].parameter].value += parts[i].value;
       norms[pieces_[i].parameter].update += parts[i].update;
     }
-    ForEachPiece([&](size_t i) {
-      const Piece& piece = pieces_[i];
-      const UpdateTensors& at = tensors[piece.parameter];
-      if (at.gradient == nullptr) return;
-      RunTrustedStep(settings[piece.parameter], norms[piece.parameter], at,
-                     piece.range);
-    });
+    ForEachPiece(tensors,
+                 [&](size_t, const Piece& piece, const UpdateTensors& at) {
+                   if (at.gradient == nullptr) return;
+                   RunTrustedStep(settings[piece.parameter],
+                                  norms[piece.parameter], at, piece.range);
+                 });
   }
 
   void Average(double decay, const std::vector<UpdateTensors>& tensors) const {
-    ForEachPiece([&](size_t i) {
-      const UpdateTensors& at = tensors[pieces_[i].parameter];
-      if (at.new_average != nullptr) RunAverage(decay, at, pieces_[i].range);
-    });
+    ForEachPiece(tensors,
+                 [&](size_t, const Piece& piece, const UpdateTensors& at) {
+                   if (at.new_average != nullptr)
+                     RunAverage(decay, at, piece.range);
+                 });
   }
 
   // Copies values, states and averages unchanged.
