@@ -136,7 +136,4 @@ bool IsSmall(const ConvOperation& operation);
 // grad_input=f32:NCX". Equal operations have equal texts.
 std::string ToString(const ConvOperation& operation);
 
-// Returns `operation` on `items` items of its batch, as Operation::WithBatch.
-ConvOperation WithBatch(const ConvOperation& operation, int64_t items);
-
 }  // namespace convgrad

@@ -41,16 +41,16 @@ TensorUses ConvOperation::ResultUses() const {
   return uses;
 }
 
-ConvOperation WithBatch(const ConvOperation& operation, int64_t items) {
-  ConvOperation part = operation;
-  part.problem.batch = items;
+std::unique_ptr<const Operation> ConvOperation::WithBatch(int64_t items) const {
+  auto part = std::make_unique<ConvOperation>(*this);
+  part->problem.batch = items;
   for (Operand which : kAllOperands) {
-    auto& tensor = part.operand(which);
-    if (tensor && HasBatch(operation, which)) tensor->dims[0] = items;
+    auto& tensor = part->operand(which);
+    if (tensor && HasBatch(*this, which)) tensor->dims[0] = items;
   }
-  for (ResultRequest& request : part.results) {
+  for (ResultRequest& request : part->results) {
     TensorDescriptor& result = request.descriptor;
-    if (HasBatch(operation.problem, request)) {
+    if (HasBatch(problem, request)) {
       result.dims[0] = items;
     } else {
       const bool is_weight = request.which == Result::kGradWeight;
@@ -59,17 +59,13 @@ ConvOperation WithBatch(const ConvOperation& operation, int64_t items) {
       request.scale = 1;
     }
   }
-  if (part.problem.bias) {
-    const bool forward = part.direction == Direction::kForward;
-    part.problem.bias = forward
-                            ? part.operand(Operand::kBias)->dims
-                            : part.result(Result::kGradBias)->descriptor.dims;
+  if (problem.bias) {
+    const bool forward = direction == Direction::kForward;
+    part->problem.bias = forward
+                             ? part->operand(Operand::kBias)->dims
+                             : part->result(Result::kGradBias)->descriptor.dims;
   }
   return part;
-}
-
-std::unique_ptr<const Operation> ConvOperation::WithBatch(int64_t items) const {
-  return std::make_unique<ConvOperation>(convgrad::WithBatch(*this, items));
 }
 
 }  // namespace convgrad

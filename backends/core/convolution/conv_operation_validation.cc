@@ -46,8 +46,7 @@ absl::Status CheckDescriptor(const ConvOperation& operation, Role role,
         IsBias(role) ? problem.bias.value_or(PerChannelBiasDims(problem))
                      : DimsOf(problem, role);
     return InvalidField(Reason::kShapeMismatch, absl::StrCat(field, ".dims"),
-                        ToString(absl::MakeConstSpan(tensor.dims)),
-                        ToString(absl::MakeConstSpan(expected)));
+                        ToString(tensor.dims), ToString(expected));
   }
   if (IsBias(role)) {
     if (tensor.layout == Layout::kNCX) return absl::OkStatus();
@@ -68,7 +67,7 @@ absl::Status CheckDescriptor(const ConvOperation& operation, Role role,
   }
   if (!ByteSize(tensor)) {
     return InvalidField(Reason::kOverflow, absl::StrCat(field, ".dims"),
-                        ToString(absl::MakeConstSpan(tensor.dims)),
+                        ToString(tensor.dims),
                         "a packed size below 2^63 bytes");
   }
   return absl::OkStatus();

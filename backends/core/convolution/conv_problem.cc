@@ -130,16 +130,12 @@ absl::Status CheckChannels(const ConvProblem& problem) {
   RETURN_IF_ERROR(
       CheckAtLeast("problem.out_channels", problem.out_channels, 1));
   RETURN_IF_ERROR(CheckAtLeast("problem.groups", problem.groups, 1));
-  if (problem.in_channels % problem.groups != 0) {
+  for (const auto& [field, channels] :
+       {std::pair{"problem.input_dims[1]", problem.in_channels},
+        std::pair{"problem.out_channels", problem.out_channels}}) {
+    if (channels % problem.groups == 0) continue;
     return InvalidField(
-        Reason::kShapeMismatch, "problem.input_dims[1]",
-        absl::StrCat(problem.in_channels),
-        absl::StrCat("a multiple of groups = ", problem.groups));
-  }
-  if (problem.out_channels % problem.groups != 0) {
-    return InvalidField(
-        Reason::kShapeMismatch, "problem.out_channels",
-        absl::StrCat(problem.out_channels),
+        Reason::kShapeMismatch, field, absl::StrCat(channels),
         absl::StrCat("a multiple of groups = ", problem.groups));
   }
   return absl::OkStatus();
@@ -158,7 +154,7 @@ absl::Status CheckByteSizes(const ConvProblem& problem) {
     extents[0] = std::max<int64_t>(extents[0], 1);
     const auto elements = CheckedProduct(extents);
     if (!elements || !CheckedMul(*elements, kBytesPerElement)) {
-      return Overflow(field, ToString(absl::MakeConstSpan(dims)));
+      return Overflow(field, ToString(dims));
     }
   }
   return absl::OkStatus();
@@ -275,11 +271,10 @@ absl::Status Validate(const ConvProblem& problem) {
   RETURN_IF_ERROR(CheckByteSizes(problem));
   if (problem.bias && !IsBiasShape(problem, *problem.bias)) {
     return InvalidField(
-        Reason::kShapeMismatch, "problem.bias",
-        ToString(absl::MakeConstSpan(*problem.bias)),
+        Reason::kShapeMismatch, "problem.bias", ToString(*problem.bias),
         absl::StrCat("[], [1], [", problem.out_channels,
                      "], or each axis 1 or that of the output, ",
-                     ToString(absl::MakeConstSpan(OutputDims(problem)))));
+                     ToString(OutputDims(problem))));
   }
   return absl::OkStatus();
 }

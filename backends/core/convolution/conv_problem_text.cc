@@ -2,6 +2,7 @@
 // both.
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -32,6 +33,13 @@ constexpr std::array<AxisField, 7> kAxisFields = {{
     {"s", &SpatialAxis::stride, 1},
     {"d", &SpatialAxis::dilation, 1},
 }};
+
+// The fields that are one number, by their letters.
+constexpr std::pair<char, int64_t ConvProblem::*> kNumberFields[] = {
+    {'n', &ConvProblem::batch},
+    {'c', &ConvProblem::in_channels},
+    {'o', &ConvProblem::out_channels},
+    {'g', &ConvProblem::groups}};
 
 Dims ValuesOf(const ConvProblem& problem, int64_t SpatialAxis::*member) {
   Dims values;
@@ -141,33 +149,20 @@ absl::Status ParseNumberField(absl::string_view token, ConvProblem* problem,
     return SetAxes(token, values, &SpatialAxis::pad_end, problem);
   }
   if (token[0] == 'y') {
-    Dims output(problem->axes.size());
-    if (values.size() != 1 && values.size() != output.size()) {
+    const size_t rank = problem->axes.size();
+    if (values.size() != 1 && values.size() != rank) {
       return BadToken(token, "one output extent per spatial axis");
     }
-    for (size_t i = 0; i < output.size(); ++i) {
-      output[i] = values[values.size() == 1 ? 0 : i];
-    }
-    hints->output = output;
+    hints->output = values.size() == 1 ? Dims(rank, values[0]) : values;
     return absl::OkStatus();
   }
   if (values.size() != 1) return BadToken(token, "one number");
-  switch (token[0]) {
-    case 'n':
-      problem->batch = values[0];
-      return absl::OkStatus();
-    case 'c':
-      problem->in_channels = values[0];
-      return absl::OkStatus();
-    case 'o':
-      problem->out_channels = values[0];
-      return absl::OkStatus();
-    case 'g':
-      problem->groups = values[0];
-      return absl::OkStatus();
-    default:
-      return BadToken(token, "one of n c o g i k s d p pb pe op y b relu res");
+  for (const auto& [letter, member] : kNumberFields) {
+    if (token[0] != letter) continue;
+    problem->*member = values[0];
+    return absl::OkStatus();
   }
+  return BadToken(token, "one of n c o g i k s d p pb pe op y b relu res");
 }
 
 }  // namespace

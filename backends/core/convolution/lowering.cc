@@ -34,15 +34,9 @@ bool AnyAbove(int64_t limit, const Dims& values) {
 }  // namespace
 
 absl::string_view NameOf(Pass pass) {
-  switch (pass) {
-    case Pass::kForward:
-      return "forward";
-    case Pass::kBackwardData:
-      return "backward_data";
-    case Pass::kBackwardWeight:
-      return "backward_weight";
-  }
-  return "unknown";
+  constexpr absl::string_view kNames[] = {"forward", "backward_data",
+                                          "backward_weight"};
+  return kNames[static_cast<size_t>(pass)];
 }
 
 Pass PassFor(const ConvProblem& problem, Result which) {
