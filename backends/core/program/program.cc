@@ -7,10 +7,7 @@
 namespace convgrad {
 
 TensorDescriptor ParameterDescriptor(const ProgramParameter& parameter) {
-  TensorDescriptor descriptor;
-  descriptor.dtype = parameter.dtype;
-  descriptor.dims = parameter.dims;
-  return descriptor;
+  return {parameter.dtype, Layout::kNCX, parameter.dims};
 }
 
 const ProgramParameter* FindParameter(const Program& program,

@@ -15,12 +15,29 @@ namespace {
 
 bool IsForward(ProgramPart part) { return part != ProgramPart::kBackward; }
 
-TensorDescriptor RowMajor(DataType dtype, const Dims& dims, Layout layout) {
-  TensorDescriptor tensor;
-  tensor.dtype = dtype;
-  tensor.layout = layout;
-  tensor.dims = dims;
-  return tensor;
+// Indexed by ProgramPart.
+struct PartRow {
+  absl::string_view name;  // in metrics
+  absl::string_view text;
+  int64_t forwards;  // as much work as so many forwards
+};
+constexpr PartRow kParts[] = {{"run", "forward", 1},
+                              {"run", "forward_tape", 1},
+                              {"backward_program", "backward", 2},
+                              {"train", "train", 3}};
+
+const PartRow& RowOf(ProgramPart part) {
+  return kParts[static_cast<size_t>(part)];
+}
+
+TensorDescriptor RowMajor(DataType dtype, const Dims& dims) {
+  return {dtype, Layout::kNCX, dims};
+}
+
+TensorUses UsesOf(const std::vector<TensorDescriptor>& tensors) {
+  TensorUses uses;
+  for (const TensorDescriptor& tensor : tensors) uses.push_back({&tensor});
+  return uses;
 }
 
 bool HasRandomStep(const Program& program) {
@@ -99,8 +116,7 @@ absl::Status CheckNames(const ProgramRequest& request,
   const Dims& first = shapes.dims.at(program.outputs[0]);
   if (request.part == ProgramPart::kTrain && !first.empty()) {
     return InvalidField(Reason::kShapeMismatch, "backward",
-                        absl::StrCat(program.outputs[0], " ",
-                                     ToString(absl::MakeConstSpan(first))),
+                        absl::StrCat(program.outputs[0], " ", ToString(first)),
                         "a scalar as the program's first output, its loss");
   }
   return absl::OkStatus();
@@ -133,7 +149,7 @@ absl::StatusOr<std::shared_ptr<const ProgramOperation>> ProgramOperation::Make(
   operation->request_ = std::move(request);
   operation->program_text_ = ToString(program);
   if (HasRandomStep(program)) {
-    operation->randomness_ = RowMajor(DataType::kI64, {2}, Layout::kNCX);
+    operation->randomness_ = RowMajor(DataType::kI64, {2});
   }
   operation->SetOperands();
   operation->SetResults();
@@ -142,11 +158,9 @@ absl::StatusOr<std::shared_ptr<const ProgramOperation>> ProgramOperation::Make(
 
 void ProgramOperation::SetOperands() {
   if (request_.part == ProgramPart::kBackward) {
-    operands_.push_back(
-        RowMajor(DataType::kU8, {request_.tape_bytes}, Layout::kNCX));
+    operands_.push_back(RowMajor(DataType::kU8, {request_.tape_bytes}));
     for (const std::string& name : request_.output_gradients) {
-      operands_.push_back(
-          RowMajor(DataType::kF32, shapes_.dims.at(name), Layout::kNCX));
+      operands_.push_back(RowMajor(DataType::kF32, shapes_.dims.at(name)));
     }
   } else {
     operands_ = request_.inputs;
@@ -163,24 +177,21 @@ void ProgramOperation::SetResults() {
   const ProgramPart part = request_.part;
   if (IsForward(part)) {
     for (const std::string& name : request_.fetched) {
-      results_.push_back(
-          RowMajor(DataType::kF32, shapes_.dims.at(name), Layout::kNCX));
+      results_.push_back(RowMajor(DataType::kF32, shapes_.dims.at(name)));
     }
     for (const size_t index : UpdatedStatistics(program())) {
       results_.push_back(ParameterDescriptor(program().parameters[index]));
     }
   }
   if (part == ProgramPart::kForwardTape) {
-    results_.push_back(
-        RowMajor(DataType::kU8, {request_.tape_bytes}, Layout::kNCX));
+    results_.push_back(RowMajor(DataType::kU8, {request_.tape_bytes}));
   }
   if (part == ProgramPart::kForward || part == ProgramPart::kForwardTape) {
     return;
   }
   for (size_t i = 0; i < request_.input_gradients.size(); ++i) {
     if (!request_.input_gradients[i]) continue;
-    results_.push_back(
-        RowMajor(DataType::kF32, request_.inputs[i].dims, Layout::kNCX));
+    results_.push_back(RowMajor(DataType::kF32, request_.inputs[i].dims));
   }
   if (!request_.parameter_gradients) return;
   for (const ProgramParameter& parameter : program().parameters) {
@@ -190,21 +201,10 @@ void ProgramOperation::SetResults() {
 }
 
 absl::string_view ProgramOperation::name() const {
-  switch (request_.part) {
-    case ProgramPart::kForward:
-    case ProgramPart::kForwardTape:
-      return "run";
-    case ProgramPart::kBackward:
-      return "backward_program";
-    case ProgramPart::kTrain:
-      break;
-  }
-  return "train";
+  return RowOf(request_.part).name;
 }
 
 std::string ProgramOperation::text() const {
-  constexpr absl::string_view kParts[] = {"forward", "forward_tape", "backward",
-                                          "train"};
   std::string inputs;
   for (const TensorDescriptor& input : request_.inputs) {
     absl::StrAppend(&inputs, " ", ToString(input));
@@ -212,8 +212,8 @@ std::string ProgramOperation::text() const {
   const std::string wanted(absl::StrJoin(
       request_.input_gradients, "",
       [](std::string* out, bool is) { absl::StrAppend(out, is ? 1 : 0); }));
-  return absl::StrCat("program ", kParts[static_cast<size_t>(request_.part)],
-                      " ", NameOf(request_.compute_dtype), inputs, " fetched ",
+  return absl::StrCat("program ", RowOf(request_.part).text, " ",
+                      NameOf(request_.compute_dtype), inputs, " fetched ",
                       absl::StrJoin(request_.fetched, ","), " from ",
                       absl::StrJoin(request_.output_gradients, ","), " to ",
                       wanted, request_.parameter_gradients ? " parameters" : "",
@@ -227,29 +227,12 @@ int64_t ProgramOperation::flops() const {
   for (const int64_t flops : shapes_.flops) {
     forward = SaturatingAdd(forward, flops);
   }
-  switch (request_.part) {
-    case ProgramPart::kForward:
-    case ProgramPart::kForwardTape:
-      return forward;
-    case ProgramPart::kBackward:
-      return SaturatingMul(forward, 2);
-    case ProgramPart::kTrain:
-      break;
-  }
-  return SaturatingMul(forward, 3);
+  return SaturatingMul(forward, RowOf(request_.part).forwards);
 }
 
-TensorUses ProgramOperation::OperandUses() const {
-  TensorUses uses;
-  for (const TensorDescriptor& operand : operands_) uses.push_back({&operand});
-  return uses;
-}
+TensorUses ProgramOperation::OperandUses() const { return UsesOf(operands_); }
 
-TensorUses ProgramOperation::ResultUses() const {
-  TensorUses uses;
-  for (const TensorDescriptor& result : results_) uses.push_back({&result});
-  return uses;
-}
+TensorUses ProgramOperation::ResultUses() const { return UsesOf(results_); }
 
 std::vector<size_t> ProgramOperation::weight_positions() const {
   if (request_.part != ProgramPart::kForward) return {};
@@ -259,14 +242,7 @@ std::vector<size_t> ProgramOperation::weight_positions() const {
 }
 
 std::unique_ptr<const Operation> ProgramOperation::WithBatch(int64_t) const {
-  std::unique_ptr<ProgramOperation> same(new ProgramOperation);
-  same->request_ = request_;
-  same->shapes_ = shapes_;
-  same->program_text_ = program_text_;
-  same->randomness_ = randomness_;
-  same->operands_ = operands_;
-  same->results_ = results_;
-  return same;
+  return std::make_unique<ProgramOperation>(*this);
 }
 
 const ProgramOperation* AsProgram(const Operation& operation) {
