@@ -177,13 +177,14 @@ absl::Status SetSamePads(bool odd_one_first, int64_t in, size_t i,
   return absl::OkStatus();
 }
 
-absl::Status ResolvePads(const ConvProblem& problem, const ShapeHints& hints,
-                         size_t i, SpatialAxis* axis) {
+absl::Status ResolvePads(const ShapeHints& hints, size_t i,
+                         ConvProblem* problem) {
+  SpatialAxis* axis = &problem->axes[i];
   if (hints.padding == Padding::kExplicit) return absl::OkStatus();
   axis->pad_begin = axis->pad_end = 0;
   if (hints.padding == Padding::kValid) return absl::OkStatus();
   int64_t in = axis->in;
-  if (problem.transposed) {
+  if (problem->transposed) {
     // Named padding refers to the mirrored convolution, whose input is this
     // one's output.
     const auto same = CheckedMul(axis->in, axis->stride);
@@ -201,11 +202,12 @@ absl::Status ResolvePads(const ConvProblem& problem, const ShapeHints& hints,
 }
 
 // Sets `out`, and output_padding if the output extent determines it.
-absl::Status ResolveOutput(const ConvProblem& problem, const ShapeHints& hints,
-                           size_t i, SpatialAxis* axis) {
+absl::Status ResolveOutput(const ShapeHints& hints, size_t i,
+                           ConvProblem* problem) {
+  SpatialAxis* axis = &problem->axes[i];
   const bool same = hints.padding == Padding::kSameUpper ||
                     hints.padding == Padding::kSameLower;
-  if (problem.transposed && (hints.output || same)) {
+  if (problem->transposed && (hints.output || same)) {
     ASSIGN_OR_RETURN(const int64_t bare, TransposedExtent(*axis, i));
     // SAME padding without output dims gives in * stride (checked above).
     const int64_t wanted =
@@ -226,9 +228,7 @@ absl::Status ResolveOutput(const ConvProblem& problem, const ShapeHints& hints,
     axis->out = wanted;
     return absl::OkStatus();
   }
-  ConvProblem with_axis = problem;
-  with_axis.axes[i] = *axis;
-  ASSIGN_OR_RETURN(axis->out, OutputExtent(with_axis, i));
+  ASSIGN_OR_RETURN(axis->out, OutputExtent(*problem, i));
   if (hints.output && (*hints.output)[i] != axis->out) {
     return InvalidField(Reason::kShapeMismatch, AxisField("output_dims", i),
                         absl::StrCat((*hints.output)[i]),
@@ -249,10 +249,8 @@ absl::StatusOr<ConvProblem> Resolve(ConvProblem problem,
   }
   for (size_t i = 0; i < problem.axes.size(); ++i) {
     RETURN_IF_ERROR(CheckRanges(problem, i));
-    SpatialAxis axis = problem.axes[i];
-    RETURN_IF_ERROR(ResolvePads(problem, hints, i, &axis));
-    RETURN_IF_ERROR(ResolveOutput(problem, hints, i, &axis));
-    problem.axes[i] = axis;
+    RETURN_IF_ERROR(ResolvePads(hints, i, &problem));
+    RETURN_IF_ERROR(ResolveOutput(hints, i, &problem));
   }
   RETURN_IF_ERROR(Validate(problem));
   return problem;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/algorithm/container.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/convolution/conv_problem.h"
 
@@ -41,12 +42,9 @@ Dims PerChannelBiasDims(const ConvProblem& problem) {
 bool IsBiasShape(const ConvProblem& problem, const Dims& bias) {
   if (bias.empty()) return true;
   if (bias.size() == 1) return bias[0] == 1 || bias[0] == problem.out_channels;
-  const Dims output = OutputDims(problem);
-  if (bias.size() != output.size()) return false;
-  for (size_t i = 0; i < bias.size(); ++i) {
-    if (bias[i] != 1 && bias[i] != output[i]) return false;
-  }
-  return true;
+  return absl::c_equal(
+      bias, OutputDims(problem),
+      [](int64_t own, int64_t output) { return own == 1 || own == output; });
 }
 
 Dims BroadcastBiasDims(const ConvProblem& problem, const Dims& bias) {

@@ -1,6 +1,5 @@
 // Implements ToString and Parse of a ConvProblem; kAxisFields is the grammar of
 // both.
-#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -45,11 +44,6 @@ Dims ValuesOf(const ConvProblem& problem, int64_t SpatialAxis::*member) {
   Dims values;
   for (const SpatialAxis& axis : problem.axes) values.push_back(axis.*member);
   return values;
-}
-
-bool AllEqual(const Dims& values, int64_t value) {
-  return std::all_of(values.begin(), values.end(),
-                     [&](int64_t v) { return v == value; });
 }
 
 absl::Status BadToken(absl::string_view token, absl::string_view expected) {
@@ -180,7 +174,7 @@ std::string ToString(const ConvProblem& problem) {
   const bool symmetric = pad_begin == ValuesOf(problem, &SpatialAxis::pad_end);
   auto append = [&](absl::string_view prefix, const Dims& values,
                     int64_t fallback) {
-    if (AllEqual(values, fallback)) return;
+    if (values == Dims(values.size(), fallback)) return;
     absl::StrAppend(&text, "_", prefix, absl::StrJoin(values, "x"));
   };
   for (const AxisField& field :
