@@ -31,7 +31,7 @@ absl::StatusOr<int64_t> AddBytes(int64_t total, const Dims& dims,
   const auto bytes = count ? CheckedMul(*count, sizeof(double)) : count;
   const auto sum = bytes ? CheckedAdd(total, *bytes) : bytes;
   if (sum) return *sum;
-  return InvalidField(Reason::kOverflow, field, ToText(dims),
+  return InvalidField(Reason::kOverflow, field, ToString(dims),
                       "values of less than 2^63 bytes together");
 }
 
@@ -68,10 +68,10 @@ absl::Status CheckRanks(const StepDims& step) {
           absl::StrCat("rank ", operand.least_rank, " to ", operand.most_rank));
     }
     const bool is_bounded = step.Has(i) && !operand.is_parameter();
-    if (!is_bounded || step.At(i).size() <= spec.max_rank) continue;
+    if (!is_bounded || step.At(i).size() <= spec.max_rank()) continue;
     return BadShape(
         absl::StrCat(".", operand.name), step.At(i),
-        absl::StrCat("rank ", kMinValueRank, " to ", spec.max_rank));
+        absl::StrCat("rank ", kMinValueRank, " to ", spec.max_rank()));
   }
   return absl::OkStatus();
 }

@@ -7,12 +7,6 @@
 namespace convgrad {
 namespace {
 
-AttributeSpec Number(absl::string_view name, absl::string_view default_text) {
-  return {.name = name,
-          .kind = AttributeKind::kFloat,
-          .default_text = default_text};
-}
-
 absl::Status CheckLimits(const ProgramStep& step, const std::string& path) {
   if (HasAttribute(step, "min") || HasAttribute(step, "max")) {
     return absl::OkStatus();
@@ -37,7 +31,7 @@ std::vector<OperandSpec> Operand(OperandRange range) {
 
 std::vector<OperatorSpec> ActivationOperators() {
   const std::vector<OperandSpec> positive = Operand(OperandRange::kPositive);
-  return OfAnyRank(
+  return WithAnyFeatures(
       {{.op = Operator::kRelu, .name = "relu", .has_kink = true},
        {.op = Operator::kRelu6, .name = "relu6", .has_kink = true},
        {.op = Operator::kLeakyRelu,
@@ -53,10 +47,7 @@ std::vector<OperatorSpec> ActivationOperators() {
        {.op = Operator::kTanh, .name = "tanh"},
        {.op = Operator::kGelu,
         .name = "gelu",
-        .attributes = {{.name = "approximate",
-                        .kind = AttributeKind::kWord,
-                        .default_text = "none",
-                        .words = "none|tanh"}}},
+        .attributes = {Word("approximate", "none", "none|tanh")}},
        {.op = Operator::kMish, .name = "mish"},
        {.op = Operator::kSoftplus,
         .name = "softplus",
@@ -87,9 +78,7 @@ std::vector<OperatorSpec> ActivationOperators() {
        {.op = Operator::kPow,
         .name = "pow",
         .operands = positive,
-        .attributes = {{.name = "exponent",
-                        .kind = AttributeKind::kFloat,
-                        .required = true}}},
+        .attributes = {Required(Number("exponent", ""))}},
        {.op = Operator::kSin, .name = "sin"},
        {.op = Operator::kCos, .name = "cos"}});
 }

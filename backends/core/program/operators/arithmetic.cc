@@ -11,16 +11,8 @@ namespace {
 
 // Returns the dims of a, to which b is broadcast.
 absl::StatusOr<Dims> Broadcast(const StepDims& step) {
-  const Dims& a = step.At(0);
-  if (!step.Has(1)) return a;
-  const Dims& b = step.At(1);
-  if (a == b) return a;
-  bool fits = a.size() == b.size();
-  for (size_t i = 0; fits && i < a.size(); ++i) {
-    fits = b[i] == 1 || b[i] == a[i];
-  }
-  if (fits) return a;
-  return BadShape(".b", b, absl::StrCat(ToText(a), ", or 1 along any axis"));
+  if (step.Has(1)) RETURN_IF_ERROR(step.CheckBroadcast(1, step.At(0)));
+  return step.At(0);
 }
 
 absl::Status CheckOther(const ProgramStep& step, const std::string& path) {
@@ -38,7 +30,7 @@ OperatorSpec WithConstant(Operator op, absl::string_view name,
           .name = name,
           .operands = {{.name = "a"},
                        {.name = "b", .optional = true, .range = range_of_b}},
-          .attributes = {{.name = "other", .kind = AttributeKind::kFloat}},
+          .attributes = {Number("other", "")},
           .infer = &Broadcast,
           .check_operands = &CheckOther};
 }
@@ -56,7 +48,7 @@ OperatorSpec WithKink(Operator op, absl::string_view name) {
 std::vector<OperatorSpec> ArithmeticOperators() {
   OperatorSpec prelu = WithKink(Operator::kPrelu, "prelu");
   prelu.operands[1].keeps_dtype = true;
-  return OfAnyRank(
+  return WithAnyFeatures(
       {WithConstant(Operator::kAdd, "add"), WithConstant(Operator::kSub, "sub"),
        WithConstant(Operator::kMul, "mul"),
        WithConstant(Operator::kDiv, "div", OperandRange::kPositive),

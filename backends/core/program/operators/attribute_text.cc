@@ -47,11 +47,6 @@ std::optional<AttributeValue> ParseNumber(absl::string_view text) {
   return std::nullopt;
 }
 
-double AsDouble(const AttributeValue& number) {
-  const auto* integer = std::get_if<int64_t>(&number);
-  return integer ? static_cast<double>(*integer) : std::get<double>(number);
-}
-
 std::optional<AttributeValue> ParseList(absl::string_view inner) {
   std::vector<int64_t> integers;
   std::vector<double> numbers;
@@ -61,7 +56,7 @@ std::optional<AttributeValue> ParseList(absl::string_view inner) {
     if (const auto* integer = std::get_if<int64_t>(&*number)) {
       integers.push_back(*integer);
     }
-    numbers.push_back(AsDouble(*number));
+    numbers.push_back(NumbersIn(*number).front());
   }
   if (integers.size() == numbers.size()) return AttributeValue(integers);
   return AttributeValue(numbers);

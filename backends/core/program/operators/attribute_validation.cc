@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -17,31 +18,24 @@ namespace convgrad {
 namespace {
 
 bool IsAllowedWord(const AttributeSpec& spec, const std::string& word) {
-  const std::vector<std::string> words = absl::StrSplit(spec.words, '|');
-  return std::find(words.begin(), words.end(), word) != words.end();
+  const std::vector<absl::string_view> words = absl::StrSplit(spec.words, '|');
+  return absl::c_linear_search(words, word);
 }
 
-// Returns the numbers of `value`, one or a list; nullopt if it isn't of `kind`.
-std::optional<std::vector<double>> NumbersOf(const AttributeValue& value,
-                                             AttributeKind kind) {
+// Returns whether an attribute of `kind` may have a value of this type. An
+// integer may stand for a floating number, and one number for a list.
+bool IsOfKind(const AttributeValue& value, AttributeKind kind) {
   const bool is_list =
       kind == AttributeKind::kInts || kind == AttributeKind::kFloats;
   const bool is_floating =
       kind == AttributeKind::kFloat || kind == AttributeKind::kFloats;
-  if (const auto* number = std::get_if<int64_t>(&value)) {
-    return std::vector<double>{static_cast<double>(*number)};
+  if (std::holds_alternative<bool>(value)) return kind == AttributeKind::kBool;
+  if (std::holds_alternative<int64_t>(value)) {
+    return kind == AttributeKind::kInt || is_list || is_floating;
   }
-  if (const auto* numbers = std::get_if<std::vector<int64_t>>(&value);
-      numbers && is_list) {
-    return std::vector<double>(numbers->begin(), numbers->end());
-  }
-  if (!is_floating) return std::nullopt;
-  if (const auto* number = std::get_if<double>(&value)) return {{*number}};
-  if (const auto* numbers = std::get_if<std::vector<double>>(&value);
-      numbers && is_list) {
-    return *numbers;
-  }
-  return std::nullopt;
+  if (std::holds_alternative<double>(value)) return is_floating;
+  if (std::holds_alternative<std::vector<int64_t>>(value)) return is_list;
+  return kind == AttributeKind::kFloats;
 }
 
 std::string ExpectedOf(const AttributeSpec& spec) {
@@ -67,14 +61,10 @@ bool IsAllowed(const AttributeSpec& spec, const AttributeValue& value) {
   if (const auto* word = std::get_if<std::string>(&value)) {
     return IsAllowedWord(spec, *word);
   }
-  if (spec.kind == AttributeKind::kWord) return false;
-  if (std::holds_alternative<bool>(value)) {
-    return spec.kind == AttributeKind::kBool;
-  }
-  if (spec.kind == AttributeKind::kBool) return false;
-  const auto numbers = NumbersOf(value, spec.kind);
-  if (!numbers || numbers->empty()) return false;
-  return std::all_of(numbers->begin(), numbers->end(), [&](double number) {
+  if (!IsOfKind(value, spec.kind)) return false;
+  if (spec.kind == AttributeKind::kBool) return true;
+  const std::vector<double> numbers = NumbersIn(value);
+  return !numbers.empty() && absl::c_all_of(numbers, [&](double number) {
     return std::isfinite(number) && number >= spec.minimum &&
            number <= spec.maximum;
   });

@@ -30,7 +30,7 @@ absl::StatusOr<Dims> GroupNorm(const StepDims& step) {
   if (step.At(0)[1] % groups == 0) return step.At(0);
   return InvalidField(
       Reason::kShapeMismatch, ".groups", absl::StrCat(groups),
-      absl::StrCat("a divisor of the channels of ", ToText(step.At(0))));
+      absl::StrCat("a divisor of the channels of ", ToString(step.At(0))));
 }
 
 // Checks that running statistics are complete or, in training, omitted.
@@ -73,10 +73,7 @@ std::vector<OperatorSpec> BatchNormOperators() {
                            .kind = AttributeKind::kFloat,
                            .default_text = "0.1",
                            .words = "none"},
-                          {.name = "eps",
-                           .kind = AttributeKind::kFloat,
-                           .default_text = "1e-05",
-                           .minimum = 0}},
+                          Number("eps", "1e-05", 0)},
            .infer = &BatchNorm,
            .check_operands = &CheckStatistics},
           {.op = Operator::kGroupNorm,
@@ -84,14 +81,8 @@ std::vector<OperatorSpec> BatchNormOperators() {
            .operands = {{.name = "x"},
                         Optional("weight", OperandKind::kParameter),
                         Optional("bias", OperandKind::kParameter)},
-           .attributes = {{.name = "groups",
-                           .kind = AttributeKind::kInt,
-                           .required = true,
-                           .minimum = 1},
-                          {.name = "eps",
-                           .kind = AttributeKind::kFloat,
-                           .default_text = "1e-05",
-                           .minimum = 0}},
+           .attributes = {Required(Int("groups", "", 1)),
+                          Number("eps", "1e-05", 0)},
            .infer = &GroupNorm}};
 }
 

@@ -42,9 +42,7 @@ absl::Status SetAxes(const StepDims& dims, ConvProblem* problem,
   return absl::OkStatus();
 }
 
-// Returns the convolution before Resolve.
-absl::StatusOr<std::pair<ConvProblem, ShapeHints>> UnresolvedOf(
-    const StepDims& dims) {
+absl::StatusOr<ConvProblem> ResolvedOf(const StepDims& dims) {
   const ProgramStep& step = dims.step();
   const Dims& x = dims.At(0);
   const Dims& weight = dims.At(1);
@@ -53,8 +51,7 @@ absl::StatusOr<std::pair<ConvProblem, ShapeHints>> UnresolvedOf(
     return BadShape(".x", x,
                     absl::StrCat("the weight's rank, ", weight.size()));
   }
-  std::pair<ConvProblem, ShapeHints> result;
-  ConvProblem& problem = result.first;
+  ConvProblem problem;
   problem.transposed = step.op == Operator::kConvTranspose;
   // A linear step has a row for each index of the leading axes.
   problem.batch =
@@ -70,31 +67,28 @@ absl::StatusOr<std::pair<ConvProblem, ShapeHints>> UnresolvedOf(
   }
   problem.out_channels = *out_channels;
   if (dims.Has(2)) problem.bias = dims.At(2);
-  if (is_linear) return result;
-  RETURN_IF_ERROR(SetAxes(dims, &problem, &result.second));
-  return result;
+  ShapeHints hints;
+  if (!is_linear) RETURN_IF_ERROR(SetAxes(dims, &problem, &hints));
+  auto resolved = Resolve(std::move(problem), hints);
+  if (!resolved.ok()) return WithFieldPrefix(resolved.status(), ".");
+  return resolved;
 }
 
 absl::StatusOr<Dims> Convolution(const StepDims& step) {
-  ASSIGN_OR_RETURN(const auto unresolved, UnresolvedOf(step));
-  const auto problem = Resolve(unresolved.first, unresolved.second);
-  if (!problem.ok()) return WithFieldPrefix(problem.status(), ".");
-  if (WeightDims(*problem) != step.At(1)) {
-    return BadShape(".weight", step.At(1), ToText(WeightDims(*problem)));
+  ASSIGN_OR_RETURN(const ConvProblem problem, ResolvedOf(step));
+  if (WeightDims(problem) != step.At(1)) {
+    return BadShape(".weight", step.At(1), ToString(WeightDims(problem)));
   }
-  if (step.Has(2) && step.At(2) != PerChannelBiasDims(*problem)) {
-    return BadShape(".bias", step.At(2), ToText(PerChannelBiasDims(*problem)));
+  if (step.Has(2) && step.At(2) != PerChannelBiasDims(problem)) {
+    return BadShape(".bias", step.At(2), ToString(PerChannelBiasDims(problem)));
   }
-  if (step.step().op != Operator::kLinear) return OutputDims(*problem);
+  if (step.step().op != Operator::kLinear) return OutputDims(problem);
   Dims dims = step.At(0);
-  dims.back() = problem->out_channels;
+  dims.back() = problem.out_channels;
   return dims;
 }
 
-int64_t Macs(const StepDims& step) {
-  const auto unresolved = UnresolvedOf(step);
-  return MultiplyAdds(*Resolve(unresolved->first, unresolved->second));
-}
+int64_t Macs(const StepDims& step) { return MultiplyAdds(*ResolvedOf(step)); }
 
 OperatorSpec SpecWith(Operator op, absl::string_view name,
                       std::vector<AttributeSpec> attributes) {
@@ -113,7 +107,6 @@ OperatorSpec SpecWith(Operator op, absl::string_view name,
           .attributes = std::move(attributes),
           .is_product = true,
           .features = is_linear ? FeatureAxis::kLast : FeatureAxis::kSecond,
-          .max_rank = is_linear ? kMaxValueRank : size_t{5},
           .infer = &Convolution,
           .macs = &Macs};
 }
@@ -121,25 +114,21 @@ OperatorSpec SpecWith(Operator op, absl::string_view name,
 }  // namespace
 
 std::vector<OperatorSpec> ConvolutionOperators() {
-  const AttributeSpec groups = {.name = "groups",
-                                .kind = AttributeKind::kInt,
-                                .default_text = "1",
-                                .minimum = 1};
-  AttributeSpec padding = Extents("padding", "0", 0);
+  const AttributeSpec groups = Int("groups", "1", 1);
+  AttributeSpec padding = Ints("padding", "0", 0);
   padding.words = "same|valid";
   return {SpecWith(Operator::kConv, "conv",
-                   {Extents("stride", "1", 1), padding,
-                    Extents("dilation", "1", 1), groups}),
+                   {Ints("stride", "1", 1), padding, Ints("dilation", "1", 1),
+                    groups}),
           SpecWith(Operator::kConvTranspose, "conv_transpose",
-                   {Extents("stride", "1", 1), Extents("padding", "0", 0),
-                    Extents("output_padding", "0", 0),
-                    Extents("dilation", "1", 1), groups}),
+                   {Ints("stride", "1", 1), Ints("padding", "0", 0),
+                    Ints("output_padding", "0", 0), Ints("dilation", "1", 1),
+                    groups}),
           SpecWith(Operator::kLinear, "linear", {})};
 }
 
 ConvProblem ProblemOf(const ProgramStep& step, const ProgramShapes& shapes) {
-  const auto unresolved = UnresolvedOf(StepDims(step, shapes));
-  return *Resolve(unresolved->first, unresolved->second);
+  return *ResolvedOf(StepDims(step, shapes));
 }
 
 }  // namespace convgrad

@@ -16,8 +16,9 @@ absl::StatusOr<Dims> Concat(const StepDims& step) {
     Dims expected = step.At(i);
     if (expected.size() == dims.size()) expected[axis] = dims[axis];
     if (expected != dims) {
-      return BadShape(absl::StrCat(".operands[", i, "]"), step.At(i),
-                      absl::StrCat(ToText(step.At(0)), " but for axis ", axis));
+      return BadShape(
+          absl::StrCat(".operands[", i, "]"), step.At(i),
+          absl::StrCat(ToString(step.At(0)), " but for axis ", axis));
     }
     const auto extent = CheckedAdd(dims[axis], step.At(i)[axis]);
     if (!extent) {
@@ -42,17 +43,13 @@ std::vector<OperatorSpec> CopyOperators() {
   return {{.op = Operator::kConcat,
            .name = "concat",
            .operands = {{.name = "first"}, {.name = "next"}},
-           .attributes = {{.name = "axis",
-                           .kind = AttributeKind::kInt,
-                           .default_text = "1"}},
+           .attributes = {Int("axis", "1")},
            .variadic = true,
            .features = FeatureAxis::kAny,
-           .max_rank = kMaxValueRank,
            .infer = &Concat},
           {.op = Operator::kFlatten,
            .name = "flatten",
            .features = FeatureAxis::kAny,
-           .max_rank = kMaxValueRank,
            .infer = &Flatten,
            .macs = [](const StepDims&) { return int64_t{0}; }}};
 }

@@ -23,7 +23,7 @@ absl::StatusOr<Dims> CrossEntropy(const StepDims& step) {
   if (step.At(1) != expected) {
     return BadShape(
         ".target", step.At(1),
-        absl::StrCat(ToText(expected),
+        absl::StrCat(ToString(expected),
                      step.IsIndex(1)
                          ? ", the logits' dims without their channels"
                          : ", the logits' dims, for probabilities"));
@@ -41,7 +41,7 @@ absl::StatusOr<Dims> CrossEntropy(const StepDims& step) {
 // Of x and a target of the same dims.
 absl::StatusOr<Dims> ElementLoss(const StepDims& step) {
   if (step.At(1) != step.At(0)) {
-    return BadShape(".target", step.At(1), ToText(step.At(0)));
+    return BadShape(".target", step.At(1), ToString(step.At(0)));
   }
   return ScalarDims();
 }
@@ -60,13 +60,9 @@ absl::Status CheckDenominator(const ProgramStep& step,
 }
 
 OperatorSpec Loss(OperatorSpec spec) {
-  spec.attributes.push_back({.name = "reduction",
-                             .kind = AttributeKind::kWord,
-                             .default_text = "mean",
-                             .words = "mean|sum"});
+  spec.attributes.push_back(Word("reduction", "mean", "mean|sum"));
   // The divisor of the mean; default: the number of its elements.
-  spec.attributes.push_back(
-      {.name = "denominator", .kind = AttributeKind::kFloat});
+  spec.attributes.push_back(Number("denominator", ""));
   spec.is_loss = true;
   spec.check_attributes = &CheckDenominator;
   return spec;
@@ -84,37 +80,29 @@ OperatorSpec OfElements(Operator op, absl::string_view name,
 }  // namespace
 
 std::vector<OperatorSpec> LossOperators() {
-  return {Loss({.op = Operator::kCrossEntropy,
-                .name = "cross_entropy",
-                .operands = {{.name = "logits"},
-                             {.name = "target",
-                              .kind = OperandKind::kIndex,
-                              .most_rank = 5,
-                              .may_be_value = true},
-                             {.name = "weight",
-                              .kind = OperandKind::kConstant,
-                              .optional = true}},
-                .attributes = {{.name = "label_smoothing",
-                                .kind = AttributeKind::kFloat,
-                                .default_text = "0.0",
-                                .minimum = 0,
-                                .maximum = 1},
-                               {.name = "ignore_index",
-                                .kind = AttributeKind::kInt,
-                                .default_text = "-100"}},
-                .infer = &CrossEntropy}),
-          OfElements(Operator::kMse, "mse"), OfElements(Operator::kL1, "l1"),
-          OfElements(Operator::kSmoothL1, "smooth_l1",
-                     {{.name = "beta",
-                       .kind = AttributeKind::kFloat,
-                       .default_text = "1.0",
-                       .minimum = 0}}),
-          OfElements(Operator::kBinaryCrossEntropy,
-                     "binary_cross_entropy_with_logits",
-                     {{.name = "pos_weight",
-                       .kind = AttributeKind::kFloat,
-                       .default_text = "1.0",
-                       .minimum = 0}})};
+  return {
+      Loss({.op = Operator::kCrossEntropy,
+            .name = "cross_entropy",
+            .operands = {{.name = "logits"},
+                         {.name = "target",
+                          .kind = OperandKind::kIndex,
+                          .most_rank = 5,
+                          .may_be_value = true},
+                         {.name = "weight",
+                          .kind = OperandKind::kConstant,
+                          .optional = true}},
+            .attributes = {{.name = "label_smoothing",
+                            .kind = AttributeKind::kFloat,
+                            .default_text = "0.0",
+                            .minimum = 0,
+                            .maximum = 1},
+                           Int("ignore_index", "-100")},
+            .infer = &CrossEntropy}),
+      OfElements(Operator::kMse, "mse"), OfElements(Operator::kL1, "l1"),
+      OfElements(Operator::kSmoothL1, "smooth_l1", {Number("beta", "1.0", 0)}),
+      OfElements(Operator::kBinaryCrossEntropy,
+                 "binary_cross_entropy_with_logits",
+                 {Number("pos_weight", "1.0", 0)})};
 }
 
 }  // namespace convgrad

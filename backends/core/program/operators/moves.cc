@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<PadAxis>> AxesOf(const StepDims& step) {
   if (pads.size() % 2 != 0 || pads.size() / 2 >= x.size()) {
     return InvalidField(
         Reason::kShapeMismatch, ".pads", absl::StrCat(pads.size(), " numbers"),
-        absl::StrCat("two for each of the last axes of ", ToText(x),
+        absl::StrCat("two for each of the last axes of ", ToString(x),
                      ", the first axis never among them"));
   }
   const std::string mode = WordAttribute(step.step(), "mode");
@@ -89,7 +89,7 @@ absl::StatusOr<Dims> IndexSelect(const StepDims& step) {
   if (dims.size() <= kMaxValueRank) return dims;
   return BadShape(".index", step.At(1),
                   absl::StrCat("a result of rank ", kMaxValueRank,
-                               " at most from ", ToText(step.At(0))));
+                               " at most from ", ToString(step.At(0))));
 }
 
 }  // namespace
@@ -100,30 +100,19 @@ std::vector<OperatorSpec> MoveOperators() {
                              .most_rank = kMaxValueRank};
   return {{.op = Operator::kPad,
            .name = "pad",
-           .attributes = {{.name = "pads",
-                           .kind = AttributeKind::kInts,
-                           .required = true,
-                           .minimum = 0},
-                          {.name = "mode",
-                           .kind = AttributeKind::kWord,
-                           .default_text = "constant",
-                           .words = "constant|reflect|replicate|circular"},
-                          {.name = "value",
-                           .kind = AttributeKind::kFloat,
-                           .default_text = "0.0"}},
+           .attributes = {Required(Ints("pads", "", 0)),
+                          Word("mode", "constant",
+                               "constant|reflect|replicate|circular"),
+                          Number("value", "0.0")},
            .features = FeatureAxis::kAny,
-           .max_rank = kMaxValueRank,
            .features_of = &FeaturesOfPad,
            .infer = &Pad,
            .check_attributes = &CheckValue},
           {.op = Operator::kIndexSelect,
            .name = "index_select",
            .operands = {{.name = "x"}, index},
-           .attributes = {{.name = "axis",
-                           .kind = AttributeKind::kInt,
-                           .required = true}},
+           .attributes = {Required(Int("axis", ""))},
            .features = FeatureAxis::kLast,
-           .max_rank = kMaxValueRank,
            .infer = &IndexSelect}};
 }
 

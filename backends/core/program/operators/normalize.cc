@@ -15,7 +15,7 @@ absl::StatusOr<Dims> Normalize(const StepDims& step) {
     return InvalidField(
         Reason::kShapeMismatch, absl::StrCat(".", name),
         absl::StrCat(count, " numbers"),
-        absl::StrCat("one, or one per channel of ", ToText(step.At(0))));
+        absl::StrCat("one, or one per channel of ", ToString(step.At(0))));
   }
   return step.At(0);
 }

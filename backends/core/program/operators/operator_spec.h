@@ -99,6 +99,8 @@ inline constexpr Operator kLastOperator = Operator::kBinaryCrossEntropy;
 
 enum class AttributeKind { kBool, kInt, kFloat, kWord, kInts, kFloats };
 
+inline constexpr double kNoMinimum = -std::numeric_limits<double>::infinity();
+
 // One attribute of an operator.
 struct AttributeSpec {
   absl::string_view name = {};
@@ -111,7 +113,7 @@ struct AttributeSpec {
   // For kWord: the valid words.
   absl::string_view words = {};
   // The range of a number, or of each number of a list, both ends included.
-  double minimum = -std::numeric_limits<double>::infinity();
+  double minimum = kNoMinimum;
   double maximum = std::numeric_limits<double>::infinity();
 };
 
@@ -191,8 +193,6 @@ struct OperatorSpec {
   // True if a training step draws random numbers.
   bool is_random = false;
   FeatureAxis features = FeatureAxis::kSecond;
-  // The largest rank that its values may have.
-  size_t max_rank = 5;
   // True if the derivative jumps somewhere.
   bool has_kink = false;
   // Returns the axis on which a step has the features of its values. Null:
@@ -219,6 +219,11 @@ struct OperatorSpec {
   // there are no such rules.
   absl::Status (*check_operands)(const ProgramStep& step,
                                  const std::string& path) = nullptr;
+
+  // Returns the largest rank that its values may have.
+  size_t max_rank() const {
+    return features == FeatureAxis::kSecond ? 5 : kMaxValueRank;
+  }
 };
 
 }  // namespace convgrad

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "absl/algorithm/container.h"
+
 namespace convgrad {
 
 void RequireEachOnce(const std::vector<Operator>& operators) {
@@ -40,31 +42,50 @@ std::optional<Operator> ParseOperator(absl::string_view name) {
   return std::nullopt;
 }
 
-std::vector<OperatorSpec> OfAnyRank(std::vector<OperatorSpec> specs) {
-  for (OperatorSpec& spec : specs) {
-    spec.features = FeatureAxis::kAny;
-    spec.max_rank = kMaxValueRank;
-  }
+std::vector<OperatorSpec> WithAnyFeatures(std::vector<OperatorSpec> specs) {
+  for (OperatorSpec& spec : specs) spec.features = FeatureAxis::kAny;
   return specs;
 }
 
-AttributeSpec Extents(absl::string_view name, absl::string_view default_text,
-                      double minimum) {
+AttributeSpec Flag(absl::string_view name, absl::string_view default_text) {
+  return {.name = name, .default_text = default_text};
+}
+
+AttributeSpec Int(absl::string_view name, absl::string_view default_text,
+                  double minimum) {
+  return {.name = name,
+          .kind = AttributeKind::kInt,
+          .default_text = default_text,
+          .minimum = minimum};
+}
+
+AttributeSpec Ints(absl::string_view name, absl::string_view default_text,
+                   double minimum) {
   return {.name = name,
           .kind = AttributeKind::kInts,
           .default_text = default_text,
           .minimum = minimum};
 }
 
-AttributeSpec RequiredExtents(absl::string_view name) {
+AttributeSpec Number(absl::string_view name, absl::string_view default_text,
+                     double minimum) {
   return {.name = name,
-          .kind = AttributeKind::kInts,
-          .required = true,
-          .minimum = 1};
+          .kind = AttributeKind::kFloat,
+          .default_text = default_text,
+          .minimum = minimum};
 }
 
-AttributeSpec Flag(absl::string_view name, absl::string_view default_text) {
-  return {.name = name, .default_text = default_text};
+AttributeSpec Word(absl::string_view name, absl::string_view default_text,
+                   absl::string_view words) {
+  return {.name = name,
+          .kind = AttributeKind::kWord,
+          .default_text = default_text,
+          .words = words};
+}
+
+AttributeSpec Required(AttributeSpec spec) {
+  spec.required = true;
+  return spec;
 }
 
 }  // namespace convgrad

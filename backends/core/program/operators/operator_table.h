@@ -58,15 +58,21 @@ std::vector<OperatorSpec> NormalizeOperators();
 std::vector<OperatorSpec> DropoutOperators();
 std::vector<OperatorSpec> LossOperators();
 
-// Returns the rows changed to accept values of any rank, with features on any
-// axis.
-std::vector<OperatorSpec> OfAnyRank(std::vector<OperatorSpec> specs);
+// Returns the rows changed to have features on any axis.
+std::vector<OperatorSpec> WithAnyFeatures(std::vector<OperatorSpec> specs);
 
-// Return attributes that several families have. Those of Extents and
-// RequiredExtents have one integer for each spatial axis, or one for all axes.
-AttributeSpec Extents(absl::string_view name, absl::string_view default_text,
-                      double minimum);
-AttributeSpec RequiredExtents(absl::string_view name);
+// Return the specs of attributes. A `default_text` of "" is no default. A
+// number of an Ints may stand for all spatial axes.
 AttributeSpec Flag(absl::string_view name, absl::string_view default_text);
+AttributeSpec Int(absl::string_view name, absl::string_view default_text,
+                  double minimum = kNoMinimum);
+AttributeSpec Ints(absl::string_view name, absl::string_view default_text,
+                   double minimum = kNoMinimum);
+AttributeSpec Number(absl::string_view name, absl::string_view default_text,
+                     double minimum = kNoMinimum);
+AttributeSpec Word(absl::string_view name, absl::string_view default_text,
+                   absl::string_view words);
+// Returns `spec`, which has no default, as one that every step must give.
+AttributeSpec Required(AttributeSpec spec);
 
 }  // namespace convgrad

@@ -31,7 +31,7 @@ absl::StatusOr<Dims> Matmul(const StepDims& step) {
     return BadShape(
         ".b", b,
         absl::StrCat("(..., ", a[rank - 1], ", N), its other axes those of ",
-                     ToText(a), " or 1"));
+                     ToString(a), " or 1"));
   }
   dims[rank - 1] = b[rank - 1];
   return dims;
@@ -43,17 +43,6 @@ int64_t MatmulMacs(const StepDims& step) {
   return macs;
 }
 
-absl::Status CheckMask(const StepDims& step, Dims scores) {
-  const Dims& mask = step.At(3);
-  bool fits = mask.size() == scores.size();
-  for (size_t i = 0; fits && i < mask.size(); ++i) {
-    fits = mask[i] == scores[i] || mask[i] == 1;
-  }
-  if (fits) return absl::OkStatus();
-  return BadShape(".mask", mask,
-                  absl::StrCat(ToText(scores), ", or 1 along any axis"));
-}
-
 absl::StatusOr<Dims> Attention(const StepDims& step) {
   const Dims& query = step.At(0);
   const Dims& key = step.At(1);
@@ -63,16 +52,17 @@ absl::StatusOr<Dims> Attention(const StepDims& step) {
       key.back() != query.back()) {
     return BadShape(
         ".key", key,
-        absl::StrCat(ToText(query), " with another number of keys at most"));
+        absl::StrCat(ToString(query), " with another number of keys at most"));
   }
   if (value.size() != rank || LeadingOf(value) != LeadingOf(key) ||
       value[rank - 2] != key[rank - 2]) {
-    return BadShape(".value", value,
-                    absl::StrCat(ToText(key), " with other features at most"));
+    return BadShape(
+        ".value", value,
+        absl::StrCat(ToString(key), " with other features at most"));
   }
   Dims scores = query;
   scores.back() = key[rank - 2];
-  if (step.Has(3)) RETURN_IF_ERROR(CheckMask(step, scores));
+  if (step.Has(3)) RETURN_IF_ERROR(step.CheckBroadcast(3, scores));
   Dims dims = query;
   dims.back() = value.back();
   return dims;
@@ -96,7 +86,6 @@ std::vector<OperatorSpec> ProductOperators() {
            .operands = {{.name = "x"}, {.name = "y"}},
            .is_product = true,
            .features = FeatureAxis::kLast,
-           .max_rank = kMaxValueRank,
            .infer = &Matmul,
            .macs = &MatmulMacs},
           {.op = Operator::kAttention,
@@ -105,11 +94,9 @@ std::vector<OperatorSpec> ProductOperators() {
                         {.name = "key"},
                         {.name = "value"},
                         {.name = "mask", .optional = true}},
-           .attributes = {Flag("causal", "false"),
-                          {.name = "scale", .kind = AttributeKind::kFloat}},
+           .attributes = {Flag("causal", "false"), Number("scale", "")},
            .is_product = true,
            .features = FeatureAxis::kLast,
-           .max_rank = kMaxValueRank,
            .infer = &Attention,
            .macs = &AttentionMacs}};
 }

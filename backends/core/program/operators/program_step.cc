@@ -63,14 +63,19 @@ std::vector<int64_t> IntsAttribute(const ProgramStep& step,
 std::vector<double> FloatsAttribute(const ProgramStep& step,
                                     absl::string_view name) {
   const auto value = ValueOf(step, name);
-  if (const auto integers = Get<std::vector<int64_t>>(value)) {
+  return value ? NumbersIn(*value) : std::vector<double>();
+}
+
+std::vector<double> NumbersIn(const AttributeValue& value) {
+  if (const auto* integer = std::get_if<int64_t>(&value)) {
+    return {static_cast<double>(*integer)};
+  }
+  if (const auto* number = std::get_if<double>(&value)) return {*number};
+  if (const auto* integers = std::get_if<std::vector<int64_t>>(&value)) {
     return {integers->begin(), integers->end()};
   }
-  if (const auto numbers = Get<std::vector<double>>(value)) return *numbers;
-  if (Get<int64_t>(value) || Get<double>(value)) {
-    return {FloatAttribute(step, name)};
-  }
-  return {};
+  const auto* numbers = std::get_if<std::vector<double>>(&value);
+  return numbers == nullptr ? std::vector<double>() : *numbers;
 }
 
 StepNumbers NumbersOf(const ProgramStep& step) {

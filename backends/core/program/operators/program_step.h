@@ -51,6 +51,9 @@ std::vector<int64_t> IntsAttribute(const ProgramStep& step,
 // Returns a single number as a list of one. Empty as above.
 std::vector<double> FloatsAttribute(const ProgramStep& step,
                                     absl::string_view name);
+// Returns the number or the numbers in `value`; none of a bool or a word.
+std::vector<double> NumbersIn(const AttributeValue& value);
+
 // The values of an operator's first two attributes of kind kFloat. If they
 // aren't given and have no default, -Inf and Inf, i.e. no limits.
 struct StepNumbers {

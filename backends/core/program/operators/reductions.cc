@@ -22,7 +22,7 @@ absl::StatusOr<ReducedAxes> AxesOf(const StepDims& step) {
     const int64_t axis = given < 0 ? given + rank : given;
     if (axis < 0 || axis >= rank || axes.is_reduced[axis]) {
       return InvalidField(Reason::kOutOfRange, ".dim", absl::StrCat(given),
-                          absl::StrCat("axes of ", ToText(x), ", each once"));
+                          absl::StrCat("axes of ", ToString(x), ", each once"));
     }
     axes.is_reduced[axis] = true;
     axes.kept[axis] = 1;
@@ -57,12 +57,8 @@ OperatorSpec Reduction(Operator op, absl::string_view name) {
   return {
       .op = op,
       .name = name,
-      .attributes = {{.name = "dim",
-                      .kind = AttributeKind::kInts,
-                      .required = true},
-                     Flag("keepdim", "false")},
+      .attributes = {Required(Ints("dim", "")), Flag("keepdim", "false")},
       .features = FeatureAxis::kAny,
-      .max_rank = kMaxValueRank,
       .features_of = &FeaturesOf,
       .infer = &Reduce,
       .taps = [](const StepDims& s, size_t axis) { return s.At(0)[axis + 2]; },
@@ -75,10 +71,7 @@ std::vector<OperatorSpec> ReductionOperators() {
   OperatorSpec amax = Reduction(Operator::kAmax, "amax");
   amax.has_kink = true;
   OperatorSpec var = Reduction(Operator::kVar, "var");
-  var.attributes.push_back({.name = "correction",
-                            .kind = AttributeKind::kInt,
-                            .default_text = "1",
-                            .minimum = 0});
+  var.attributes.push_back(Int("correction", "1", 0));
   return {Reduction(Operator::kMean, "mean"), Reduction(Operator::kSum, "sum"),
           amax, Reduction(Operator::kNorm, "norm"), var};
 }

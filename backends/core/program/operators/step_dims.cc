@@ -1,18 +1,15 @@
 #include "backends/core/program/operators/step_dims.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
 
-std::string ToText(const Dims& dims) {
-  return ToString(absl::MakeConstSpan(dims));
-}
-
 absl::Status BadShape(absl::string_view field, const Dims& found,
                       absl::string_view expected) {
-  return InvalidField(Reason::kShapeMismatch, field, ToText(found), expected);
+  return InvalidField(Reason::kShapeMismatch, field, ToString(found), expected);
 }
 
 absl::StatusOr<std::vector<int64_t>> StepDims::AxisNumbers(
@@ -22,7 +19,7 @@ absl::StatusOr<std::vector<int64_t>> StepDims::AxisNumbers(
   return InvalidField(
       Reason::kShapeMismatch, absl::StrCat(".", name),
       absl::StrCat(numbers.size(), " numbers"),
-      absl::StrCat("one, or one per spatial axis of ", ToText(At(0))));
+      absl::StrCat("one, or one per spatial axis of ", ToString(At(0))));
 }
 
 absl::Status StepDims::CheckSpatial() const {
@@ -36,16 +33,28 @@ absl::StatusOr<size_t> StepDims::Axis(absl::string_view name) const {
   if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
   return InvalidField(Reason::kOutOfRange, absl::StrCat(".", name),
                       absl::StrCat(axis),
-                      absl::StrCat("an axis of ", ToText(At(0))));
+                      absl::StrCat("an axis of ", ToString(At(0))));
 }
 
 absl::Status StepDims::CheckPerChannel(size_t position) const {
   if (!Has(position) || At(position) == Dims{At(0)[1]}) {
     return absl::OkStatus();
   }
-  const auto& name = SpecOf(step_.op).operands[position].name;
-  return BadShape(absl::StrCat(".", name), At(position),
-                  absl::StrCat("one number per channel of ", ToText(At(0))));
+  return BadShape(FieldOf(position), At(position),
+                  absl::StrCat("one number per channel of ", ToString(At(0))));
+}
+
+absl::Status StepDims::CheckBroadcast(size_t position, const Dims& dims) const {
+  const bool fits = absl::c_equal(
+      At(position), dims,
+      [](int64_t own, int64_t wanted) { return own == 1 || own == wanted; });
+  if (fits) return absl::OkStatus();
+  return BadShape(FieldOf(position), At(position),
+                  absl::StrCat(ToString(dims), ", or 1 along any axis"));
+}
+
+std::string StepDims::FieldOf(size_t position) const {
+  return absl::StrCat(".", SpecOf(step_.op).operands[position].name);
 }
 
 }  // namespace convgrad

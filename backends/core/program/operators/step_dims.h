@@ -29,9 +29,6 @@ struct ProgramShapes {
   std::vector<int64_t> flops;
 };
 
-// Returns e.g. "[2, 3]".
-std::string ToText(const Dims& dims);
-
 // Returns kInvalidArgument, reason SHAPE_MISMATCH.
 absl::Status BadShape(absl::string_view field, const Dims& found,
                       absl::string_view expected);
@@ -65,6 +62,11 @@ class StepDims {
   // Checks that the parameter at `position`, if any, has one number per
   // channel.
   absl::Status CheckPerChannel(size_t position) const;
+  // Checks that the operand at `position` can be broadcast to `dims`: each of
+  // its extents is equal or 1.
+  absl::Status CheckBroadcast(size_t position, const Dims& dims) const;
+  // Returns the field of errors about the operand at `position`: ".weight".
+  std::string FieldOf(size_t position) const;
   // Returns the attribute with one number for each spatial axis.
   absl::StatusOr<std::vector<int64_t>> AxisNumbers(
       absl::string_view name) const;

@@ -18,13 +18,12 @@ absl::StatusOr<Dims> Norm(const StepDims& step) {
   const int64_t axes = IntAttribute(step.step(), "axes");
   if (axes > static_cast<int64_t>(x.size())) {
     return InvalidField(Reason::kOutOfRange, ".axes", absl::StrCat(axes),
-                        absl::StrCat("at most the rank of ", ToText(x)));
+                        absl::StrCat("at most the rank of ", ToString(x)));
   }
   const Dims normalized(x.end() - axes, x.end());
   for (size_t i = 1; i < step.step().operands.size(); ++i) {
     if (!step.Has(i) || step.At(i) == normalized) continue;
-    const auto& name = SpecOf(step.step().op).operands[i].name;
-    return BadShape(absl::StrCat(".", name), step.At(i), ToText(normalized));
+    return BadShape(step.FieldOf(i), step.At(i), ToString(normalized));
   }
   return x;
 }
@@ -39,27 +38,16 @@ OperatorSpec NormSpec(Operator op, absl::string_view name,
   return {.op = op,
           .name = name,
           .operands = std::move(operands),
-          .attributes = {{.name = "axes",
-                          .kind = AttributeKind::kInt,
-                          .default_text = "1",
-                          .minimum = 1},
-                         {.name = "eps",
-                          .kind = AttributeKind::kFloat,
-                          .default_text = "1e-05",
-                          .minimum = 0}},
+          .attributes = {Int("axes", "1", 1), Number("eps", "1e-05", 0)},
           .features = FeatureAxis::kLast,
-          .max_rank = kMaxValueRank,
           .infer = &Norm};
 }
 
 OperatorSpec SoftmaxSpec(Operator op, absl::string_view name) {
   return {.op = op,
           .name = name,
-          .attributes = {{.name = "axis",
-                          .kind = AttributeKind::kInt,
-                          .default_text = "-1"}},
+          .attributes = {Int("axis", "-1")},
           .features = FeatureAxis::kLast,
-          .max_rank = kMaxValueRank,
           .infer = &Softmax};
 }
 

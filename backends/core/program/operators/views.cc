@@ -35,7 +35,7 @@ absl::StatusOr<Dims> Reshape(const StepDims& step) {
     return BadShape(
         ".shape", dims,
         absl::StrCat("2 to 6 extents of as many elements as ",
-                     ToText(step.At(0)), " has, one of them -1 at most"));
+                     ToString(step.At(0)), " has, one of them -1 at most"));
   }
   if (open != dims.end()) *open = *count / known;
   return dims;
@@ -52,8 +52,9 @@ absl::StatusOr<Dims> Permute(const StepDims& step) {
     fits = sorted[i] == static_cast<int64_t>(i);
   }
   if (!fits) {
-    return BadShape(".dims", Dims(order.begin(), order.end()),
-                    absl::StrCat("each axis of ", ToText(step.At(0)), " once"));
+    return BadShape(
+        ".dims", Dims(order.begin(), order.end()),
+        absl::StrCat("each axis of ", ToString(step.At(0)), " once"));
   }
   Dims dims;
   for (const int64_t axis : order) dims.push_back(step.At(0)[axis]);
@@ -95,7 +96,7 @@ absl::StatusOr<Dims> Expand(const StepDims& step) {
   if (HasAttribute(step.step(), "shape")) shape = Numbers(step, "shape");
   if (shape.size() != dims.size()) {
     return BadShape(".shape", Dims(shape.begin(), shape.end()),
-                    absl::StrCat("a number for each axis of ", ToText(dims)));
+                    absl::StrCat("a number for each axis of ", ToString(dims)));
   }
   if (step.Has(1)) shape[0] = step.At(1)[0];
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -104,7 +105,7 @@ absl::StatusOr<Dims> Expand(const StepDims& step) {
       return BadShape(
           i == 0 && step.Has(1) ? ".like" : ".shape",
           Dims(shape.begin(), shape.end()),
-          absl::StrCat(ToText(dims), " or -1, or anything where that is 1"));
+          absl::StrCat(ToString(dims), " or -1, or anything where that is 1"));
     }
     dims[i] = shape[i];
   }
@@ -159,22 +160,6 @@ StepView ExpandView(const StepDims& step) {
 
 int64_t NoMacs(const StepDims& /*step*/) { return 0; }
 
-AttributeSpec Int(absl::string_view name, absl::string_view default_text,
-                  double minimum) {
-  return {.name = name,
-          .kind = AttributeKind::kInt,
-          .default_text = default_text,
-          .required = default_text.empty(),
-          .minimum = minimum};
-}
-
-AttributeSpec Ints(absl::string_view name, bool required, double minimum) {
-  return {.name = name,
-          .kind = AttributeKind::kInts,
-          .required = required,
-          .minimum = minimum};
-}
-
 OperatorSpec View(Operator op, absl::string_view name,
                   std::vector<AttributeSpec> attributes,
                   absl::StatusOr<Dims> (*infer)(const StepDims&),
@@ -183,7 +168,6 @@ OperatorSpec View(Operator op, absl::string_view name,
           .name = name,
           .attributes = std::move(attributes),
           .features = FeatureAxis::kLast,
-          .max_rank = kMaxValueRank,
           .infer = infer,
           .macs = &NoMacs,
           .view = view};
@@ -192,32 +176,33 @@ OperatorSpec View(Operator op, absl::string_view name,
 }  // namespace
 
 std::vector<OperatorSpec> ViewOperators() {
-  const AttributeSpec axis = {
-      .name = "axis", .kind = AttributeKind::kInt, .required = true};
+  const AttributeSpec axis = Required(Int("axis", ""));
   OperatorSpec expand = View(Operator::kExpand, "expand",
-                             {Ints("shape", false, -1)}, &Expand, &ExpandView);
+                             {Ints("shape", "", -1)}, &Expand, &ExpandView);
   expand.operands.push_back(
       {.name = "like", .optional = true, .keeps_dtype = true});
-  OperatorSpec read = View(Operator::kRead, "read", {Ints("shape", false, -1)},
-                           &Read, &WholeView);
+  OperatorSpec read =
+      View(Operator::kRead, "read", {Ints("shape", "", -1)}, &Read, &WholeView);
   read.operands = {{.name = "x",
                     .kind = OperandKind::kWeight,
                     .least_rank = 0,
                     .most_rank = kMaxValueRank}};
-  return {
-      View(Operator::kReshape, "reshape", {Ints("shape", true, -1)}, &Reshape,
-           &WholeView),
-      View(Operator::kPermute, "permute", {Ints("dims", true, 0)}, &Permute,
-           &PermuteView),
-      View(Operator::kSlice, "slice",
-           {axis, Int("start", "0", 0), Int("end", "", 1), Int("step", "1", 1)},
-           &Slice, &SliceView),
-      View(Operator::kSelect, "select", {axis, Int("index", "", 0)}, &Select,
-           &SelectView),
-      expand,
-      read,
-      OfAnyRank({{.op = Operator::kDetach, .name = "detach", .macs = &NoMacs}})
-          .front()};
+  return {View(Operator::kReshape, "reshape", {Required(Ints("shape", "", -1))},
+               &Reshape, &WholeView),
+          View(Operator::kPermute, "permute", {Required(Ints("dims", "", 0))},
+               &Permute, &PermuteView),
+          View(Operator::kSlice, "slice",
+               {axis, Int("start", "0", 0), Required(Int("end", "", 1)),
+                Int("step", "1", 1)},
+               &Slice, &SliceView),
+          View(Operator::kSelect, "select",
+               {axis, Required(Int("index", "", 0))}, &Select, &SelectView),
+          expand,
+          read,
+          {.op = Operator::kDetach,
+           .name = "detach",
+           .features = FeatureAxis::kAny,
+           .macs = &NoMacs}};
 }
 
 Dims RowMajorStrides(const Dims& dims) {

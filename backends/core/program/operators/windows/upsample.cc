@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<UpsampleAxis>> AxesOf(const StepDims& dims) {
     return InvalidField(
         Reason::kShapeMismatch, ".scale_factor",
         absl::StrCat(factors.size(), " numbers"),
-        absl::StrCat("one, or one per spatial axis of ", ToText(dims.At(0))));
+        absl::StrCat("one, or one per spatial axis of ", ToString(dims.At(0))));
   }
   std::vector<UpsampleAxis> result;
   for (size_t i = 0; i < dims.axes(); ++i) {
@@ -120,21 +120,18 @@ absl::Status CheckUpsample(const ProgramStep& step, const std::string& path) {
 }  // namespace
 
 std::vector<OperatorSpec> UpsampleOperators() {
-  return {
-      {.op = Operator::kUpsample,
-       .name = "upsample",
-       .attributes = {{.name = "scale_factor",
-                       .kind = AttributeKind::kFloats,
-                       .minimum = 0},
-                      Extents("size", "", 1),
-                      {.name = "mode",
-                       .kind = AttributeKind::kWord,
-                       .default_text = "nearest",
-                       .words = "nearest|linear|bilinear|trilinear|bicubic"},
-                      Flag("align_corners", "false")},
-       .infer = &Upsample,
-       .taps = &Taps,
-       .check_attributes = &CheckUpsample}};
+  return {{.op = Operator::kUpsample,
+           .name = "upsample",
+           .attributes = {{.name = "scale_factor",
+                           .kind = AttributeKind::kFloats,
+                           .minimum = 0},
+                          Ints("size", "", 1),
+                          Word("mode", "nearest",
+                               "nearest|linear|bilinear|trilinear|bicubic"),
+                          Flag("align_corners", "false")},
+           .infer = &Upsample,
+           .taps = &Taps,
+           .check_attributes = &CheckUpsample}};
 }
 
 std::vector<UpsampleAxis> UpsampleAxesOf(const ProgramStep& step,
