@@ -44,13 +44,11 @@ absl::Status CheckParameter(const ProgramParameter& parameter,
   for (const int64_t extent : parameter.dims) {
     if (extent >= 1) continue;
     return InvalidField(Reason::kOutOfRange, path + ".dims",
-                        ToString(absl::MakeConstSpan(parameter.dims)),
-                        "extents of at least 1");
+                        ToString(parameter.dims), "extents of at least 1");
   }
   if (!bytes || !CheckedMul(*bytes, 8)) {
     return InvalidField(Reason::kOverflow, path + ".dims",
-                        ToString(absl::MakeConstSpan(parameter.dims)),
-                        "sizes below 2^63 bytes");
+                        ToString(parameter.dims), "sizes below 2^63 bytes");
   }
   const bool is_fixed_i64 =
       parameter.dtype == DataType::kI64 && !parameter.trainable;
@@ -59,8 +57,7 @@ absl::Status CheckParameter(const ProgramParameter& parameter,
   }
   return InvalidField(
       Reason::kDtypeMismatch, path + ".dtype",
-      absl::StrCat(NameOf(parameter.dtype), " ",
-                   ToString(absl::MakeConstSpan(parameter.dims)),
+      absl::StrCat(NameOf(parameter.dtype), " ", ToString(parameter.dims),
                    parameter.trainable ? "" : " fixed"),
       "f32, or i64 fixed");
 }

@@ -120,7 +120,7 @@ class Checker {
       return InvalidField(
           Reason::kShapeMismatch, field,
           absl::StrCat(name, ", ", NameOf(parameter.dtype), " ",
-                       ToString(absl::MakeConstSpan(parameter.dims))),
+                       ToString(parameter.dims)),
           is_count
               ? "i64 []"
               : absl::StrCat(is_i64 ? "i64" : "f32", " of rank ", least,

@@ -120,8 +120,8 @@ std::string TextOf(const ProgramTable& table) {
                                      "operator", "dims", "parameters", "MFLOP");
   for (const ProgramTableRow& row : table.rows) {
     absl::StrAppendFormat(&text, "%-24s %-18s %-22s %12d %12.2f\n", row.result,
-                          row.op, ToString(absl::MakeConstSpan(row.dims)),
-                          row.parameters, mega(row.flops));
+                          row.op, ToString(row.dims), row.parameters,
+                          mega(row.flops));
   }
   absl::StrAppendFormat(
       &text,

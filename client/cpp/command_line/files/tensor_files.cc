@@ -19,7 +19,7 @@ absl::StatusOr<std::vector<double>> ValuesOf(const NpyArray& array,
                   dims.end())) {
     return InvalidField(Reason::kShapeMismatch, path,
                         ToString(absl::MakeConstSpan(array.shape)),
-                        ToString(absl::MakeConstSpan(dims)));
+                        ToString(dims));
   }
   const int64_t width = ByteSizeOf(array.dtype);
   std::vector<double> values(array.data.size() / width);
