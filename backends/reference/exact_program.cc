@@ -75,17 +75,11 @@ void UpdateStatistics(const StepData& data, StepGradients updated,
 // Returns the names whose gradients are needed for a requested gradient.
 absl::flat_hash_set<std::string> NamesOnTheWay(
     const ProgramOperation& operation) {
-  const ProgramRequest& request = operation.request();
-  const Program& program = operation.program();
   absl::flat_hash_set<std::string> names;
-  for (size_t i = 0; i < program.inputs.size(); ++i) {
-    if (request.input_gradients[i]) names.insert(program.inputs[i].name);
-  }
-  for (const ProgramParameter& parameter : program.parameters) {
-    const bool is_wanted = parameter.trainable && request.parameter_gradients;
-    if (is_wanted) names.insert(parameter.name);
-  }
-  for (const ProgramStep& step : program.steps) {
+  ForEachGradient(operation, [&](const std::string& name, Precision) {
+    names.insert(name);
+  });
+  for (const ProgramStep& step : operation.program().steps) {
     if (step.op == Operator::kDetach) continue;
     const bool leads = std::any_of(
         step.operands.begin(), step.operands.end(),
@@ -105,27 +99,22 @@ void AddGradients(const StepData& data, const StepGradients& added,
   }
 }
 
-// Writes the requested gradients of a backward.
-void WriteWanted(const ProgramOperation& operation, WriteFunction write,
-                 NamedValues* gradients) {
+}  // namespace
+
+void ForEachGradient(
+    const ProgramOperation& operation,
+    absl::FunctionRef<void(const std::string&, Precision)> visit) {
   const ProgramRequest& request = operation.request();
   const Program& program = operation.program();
-  const auto write_one = [&](const std::string& name, Precision precision) {
-    Values& gradient = (*gradients)[name];
-    gradient.resize(CountOf(operation.shapes().dims.at(name)));
-    write(precision, &gradient);
-  };
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     if (!request.input_gradients[i]) continue;
-    write_one(program.inputs[i].name, Precision::kCompute);
+    visit(program.inputs[i].name, Precision::kCompute);
   }
   for (const ProgramParameter& parameter : program.parameters) {
     const bool is_wanted = parameter.trainable && request.parameter_gradients;
-    if (is_wanted) write_one(parameter.name, Precision::kF32);
+    if (is_wanted) visit(parameter.name, Precision::kF32);
   }
 }
-
-}  // namespace
 
 absl::Status ExactForward(const ProgramOperation& operation, DropoutSeed seed,
                           WriteFunction write, NamedValues* values) {
@@ -175,7 +164,11 @@ void ExactBackward(const ProgramOperation& operation, DropoutSeed seed,
     AddGradients(data, ExactOf(step.op).backward(data, gradient->second),
                  gradients);
   }
-  WriteWanted(operation, write, gradients);
+  ForEachGradient(operation, [&](const std::string& name, Precision precision) {
+    Values& gradient = (*gradients)[name];
+    gradient.resize(CountOf(operation.shapes().dims.at(name)));
+    write(precision, &gradient);
+  });
 }
 
 }  // namespace convgrad

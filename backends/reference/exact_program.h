@@ -14,6 +14,12 @@ namespace convgrad {
 // Values of inputs, parameters and results, or their gradients, by name.
 using NamedValues = std::map<std::string, Values>;
 
+// Calls visit(name, precision) for each input and parameter whose gradient is
+// requested, in the order of the results.
+void ForEachGradient(
+    const ProgramOperation& operation,
+    absl::FunctionRef<void(const std::string&, Precision)> visit);
+
 // Computes every step. Adds the results to `values`, which has the inputs and
 // parameters, and replaces statistics by their new values. Calls `write` for
 // inputs as well. Both functions are thread-safe.

@@ -78,16 +78,9 @@ void StoreForward(const ProgramOperation& operation, const NamedValues& values,
 
 void StoreGradients(const ProgramOperation& operation,
                     const NamedValues& gradients, TensorsInOrder* tensors) {
-  const Program& program = operation.program();
-  const ProgramRequest& request = operation.request();
-  for (size_t i = 0; i < program.inputs.size(); ++i) {
-    if (!request.input_gradients[i]) continue;
-    tensors->Store(gradients.at(program.inputs[i].name));
-  }
-  for (const ProgramParameter& parameter : program.parameters) {
-    const bool is_wanted = parameter.trainable && request.parameter_gradients;
-    if (is_wanted) tensors->Store(gradients.at(parameter.name));
-  }
+  ForEachGradient(operation, [&](const std::string& name, Precision) {
+    tensors->Store(gradients.at(name));
+  });
 }
 
 absl::Status RunForward(const ProgramOperation& operation,
