@@ -12,6 +12,14 @@ namespace {
 constexpr size_t kTarget = 1;
 constexpr size_t kWeight = 2;
 
+// Returns what the sum is divided by; `of_mean` unless an attribute says it.
+double DenominatorOf(const StepData& data, double of_mean) {
+  if (WordAttribute(*data.step, "reduction") == "sum") return 1;
+  return HasAttribute(*data.step, "denominator")
+             ? FloatAttribute(*data.step, "denominator")
+             : of_mean;
+}
+
 // The attributes of a cross entropy and its positions, each of which has one
 // logit per class, and one class index or a probability per class as target.
 class CrossEntropy {
@@ -78,16 +86,13 @@ class CrossEntropy {
 
   // Returns what the sum is divided by.
   double Denominator() const {
-    if (WordAttribute(*data_.step, "reduction") == "sum") return 1;
-    if (HasAttribute(*data_.step, "denominator")) {
-      return FloatAttribute(*data_.step, "denominator");
-    }
-    if (!has_indices_) return static_cast<double>(positions());
+    if (!has_indices_)
+      return DenominatorOf(data_, static_cast<double>(positions()));
     double sum = 0;
     for (int64_t i = 0; i < positions(); ++i) {
       if (!IsIgnored(i)) sum += WeightOf(TargetAt(i));
     }
-    return sum;
+    return DenominatorOf(data_, sum);
   }
 
  private:
@@ -224,14 +229,6 @@ const ElementLoss& LossOf(Operator op) {
   return kElementLosses[i];
 }
 
-double ElementDenominator(const StepData& data) {
-  if (WordAttribute(*data.step, "reduction") == "sum") return 1;
-  if (HasAttribute(*data.step, "denominator")) {
-    return FloatAttribute(*data.step, "denominator");
-  }
-  return static_cast<double>(CountOf(data.dims(0)));
-}
-
 Values ElementForward(const StepData& data) {
   const ElementLoss& loss = LossOf(data.step->op);
   double sum = 0;
@@ -239,13 +236,16 @@ Values ElementForward(const StepData& data) {
     sum +=
         loss.value(*data.step, data.operands[0][i], data.operands[kTarget][i]);
   }
-  return {sum / ElementDenominator(data)};
+  return {sum /
+          DenominatorOf(data, static_cast<double>(CountOf(data.dims(0))))};
 }
 
 StepGradients ElementBackward(const StepData& data,
                               absl::Span<const double> gradient) {
   const ElementLoss& loss = LossOf(data.step->op);
-  const double scale = gradient[0] / ElementDenominator(data);
+  const double scale =
+      gradient[0] /
+      DenominatorOf(data, static_cast<double>(CountOf(data.dims(0))));
   StepGradients gradients(2);
   for (size_t i = 0; i < data.operands[0].size(); ++i) {
     const double x = data.operands[0][i], target = data.operands[kTarget][i];
