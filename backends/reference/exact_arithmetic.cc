@@ -2,7 +2,6 @@
 // constant.
 #include <cmath>
 
-#include "backends/core/program/operators/products.h"
 #include "backends/reference/exact_operators.h"
 
 namespace convgrad {
@@ -14,15 +13,6 @@ struct Pair {
   double gradient = 0;
 };
 
-// Returns for each element of a broadcast's result the element of b.
-std::vector<int64_t> BroadcastIndices(const StepData& data) {
-  std::vector<int64_t> indices;
-  ForEachIndex(data.result_dims(),
-               BroadcastStrides(data.dims(1), data.result_dims()), 0,
-               [&](int64_t, int64_t at) { indices.push_back(at); });
-  return indices;
-}
-
 template <double (*kFunction)(const Pair& at)>
 Values Forward(const StepData& data) {
   Values y;
@@ -31,7 +21,7 @@ Values Forward(const StepData& data) {
     for (const double a : data.operands[0]) y.push_back(kFunction({a, other}));
     return y;
   }
-  const std::vector<int64_t> indices = BroadcastIndices(data);
+  const auto indices = BroadcastOffsets(data.dims(1), data.result_dims());
   for (size_t i = 0; i < indices.size(); ++i) {
     y.push_back(kFunction({data.operands[0][i], data.operands[1][indices[i]]}));
   }
@@ -49,7 +39,7 @@ StepGradients Backward(const StepData& data,
     }
     return gradients;
   }
-  const std::vector<int64_t> indices = BroadcastIndices(data);
+  const auto indices = BroadcastOffsets(data.dims(1), data.result_dims());
   gradients[0].resize(data.operands[0].size());
   gradients[1].resize(data.operands[1].size());
   for (size_t i = 0; i < indices.size(); ++i) {

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "backends/reference/program_step_data.h"
+
 namespace convgrad {
 namespace {
 
@@ -125,49 +127,28 @@ void ForEachProduct(const ConvProblem& problem, const Visit& visit) {
   }
 }
 
-int64_t CountOf(const Dims& dims) {
-  int64_t count = 1;
-  for (int64_t extent : dims) count *= extent;
-  return count;
-}
-
 // Returns, for each element of the output in order, the element of a bias of
 // shape `bias` that is added to it.
 std::vector<int64_t> BiasIndices(const ConvProblem& problem, const Dims& bias) {
-  const Dims dims = OutputDims(problem);
-  const Dims broadcast = BroadcastBiasDims(problem, bias);
-  std::vector<int64_t> indices(CountOf(dims));
-  for (size_t element = 0; element < indices.size(); ++element) {
-    int64_t rest = static_cast<int64_t>(element), stride = 1;
-    for (size_t axis = dims.size(); axis-- > 0;) {
-      const int64_t at = rest % dims[axis];
-      rest /= dims[axis];
-      if (broadcast[axis] != 1) indices[element] += at * stride;
-      stride *= broadcast[axis];
-    }
-  }
-  return indices;
-}
-
-const std::vector<double>& Get(const ExactOperands& operands, Operand which) {
-  return operands[static_cast<size_t>(which)];
+  return BroadcastOffsets(BroadcastBiasDims(problem, bias),
+                          OutputDims(problem));
 }
 
 std::vector<double> ExactOutput(const ConvProblem& problem,
                                 const ExactOperands& operands) {
-  const auto& x = Get(operands, Operand::kInput);
-  const auto& weight = Get(operands, Operand::kWeight);
+  const auto& x = operands[PositionOf(Operand::kInput)];
+  const auto& weight = operands[PositionOf(Operand::kWeight)];
   std::vector<double> y(CountOf(OutputDims(problem)));
   ForEachProduct(problem, [&](int64_t i, int64_t w, int64_t o) {
     y[o] += x[i] * weight[w];
   });
   if (problem.bias) {
-    const auto& bias = Get(operands, Operand::kBias);
+    const auto& bias = operands[PositionOf(Operand::kBias)];
     const std::vector<int64_t> indices = BiasIndices(problem, *problem.bias);
     for (size_t o = 0; o < y.size(); ++o) y[o] += bias[indices[o]];
   }
   if (problem.residual) {
-    const auto& residual = Get(operands, Operand::kResidual);
+    const auto& residual = operands[PositionOf(Operand::kResidual)];
     for (size_t o = 0; o < y.size(); ++o) y[o] += residual[o];
   }
   if (problem.relu) {
@@ -180,9 +161,9 @@ std::vector<double> ExactOutput(const ConvProblem& problem,
 
 std::vector<double> MaskedGradOutput(const ConvProblem& problem,
                                      const ExactOperands& operands) {
-  std::vector<double> g = Get(operands, Operand::kGradOutput);
+  std::vector<double> g = operands[PositionOf(Operand::kGradOutput)];
   if (!problem.relu) return g;
-  const auto& output = Get(operands, Operand::kOutput);
+  const auto& output = operands[PositionOf(Operand::kOutput)];
   for (size_t o = 0; o < g.size(); ++o) g[o] = output[o] > 0 ? g[o] : 0;
   return g;
 }
@@ -196,12 +177,12 @@ std::vector<double> ExactResult(const ConvOperation& operation, Result which,
   const Dims dims = operation.result(which)->descriptor.dims;
   std::vector<double> gradient(CountOf(dims));
   if (which == Result::kGradInput) {
-    const auto& weight = Get(operands, Operand::kWeight);
+    const auto& weight = operands[PositionOf(Operand::kWeight)];
     ForEachProduct(problem, [&](int64_t i, int64_t w, int64_t o) {
       gradient[i] += weight[w] * g[o];
     });
   } else if (which == Result::kGradWeight) {
-    const auto& x = Get(operands, Operand::kInput);
+    const auto& x = operands[PositionOf(Operand::kInput)];
     ForEachProduct(problem, [&](int64_t i, int64_t w, int64_t o) {
       gradient[w] += x[i] * g[o];
     });

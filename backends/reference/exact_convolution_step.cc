@@ -15,20 +15,16 @@ ConvOperation OperationOf(const StepData& data, Direction direction) {
                         DataType::kF32, Layout::kNCX);
 }
 
-Values& At(ExactOperands* operands, Operand which) {
-  return (*operands)[static_cast<size_t>(which)];
-}
-
 Values CopyOf(absl::Span<const double> values) {
   return {values.begin(), values.end()};
 }
 
 ExactOperands OperandsOf(const StepData& data) {
   ExactOperands operands;
-  At(&operands, Operand::kInput) = CopyOf(data.operands[0]);
-  At(&operands, Operand::kWeight) = CopyOf(data.operands[kWeight]);
+  operands[PositionOf(Operand::kInput)] = CopyOf(data.operands[0]);
+  operands[PositionOf(Operand::kWeight)] = CopyOf(data.operands[kWeight]);
   if (data.Has(kBias)) {
-    At(&operands, Operand::kBias) = CopyOf(data.operands[kBias]);
+    operands[PositionOf(Operand::kBias)] = CopyOf(data.operands[kBias]);
   }
   return operands;
 }
@@ -42,7 +38,7 @@ StepGradients ConvolutionBackward(const StepData& data,
                                   absl::Span<const double> gradient) {
   const ConvOperation operation = OperationOf(data, Direction::kBackward);
   ExactOperands operands = OperandsOf(data);
-  At(&operands, Operand::kGradOutput) = CopyOf(gradient);
+  operands[PositionOf(Operand::kGradOutput)] = CopyOf(gradient);
   constexpr Result kResults[] = {Result::kGradInput, Result::kGradWeight,
                                  Result::kGradBias};
   StepGradients gradients(data.operands.size());

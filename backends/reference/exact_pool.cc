@@ -25,11 +25,6 @@ std::vector<int64_t> Maxima(const StepData& data) {
   return maxima;
 }
 
-// Writes `sums` once for each rounding of a sum of `terms` terms.
-void WriteSums(const StepData& data, int64_t terms, Values* sums) {
-  for (int64_t i = 0; i < terms; ++i) data.WriteIntermediate(sums);
-}
-
 // Returns the terms of the longest sum.
 int64_t TermsOf(const AxisMaps& maps) {
   size_t terms = 1;
@@ -68,7 +63,8 @@ Values SeparableForward(const StepData& data) {
                y[out] += x[in] * weight;
                divisors[out] = divisor;
              });
-  WriteSums(data, TermsOf(maps), &y);
+  // Once for each rounding of a sum of this many terms.
+  for (int64_t i = TermsOf(maps); i > 0; --i) data.WriteIntermediate(&y);
   for (size_t out = 0; out < y.size(); ++out) y[out] /= divisors[out];
   return y;
 }

@@ -108,13 +108,10 @@ class QueryRow {
 
 // Returns the mask's element for each query and each of its keys.
 std::vector<int64_t> MaskElements(const StepData& data) {
+  if (!data.Has(kMask)) return {};
   Dims scores = data.dims(kQuery);
   scores.back() = data.dims(kKey)[scores.size() - 2];
-  std::vector<int64_t> elements;
-  if (!data.Has(kMask)) return elements;
-  ForEachIndex(scores, BroadcastStrides(data.dims(kMask), scores), 0,
-               [&](int64_t, int64_t at) { elements.push_back(at); });
-  return elements;
+  return BroadcastOffsets(data.dims(kMask), scores);
 }
 
 // Calls visit(row, query, mask) for each query.

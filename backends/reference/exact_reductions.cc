@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "backends/core/program/operators/products.h"
 #include "backends/core/program/operators/reductions.h"
 #include "backends/reference/exact_operators.h"
 
@@ -14,10 +13,8 @@ namespace {
 struct Groups {
   explicit Groups(const StepData& data)
       : x(data.operands[0]), op(data.step->op) {
-    const Dims& dims = data.dims(0);
     const Dims kept = ReducedAxesOf(*data.step, *data.shapes).kept;
-    ForEachIndex(dims, BroadcastStrides(kept, dims), 0,
-                 [&](int64_t, int64_t at) { of.push_back(at); });
+    of = BroadcastOffsets(kept, data.dims(0));
     count = CountOf(kept);
     length = std::ssize(of) / count;
     const double correction =

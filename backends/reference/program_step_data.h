@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
+#include "backends/core/program/operators/products.h"
 #include "backends/core/program/philox.h"
 #include "backends/core/program/program.h"
 #include "backends/core/program/program_shapes.h"
@@ -87,6 +88,16 @@ void ForEachIndex(const Dims& dims, const Dims& strides, int64_t first,
     }
     visit(i, at);
   }
+}
+
+// Returns for each element of a row-major tensor of dims `dims` the offset of
+// its element in a tensor of dims `from`, which is broadcast to them.
+inline std::vector<int64_t> BroadcastOffsets(const Dims& from,
+                                             const Dims& dims) {
+  std::vector<int64_t> offsets;
+  ForEachIndex(dims, BroadcastStrides(from, dims), 0,
+               [&](int64_t, int64_t at) { offsets.push_back(at); });
+  return offsets;
 }
 
 // A tensor as batch, channels and positions.

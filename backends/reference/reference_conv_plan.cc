@@ -15,7 +15,7 @@ ExactOperands LoadOperands(const ConvOperation& operation,
   ExactOperands operands;
   for (Operand which : kAllOperands) {
     if (!IsNeeded(operation, which)) continue;
-    operands[static_cast<size_t>(which)] = LoadLogical(
+    operands[PositionOf(which)] = LoadLogical(
         *operation.operand(which), buffers.operands[PositionOf(which)]);
   }
   return operands;
