@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "backends/core/checked_math.h"
 
@@ -125,13 +126,6 @@ double RootOfSquares(const std::vector<double>& a,
 
 }  // namespace
 
-double InnerProduct(const std::vector<double>& a,
-                    const std::vector<double>& b) {
-  double sum = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
 std::vector<double> MaskByOutput(const std::vector<double>& grad_output,
                                  const std::vector<double>& output) {
   std::vector<double> masked(grad_output.size());
@@ -170,7 +164,7 @@ AdjointCheck CheckAdjoint(const ConvProblem& problem,
   auto compare = [&](const std::vector<double>* a, const std::vector<double>* b,
                      std::optional<double>* number) {
     if (a == nullptr || b == nullptr) return;
-    *number = InnerProduct(*a, *b);
+    *number = std::inner_product(a->begin(), a->end(), b->begin(), 0.0);
     numbers.push_back(**number);
     walk = std::max(walk, RootOfSquares(*a, *b));
   };

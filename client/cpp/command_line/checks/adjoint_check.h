@@ -52,8 +52,6 @@ AdjointCheck CheckAdjoint(const ConvProblem& problem,
 // otherwise estimated from evenly spaced outputs.
 double AdjointScale(const ConvProblem& problem, const AdjointValues& values);
 
-double InnerProduct(const std::vector<double>& a, const std::vector<double>& b);
-
 // Returns g = (output > 0) ? grad_output : 0.
 std::vector<double> MaskByOutput(const std::vector<double>& grad_output,
                                  const std::vector<double>& output);

@@ -22,6 +22,12 @@ constexpr absl::string_view kMagic("\x93NUMPY", 6);
 // The format aligns the data to this many bytes.
 constexpr size_t kDataAlignment = 64;
 
+// NumPy's names of the dtypes. SerializeNpy writes the first one of a dtype.
+constexpr std::pair<absl::string_view, DataType> kDescrs[] = {
+    {"<f4", DataType::kF32},  {"<f2", DataType::kF16}, {"|V2", DataType::kBF16},
+    {"<V2", DataType::kBF16}, {"|u1", DataType::kU8},  {"<i8", DataType::kI64},
+    {"<u2", DataType::kU16}};
+
 absl::Status BadNpy(absl::string_view name, absl::string_view found,
                     absl::string_view expected) {
   return InvalidField(Reason::kMalformed, name, found, expected);
@@ -76,12 +82,9 @@ absl::StatusOr<DataType> ParseDescr(absl::string_view header,
   ASSIGN_OR_RETURN(const absl::string_view value,
                    ValueOf(header, "descr", name));
   const absl::string_view descr = value.substr(0, value.find_first_of(",}"));
-  if (descr == "'<f4'") return DataType::kF32;
-  if (descr == "'<f2'") return DataType::kF16;
-  if (descr == "'|u1'") return DataType::kU8;
-  if (descr == "'<i8'") return DataType::kI64;
-  if (descr == "'<u2'") return DataType::kU16;
-  if (descr == "'|V2'" || descr == "'<V2'") return DataType::kBF16;
+  for (const auto& [text, dtype] : kDescrs) {
+    if (descr == absl::StrCat("'", text, "'")) return dtype;
+  }
   return BadNpy(name, absl::StrCat("dtype ", descr),
                 "'<f4' (f32), '<f2' (f16), '|V2' (bf16), '|u1' (u8), "
                 "'<u2' (u16), '<i8' (i64)");
@@ -107,22 +110,10 @@ absl::StatusOr<std::vector<int64_t>> ParseShape(absl::string_view header,
   return shape;
 }
 
-std::string DescrOf(DataType dtype) {
-  switch (dtype) {
-    case DataType::kF32:
-      return "<f4";
-    case DataType::kF16:
-      return "<f2";
-    case DataType::kBF16:
-      return "|V2";
-    case DataType::kU8:
-      return "|u1";
-    case DataType::kI64:
-      return "<i8";
-    case DataType::kU16:
-      return "<u2";
-  }
-  return "";
+absl::string_view DescrOf(DataType dtype) {
+  size_t i = 0;
+  while (kDescrs[i].second != dtype) ++i;
+  return kDescrs[i].first;
 }
 
 // Returns e.g. "(2, 3)", "(2,)" or "()".

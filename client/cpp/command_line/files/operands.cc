@@ -32,6 +32,11 @@ DataType DtypeFor(Result which, const Settings& settings) {
   return of_parameter ? DataType::kF32 : settings.operand_dtype();
 }
 
+void SetBlock(const Settings& settings, TensorDescriptor* tensor) {
+  tensor->c0 =
+      IsRowMajor(tensor->layout) ? 0 : DefaultC0(settings.operand_dtype());
+}
+
 ResultRequest RequestFor(Result which, const ConvProblem& problem,
                          const Settings& settings) {
   const DataType dtype = DtypeFor(which, settings);
@@ -47,8 +52,7 @@ ResultRequest RequestFor(Result which, const ConvProblem& problem,
   if (settings.result_layouts[i] && which != Result::kGradBias) {
     TensorDescriptor& tensor = request.descriptor;
     tensor.layout = *settings.result_layouts[i];
-    tensor.c0 =
-        IsRowMajor(tensor.layout) ? 0 : DefaultC0(settings.operand_dtype());
+    SetBlock(settings, &tensor);
     tensor.groups = problem.groups;
   }
   return request;
@@ -65,11 +69,6 @@ absl::Status CheckSizes(const ConvOperation& operation) {
                         absl::StrCat("at most ", kMaxMessageBytes));
   }
   return absl::OkStatus();
-}
-
-void SetBlock(const Settings& settings, TensorDescriptor* tensor) {
-  if (!IsRowMajor(tensor->layout))
-    tensor->c0 = DefaultC0(settings.operand_dtype());
 }
 
 }  // namespace
