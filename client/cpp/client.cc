@@ -197,7 +197,9 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
     if (!request.ok()) return request.status();
     sent_bytes = static_cast<int64_t>(request->Length());
     return pool_->Run(call.deadline, [&](Connection& connection) {
-      return connection.Send(call, MethodOf(call.operation), *request);
+      grpc::ClientContext context;
+      connection.FillContext(call, &context);
+      return connection.Send(MethodOf(call.operation), *request, &context);
     });
   };
   absl::StatusOr<grpc::ByteBuffer> message = send();

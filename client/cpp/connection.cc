@@ -93,14 +93,6 @@ void Client::Connection::FillContext(const OperationCall& call,
 }
 
 absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
-    const OperationCall& call, const std::string& method,
-    const grpc::ByteBuffer& request) {
-  grpc::ClientContext context;
-  FillContext(call, &context);
-  return Send(method, request, &context);
-}
-
-absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
     const std::string& method, const grpc::ByteBuffer& request,
     grpc::ClientContext* context) {
   context->AddMetadata(kRequestBytesKey, std::to_string(request.Length()));

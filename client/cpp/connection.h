@@ -41,12 +41,6 @@ struct Client::Connection {
   void FillContext(const OperationCall& call,
                    grpc::ClientContext* context) const;
 
-  // Sends `request` with the deadline, trace context and priority of `call`.
-  // Blocks for the reply and returns its message.
-  absl::StatusOr<grpc::ByteBuffer> Send(const OperationCall& call,
-                                        const std::string& method,
-                                        const grpc::ByteBuffer& request);
-
   // Sends `request` in `*context`. Blocks for the reply and returns its
   // message. Requires: FillContext was called for `context`.
   absl::StatusOr<grpc::ByteBuffer> Send(const std::string& method,
