@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "backends/core/status.h"
 #include "proto/call_metadata.h"
 
 namespace convgrad {
@@ -54,11 +54,34 @@ CallOptions OptionsOf(const OperationCall& call) {
           .count_nonfinite = call.count_nonfinite};
 }
 
+absl::Status CheckByteCount(absl::string_view field,
+                            absl::Span<const std::byte> bytes,
+                            const TensorDescriptor& tensor) {
+  const int64_t expected = ByteSize(tensor).value_or(-1);
+  if (std::ssize(bytes) == expected) return absl::OkStatus();
+  return InvalidField(Reason::kByteCountMismatch, field,
+                      absl::StrCat(bytes.size(), " bytes"),
+                      absl::StrCat(expected, " bytes, ", ToString(tensor)));
+}
+
+bool HasReason(const absl::Status& status, Reason reason) {
+  const std::optional<ErrorDetail> detail = DetailOf(status);
+  return detail && detail->reason == reason;
+}
+
 absl::Status BadReply(absl::string_view field, absl::string_view found,
                       absl::string_view expected) {
   return MakeError(absl::StatusCode::kInternal,
                    {Reason::kMalformed, absl::StrCat("reply.", field),
                     std::string(found), std::string(expected)});
+}
+
+absl::StatusOr<std::vector<PayloadView>> SplitReply(
+    grpc::ByteBuffer* message, google::protobuf::Message* response) {
+  absl::StatusOr<std::vector<PayloadView>> payloads =
+      SplitMessage(message, response);
+  if (payloads.ok()) return payloads;
+  return BadReply("message", payloads.status().message(), "a response");
 }
 
 absl::Status CheckNamed(const v1::NamedTensor& named,

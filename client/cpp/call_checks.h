@@ -4,11 +4,16 @@
 // Thread-safe: free functions without state.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "backends/core/status.h"
 #include "client/cpp/client.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
@@ -38,9 +43,22 @@ std::string MethodOf(const ConvOperation& operation);
 // Returns the call's options, with a new request id if it has none.
 CallOptions OptionsOf(const OperationCall& call);
 
+// Returns kInvalidArgument naming `field` unless the caller's `bytes` are as
+// many as `tensor` has.
+absl::Status CheckByteCount(absl::string_view field,
+                            absl::Span<const std::byte> bytes,
+                            const TensorDescriptor& tensor);
+
+// Returns whether the detail of `status` has this reason.
+bool HasReason(const absl::Status& status, Reason reason);
+
 // Returns kInternal for a reply that doesn't fit the operation.
 absl::Status BadReply(absl::string_view field, absl::string_view found,
                       absl::string_view expected);
+
+// Parses a reply and returns its payloads. Errors: kInternal.
+absl::StatusOr<std::vector<PayloadView>> SplitReply(
+    grpc::ByteBuffer* message, google::protobuf::Message* response);
 
 // Returns OK if `named` describes the result that `wanted` asks for.
 // Errors: kInternal.

@@ -17,16 +17,15 @@ absl::Status CheckOperandBytes(const OperationCall& call) {
   for (Operand operand : kAllOperands) {
     const auto& tensor = call.operation.operand(operand);
     if (!tensor) continue;
-    const bool is_kept = !call.kept_operands[PositionOf(operand)].empty();
-    const size_t found = call.operands[PositionOf(operand)].size();
-    const auto expected =
-        is_kept ? 0 : static_cast<size_t>(ByteSize(*tensor).value_or(0));
-    if (found == expected) continue;
-    return InvalidField(
-        Reason::kByteCountMismatch, absl::StrCat("operands.", NameOf(operand)),
-        absl::StrCat(found, " bytes"),
-        is_kept ? "none, for the tensor is kept"
-                : absl::StrCat(expected, " bytes, ", ToString(*tensor)));
+    const std::string field = absl::StrCat("operands.", NameOf(operand));
+    const auto bytes = call.operands[PositionOf(operand)];
+    if (call.kept_operands[PositionOf(operand)].empty()) {
+      RETURN_IF_ERROR(CheckByteCount(field, bytes, *tensor));
+    } else if (!bytes.empty()) {
+      return InvalidField(Reason::kByteCountMismatch, field,
+                          absl::StrCat(bytes.size(), " bytes"),
+                          "none, for the tensor is kept");
+    }
   }
   return absl::OkStatus();
 }
@@ -125,11 +124,8 @@ absl::StatusOr<OperationReply> DecodeAs(const OperationCall& call,
   reply.received_bytes = static_cast<int64_t>(message->Length());
   reply.region_bytes = BytesIn(places);
   Response response;
-  absl::StatusOr<std::vector<PayloadView>> payloads =
-      SplitMessage(message, &response);
-  if (!payloads.ok()) {
-    return BadReply("message", payloads.status().message(), "a response");
-  }
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
+                   SplitReply(message, &response));
   const auto count = static_cast<int>(operation.results.size());
   if (response.results_size() != count) {
     return BadReply("results", absl::StrCat(response.results_size()),
@@ -146,7 +142,7 @@ absl::StatusOr<OperationReply> DecodeAs(const OperationCall& call,
         return BadReply(NameOf(result.which), "bytes", "a kept tensor");
       }
     } else if (!places.results[i]) {
-      RETURN_IF_ERROR(TakePayload(tensor, destination, &*payloads, &result));
+      RETURN_IF_ERROR(TakePayload(tensor, destination, &payloads, &result));
     } else if (tensor.has_region() &&
                DecodeRegion(tensor.region()) == *places.results[i]) {
       result.bytes = destination;
@@ -182,13 +178,7 @@ absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call) {
       return InvalidField(Reason::kOutOfRange, field, "a destination",
                           absl::StrCat(results.size(), " results"));
     }
-    const int64_t expected = ByteSize(results[i].descriptor).value_or(0);
-    if (static_cast<int64_t>(destination.size()) != expected) {
-      return InvalidField(
-          Reason::kByteCountMismatch, field,
-          absl::StrCat(destination.size(), " bytes"),
-          absl::StrCat(expected, " bytes, ", ToString(results[i].descriptor)));
-    }
+    RETURN_IF_ERROR(CheckByteCount(field, destination, results[i].descriptor));
     if (call.region != nullptr) {
       places.results[i] = call.region->RangeOf(destination);
     }

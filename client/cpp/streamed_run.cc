@@ -105,14 +105,11 @@ void StreamedRun::OnReadDone(bool ok) {
 absl::Status StreamedRun::TakeMessage() {
   reply_.received_bytes += static_cast<int64_t>(incoming_.Length());
   v1::ConvStreamResponse message;
-  absl::StatusOr<std::vector<PayloadView>> payloads =
-      SplitMessage(&incoming_, &message);
-  if (!payloads.ok()) {
-    return BadReply("message", payloads.status().message(), "a response");
-  }
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
+                   SplitReply(&incoming_, &message));
   if (end_) return BadReply("message", "one after the end", "none");
   if (message.has_frame()) {
-    return TakeFrame(message.frame(), *std::move(payloads));
+    return TakeFrame(message.frame(), std::move(payloads));
   }
   if (!message.has_end()) return BadReply("part", "nothing", "frame or end");
   end_ = std::move(*message.mutable_end());

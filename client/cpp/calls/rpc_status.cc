@@ -27,12 +27,10 @@ Reason ParseReason(const std::string& name) {
 }
 
 std::optional<ErrorDetail> DetailOf(const grpc::ClientContext& context) {
-  const auto& trailers = context.GetServerTrailingMetadata();
-  const auto trailer = trailers.find(kErrorTrailer);
-  if (trailer == trailers.end()) return std::nullopt;
+  const auto trailer = TrailerOf(context, kErrorTrailer);
   v1::ErrorDetail message;
-  if (!message.ParseFromArray(trailer->second.data(),
-                              static_cast<int>(trailer->second.size()))) {
+  if (!trailer || !message.ParseFromArray(trailer->data(),
+                                          static_cast<int>(trailer->size()))) {
     return std::nullopt;
   }
   return ErrorDetail{ParseReason(message.reason()), message.field(),
@@ -86,12 +84,8 @@ absl::Status FromRpc(const grpc::Status& status,
                      const grpc::ClientContext& context) {
   if (status.ok()) return absl::OkStatus();
   absl::Status converted(CodeOf(status), Explained(status.error_message()));
-  const auto& trailers = context.GetServerTrailingMetadata();
-  const auto pushback = trailers.find(kPushbackTrailer);
-  if (pushback != trailers.end()) {
-    converted.SetPayload(kPushbackPayload, absl::Cord(absl::string_view(
-                                               pushback->second.data(),
-                                               pushback->second.size())));
+  if (const auto pushback = TrailerOf(context, kPushbackTrailer)) {
+    converted.SetPayload(kPushbackPayload, absl::Cord(*pushback));
   }
   const std::optional<ErrorDetail> detail = DetailOf(context);
   if (!detail) return converted;
@@ -100,6 +94,14 @@ absl::Status FromRpc(const grpc::Status& status,
         converted.SetPayload(url, payload);
       });
   return converted;
+}
+
+std::optional<absl::string_view> TrailerOf(const grpc::ClientContext& context,
+                                           const char* key) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find(key);
+  if (found == trailers.end()) return std::nullopt;
+  return absl::string_view(found->second.data(), found->second.size());
 }
 
 bool IsSilence(const absl::Status& status) {

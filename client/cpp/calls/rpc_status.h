@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/status.h"
@@ -17,6 +18,11 @@ namespace convgrad {
 // call. gRPC itself calls that UNKNOWN (grpc/grpc issue 34076).
 absl::Status FromRpc(const grpc::Status& status,
                      const grpc::ClientContext& context);
+
+// Returns a trailer of the finished call `context`; nullopt if the server
+// hasn't sent it. Valid as long as the context.
+std::optional<absl::string_view> TrailerOf(const grpc::ClientContext& context,
+                                           const char* key);
 
 // Returns the time after which the server wants a retry; nullopt if it named
 // none.

@@ -121,11 +121,7 @@ bool ChangeSender::GoesOn(Pending* change) const {
 void ChangeSender::FailFirst() {
   const std::shared_ptr<Pending> first = pending_.begin()->second;
   absl::Status why = first->error;
-  if (why.ok()) {
-    why = MakeError(absl::StatusCode::kDeadlineExceeded,
-                    {Reason::kDeadline, "deadline",
-                     "passed before the change was repeated", ""});
-  }
+  if (why.ok()) why = DeadlinePassed("before the change was repeated");
   // Changes that began after the first was given up continue.
   const int64_t shift = first->boundary == std::numeric_limits<int64_t>::max()
                             ? 0

@@ -5,16 +5,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "proto/call_metadata.h"
 
 namespace convgrad {
 namespace {
-
-bool HasReason(const absl::Status& status, Reason reason) {
-  const std::optional<ErrorDetail> detail = DetailOf(status);
-  return detail && detail->reason == reason;
-}
 
 // Returns whether an earlier change was given up or is being repeated.
 bool IsEarly(const absl::Status& status) {
@@ -52,7 +48,9 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::ReadUntil(absl::Time deadline,
                                                          PendingRead* read) {
   for (int attempts = 1;; ++attempts) {
     while (stopped_.ok() && !read->is_lost && MustWait(read->after)) {
-      if (changed_.WaitUntil(&mutex_, deadline)) return DeadlineInRestore();
+      if (changed_.WaitUntil(&mutex_, deadline)) {
+        return DeadlinePassed("while the session was restored");
+      }
     }
     RETURN_IF_ERROR(stopped_);
     if (read->is_lost) return absl::AbortedError("");

@@ -22,10 +22,10 @@ bool ChangeSender::MustWait(int64_t sequence) const {
   return is_restoring_ || sequence - Acknowledged() > window_;
 }
 
-absl::Status ChangeSender::DeadlineInRestore() {
-  return MakeError(absl::StatusCode::kDeadlineExceeded,
-                   {Reason::kDeadline, "deadline",
-                    "passed while the session was restored", ""});
+absl::Status ChangeSender::DeadlinePassed(const std::string& when) {
+  return MakeError(
+      absl::StatusCode::kDeadlineExceeded,
+      {Reason::kDeadline, "deadline", absl::StrCat("passed ", when), ""});
 }
 
 void ChangeSender::Restore() {

@@ -26,12 +26,10 @@ absl::Status Passing(const absl::Status& why) {
 
 // Returns the number in a trailer; -1 if the server hasn't sent it.
 int64_t NumberIn(const grpc::ClientContext& context, const char* trailer) {
-  const auto& trailers = context.GetServerTrailingMetadata();
-  const auto found = trailers.find(trailer);
-  if (found == trailers.end()) return -1;
   int64_t number = -1;
-  const absl::string_view text(found->second.data(), found->second.size());
-  return absl::SimpleAtoi(text, &number) ? number : -1;
+  return absl::SimpleAtoi(TrailerOf(context, trailer).value_or(""), &number)
+             ? number
+             : -1;
 }
 
 bool LeavesUnknown(const absl::Status& status) {
@@ -92,10 +90,7 @@ absl::StatusOr<std::shared_ptr<ChangeSender::Pending>> ChangeSender::Begin(
   while (stopped_.ok() && (has_ended_ || is_restoring_ || replay_.is_full() ||
                            next_ - Acknowledged() > window_)) {
     if (!changed_.WaitUntil(&mutex_, deadline)) continue;
-    return MakeError(
-        absl::StatusCode::kDeadlineExceeded,
-        {Reason::kDeadline, "deadline",
-         absl::StrCat("passed behind ", pending_.size(), " changes"), ""});
+    return DeadlinePassed(absl::StrCat("behind ", pending_.size(), " changes"));
   }
   RETURN_IF_ERROR(stopped_);
   auto change = std::make_shared<Pending>();
@@ -134,7 +129,7 @@ absl::StatusOr<int64_t> ChangeSender::BeginAttempt(
         change->void_since ? absl::InfiniteFuture() : change->deadline;
     if (!changed_.WaitUntil(&mutex_, limit)) continue;
     GiveUp(change);
-    return DeadlineInRestore();
+    return DeadlinePassed("while the session was restored");
   }
   if (change->outcome) return *change->outcome;
   if (change->is_repeat) return absl::CancelledError("another thread's task");
@@ -238,16 +233,14 @@ ChangeSender::Then ChangeSender::Learn(const std::shared_ptr<Pending>& change,
     case Next::kGivenUp:
       GiveUp(change);
       return Then::kAnswer;
-    case Next::kEpochEnded: {
-      const auto detail = DetailOf(status);
-      const bool is_lost = detail && detail->reason == Reason::kEpochEnded;
-      change->error = is_lost ? absl::OkStatus() : status;
+    case Next::kEpochEnded:
+      change->error =
+          HasReason(status, Reason::kEpochEnded) ? absl::OkStatus() : status;
       change->is_over = true;
       has_ended_ = true;
       RecoverIfSettled();
       while (change->is_over && !change->outcome) changed_.Wait(&mutex_);
       break;
-    }
     case Next::kRepeat:
       break;
   }

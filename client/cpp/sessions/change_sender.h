@@ -217,7 +217,7 @@ class ChangeSender {
   // Ends the session if the first change in flight has failed but it, or one
   // behind it, was committed before the restart. Returns whether it did.
   bool StopsRepeats() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static absl::Status DeadlineInRestore();
+  static absl::Status DeadlinePassed(const std::string& when);
   // Returns whether the session is being restored, or change `sequence` is
   // farther ahead of those being repeated than the server takes.
   bool MustWait(int64_t sequence) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

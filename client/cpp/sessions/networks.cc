@@ -33,13 +33,8 @@ absl::Status AddValues(
       message->mutable_tensor()->mutable_kept()->set_tensor_id(value.kept);
       continue;
     }
-    const int64_t expected = ByteSize(value.descriptor).value_or(-1);
-    if (std::ssize(value.bytes) != expected) {
-      return InvalidField(
-          Reason::kByteCountMismatch, absl::StrCat(field, ".", value.name),
-          absl::StrCat(value.bytes.size(), " bytes"),
-          absl::StrCat(expected, " bytes, ", ToString(value.descriptor)));
-    }
+    RETURN_IF_ERROR(CheckByteCount(absl::StrCat(field, ".", value.name),
+                                   value.bytes, value.descriptor));
     *message->mutable_tensor() =
         EncodeTensor(value.descriptor, static_cast<int>(payloads->size()));
     payloads->push_back(borrowed.SliceOf(value.bytes));
@@ -181,11 +176,9 @@ absl::StatusOr<ProgramReply> Networks::Backward(
 
 absl::StatusOr<v1::UpdateParametersResponse> Networks::Update(
     const v1::UpdateParametersRequest& update, absl::Time deadline) {
-  ASSIGN_OR_RETURN(grpc::ByteBuffer message,
-                   session_.Send(MethodNamed("UpdateParameters"), update, {},
-                                 Session::Access::kChange, deadline));
   v1::UpdateParametersResponse response;
-  RETURN_IF_ERROR(SplitReply(&message, &response).status());
+  RETURN_IF_ERROR(session_.Call(MethodNamed("UpdateParameters"), update,
+                                Session::Access::kChange, deadline, &response));
   return response;
 }
 

@@ -18,13 +18,8 @@ absl::StatusOr<PutRequest> PutRequest::Make(std::vector<TensorToPut> tensors,
                                             std::string trainer_state) {
   std::vector<Tensor> checked;
   for (TensorToPut& put : tensors) {
-    const int64_t expected = ByteSize(put.descriptor).value_or(-1);
-    if (std::ssize(put.bytes) != expected) {
-      return InvalidField(
-          Reason::kByteCountMismatch, absl::StrCat("'", put.name, "'"),
-          absl::StrCat(put.bytes.size(), " bytes"),
-          absl::StrCat(expected, " bytes, ", ToString(put.descriptor)));
-    }
+    RETURN_IF_ERROR(CheckByteCount(absl::StrCat("'", put.name, "'"), put.bytes,
+                                   put.descriptor));
     std::optional<RegionRange> range;
     if (region != nullptr) range = region->RangeOf(put.bytes);
     checked.push_back({.put = std::move(put), .range = std::move(range)});
@@ -112,59 +107,37 @@ absl::StatusOr<grpc::ByteBuffer> PutRequest::Message(
   return JoinMessage(request, std::move(payloads));
 }
 
-// Makes the messages of one PutTensorsStream.
-class PutRequest::FrameSequence {
- public:
-  FrameSequence(const PutRequest& request, const BorrowedSlices& borrowed)
-      : tensors_(request.tensors_),
-        trainer_state_(request.trainer_state_),
-        borrowed_(borrowed) {}
-
-  std::optional<grpc::ByteBuffer> Next() {
-    if (!std::exchange(has_begun_, true)) return Header();
-    while (tensor_ < tensors_.size() && IsThrough(tensors_[tensor_])) {
-      ++tensor_;
-      offset_ = 0;
-    }
-    if (tensor_ == tensors_.size()) return std::nullopt;
-    const absl::Span<const std::byte> all = tensors_[tensor_].put.bytes;
-    const ByteRange range = FrameAt({0, std::ssize(all)}, offset_);
-    v1::PutTensorsStreamRequest message;
-    message.mutable_frame()->set_tensor(static_cast<int32_t>(tensor_));
-    message.mutable_frame()->set_byte_offset(offset_);
-    offset_ = range.end;
-    return *JoinMessage(
-        message, {borrowed_.SliceOf(all.subspan(range.begin, range.size()))});
+grpc::ByteBuffer PutRequest::StreamHeader() const {
+  v1::PutTensorsStreamRequest message;
+  message.mutable_header()->set_trainer_state(trainer_state_);
+  for (const Tensor& tensor : tensors_) {
+    v1::NamedPut* head = message.mutable_header()->add_tensors();
+    *head = HeadOf(tensor);
+    if (tensor.is_sent()) head->mutable_tensor()->mutable_stream();
   }
-
- private:
-  bool IsThrough(const Tensor& tensor) const {
-    return !tensor.is_sent() || offset_ == std::ssize(tensor.put.bytes);
-  }
-
-  std::optional<grpc::ByteBuffer> Header() const {
-    v1::PutTensorsStreamRequest message;
-    message.mutable_header()->set_trainer_state(trainer_state_);
-    for (const Tensor& tensor : tensors_) {
-      v1::NamedPut* head = message.mutable_header()->add_tensors();
-      *head = HeadOf(tensor);
-      if (tensor.is_sent()) head->mutable_tensor()->mutable_stream();
-    }
-    return *JoinMessage(message, {});
-  }
-
-  const absl::Span<const Tensor> tensors_;
-  const std::string& trainer_state_;
-  const BorrowedSlices& borrowed_;
-  bool has_begun_ = false;
-  size_t tensor_ = 0;
-  int64_t offset_ = 0;
-};
+  return *JoinMessage(message, {});
+}
 
 Client::Connection::Messages PutRequest::Frames(
     const BorrowedSlices& borrowed) const {
-  return [frames = std::make_shared<FrameSequence>(*this, borrowed)] {
-    return frames->Next();
+  return [this, &borrowed, has_begun = false, tensor = size_t{0},
+          offset = int64_t{0}]() mutable -> std::optional<grpc::ByteBuffer> {
+    if (!std::exchange(has_begun, true)) return StreamHeader();
+    while (tensor < tensors_.size() &&
+           (!tensors_[tensor].is_sent() ||
+            offset == std::ssize(tensors_[tensor].put.bytes))) {
+      ++tensor;
+      offset = 0;
+    }
+    if (tensor == tensors_.size()) return std::nullopt;
+    const absl::Span<const std::byte> all = tensors_[tensor].put.bytes;
+    const ByteRange range = FrameAt({0, std::ssize(all)}, offset);
+    v1::PutTensorsStreamRequest message;
+    message.mutable_frame()->set_tensor(static_cast<int32_t>(tensor));
+    message.mutable_frame()->set_byte_offset(offset);
+    offset = range.end;
+    return *JoinMessage(
+        message, {borrowed.SliceOf(all.subspan(range.begin, range.size()))});
   };
 }
 

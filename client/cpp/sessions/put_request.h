@@ -58,7 +58,6 @@ class PutRequest {
 
     bool is_sent() const { return !range && !is_known; }
   };
-  class FrameSequence;
 
   PutRequest(std::vector<Tensor> tensors, std::string trainer_state)
       : tensors_(std::move(tensors)),
@@ -67,6 +66,8 @@ class PutRequest {
   // Returns the name of `tensor` and the place of its bytes unless they are
   // sent.
   static v1::NamedPut HeadOf(const Tensor& tensor);
+  // Returns the first message of a stream.
+  grpc::ByteBuffer StreamHeader() const;
 
   std::vector<Tensor> tensors_;
   std::string trainer_state_;

@@ -23,10 +23,6 @@ bool KeepsResults(const OperationCall& call) {
                      [](const auto& kept) { return kept.has_value(); });
 }
 
-std::string PutMethod(absl::string_view suffix) {
-  return absl::StrCat(kSessionService, "PutTensors", suffix);
-}
-
 }  // namespace
 
 // A put: its tensors and how they are sent.
@@ -63,6 +59,15 @@ absl::StatusOr<grpc::ByteBuffer> Session::Send(
   return changes_->Change(deadline, send, std::move(owned));
 }
 
+absl::Status Session::Call(const std::string& method,
+                           const google::protobuf::Message& request,
+                           Access access, absl::Time deadline,
+                           google::protobuf::Message* response) {
+  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
+                   Send(method, request, {}, access, deadline));
+  return SplitReply(&reply, response).status();
+}
+
 absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
     std::vector<TensorToPut> tensors, const PutOptions& options) {
   // A server that was started again no longer has the region.
@@ -97,16 +102,17 @@ absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
 
 absl::StatusOr<OwnedChange> Session::OwnedPut(const PendingPut& put) {
   if (put.request.sent_bytes() > put.message_limit) {
-    return wire_->Own(PutMethod("Stream"), put.request.Frames(put.borrowed));
+    return wire_->Own(SessionMethod("PutTensorsStream"),
+                      put.request.Frames(put.borrowed));
   }
   ASSIGN_OR_RETURN(const grpc::ByteBuffer message,
                    put.request.Message(put.borrowed));
-  return wire_->Own(PutMethod(""), message);
+  return wire_->Own(SessionMethod("PutTensors"), message);
 }
 
 absl::Status Session::LeaveOutKnown(PendingPut* put) {
   v1::HaveTensorsResponse answer;
-  RETURN_IF_ERROR(wire_->Call(absl::StrCat(kSessionService, "HaveTensors"),
+  RETURN_IF_ERROR(wire_->Call(SessionMethod("HaveTensors"),
                               put->request.AddDigests(), &answer,
                               put->deadline));
   return put->request.LeaveOut(answer);
@@ -114,13 +120,14 @@ absl::Status Session::LeaveOutKnown(PendingPut* put) {
 
 absl::Status Session::Encode(PendingPut* put) {
   if (put->request.sent_bytes() > put->message_limit) {
-    put->send = wire_->Streamer(PutMethod("Stream"), put->deadline, [put] {
-      return put->request.Frames(put->borrowed);
-    });
+    put->send =
+        wire_->Streamer(SessionMethod("PutTensorsStream"), put->deadline,
+                        [put] { return put->request.Frames(put->borrowed); });
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(put->message, put->request.Message(put->borrowed));
-  put->send = wire_->Sender(PutMethod(""), put->message, put->deadline);
+  put->send =
+      wire_->Sender(SessionMethod("PutTensors"), put->message, put->deadline);
   return absl::OkStatus();
 }
 

@@ -199,7 +199,10 @@ class Session {
   absl::StatusOr<grpc::ByteBuffer> Send(
       const std::string& method, const google::protobuf::Message& request,
       std::vector<grpc::Slice> payloads, Access access, absl::Time deadline);
-  absl::Status Renew(absl::Time deadline);
+  // Makes a call without payloads, as Send does, and parses the reply.
+  absl::Status Call(const std::string& method,
+                    const google::protobuf::Message& request, Access access,
+                    absl::Time deadline, google::protobuf::Message* response);
 
   struct PendingPut;
   struct PendingRun;

@@ -52,7 +52,8 @@ Session::Session(std::unique_ptr<SessionWire> wire,
           std::min(absl::Seconds(opened.lease_seconds()) / kRenewalsPerLease,
                    kLongestSilence),
           [this] {
-            const absl::Status renewed = Renew(absl::Now() + kRenewalTime);
+            const absl::Status renewed =
+                wire_->Renew(id(), absl::Now() + kRenewalTime);
             if (absl::IsNotFound(renewed)) changes_->Stop(renewed);
             return !absl::IsNotFound(renewed);
           })) {}
@@ -70,30 +71,20 @@ v1::SessionResponse Session::answer() const {
   return answer_;
 }
 
-absl::Status Session::Renew() { return Renew(absl::InfiniteFuture()); }
-
-absl::Status Session::Renew(absl::Time deadline) {
-  v1::RenewSessionRequest request;
-  request.set_session_id(id());
-  v1::SessionResponse response;
-  return wire_->Call(absl::StrCat(kSessionService, "RenewSession"), request,
-                     &response, deadline);
+absl::Status Session::Renew() {
+  return wire_->Renew(id(), absl::InfiniteFuture());
 }
 
 absl::Status Session::Close() {
-  v1::CloseSessionRequest request;
-  request.set_session_id(id());
-  v1::CloseSessionResponse response;
-  return wire_->Call(absl::StrCat(kSessionService, "CloseSession"), request,
-                     &response);
+  return wire_->Close(id(), absl::InfiniteFuture());
 }
 
 absl::StatusOr<v1::SessionResponse> Session::ResumeItself() {
   v1::ResumeSessionRequest request;
   request.set_session_id(id());
   v1::SessionResponse answer;
-  RETURN_IF_ERROR(wire_->Call(absl::StrCat(kSessionService, "ResumeSession"),
-                              request, &answer, absl::Now() + kDiskTime));
+  RETURN_IF_ERROR(wire_->Call(SessionMethod("ResumeSession"), request, &answer,
+                              absl::Now() + kDiskTime));
   MutexLock lock(&mutex_);
   answer_ = answer;
   return answer;

@@ -31,8 +31,8 @@ absl::StatusOr<Opened> Ask(const ClientOptions& client, const char* method,
                            absl::Time deadline) {
   Opened opened;
   ASSIGN_OR_RETURN(opened.wire, SessionWire::Make(client));
-  RETURN_IF_ERROR(opened.wire->Call(absl::StrCat(kSessionService, method),
-                                    request, &opened.answer, deadline));
+  RETURN_IF_ERROR(opened.wire->Call(SessionMethod(method), request,
+                                    &opened.answer, deadline));
   return opened;
 }
 
@@ -45,12 +45,7 @@ absl::Status Follow(ClientOptions client, absl::Time deadline, Opened* opened) {
                    FollowedServer(asked, opened->answer.address()));
   if (client.server == asked) return absl::OkStatus();
   ASSIGN_OR_RETURN(auto wire, SessionWire::Make(client));
-  v1::RenewSessionRequest request;
-  request.set_session_id(opened->answer.session_id());
-  v1::SessionResponse renewed;
-  const absl::Status found =
-      wire->Call(absl::StrCat(kSessionService, "RenewSession"), request,
-                 &renewed, deadline);
+  const absl::Status found = wire->Renew(opened->answer.session_id(), deadline);
   if (absl::IsNotFound(found)) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition,
@@ -62,17 +57,6 @@ absl::Status Follow(ClientOptions client, absl::Time deadline, Opened* opened) {
   RETURN_IF_ERROR(found);
   opened->wire = std::move(wire);
   return absl::OkStatus();
-}
-
-// Closes a session whose id nobody else knows. Its name would stay in use.
-void CloseUnused(const Opened& opened) {
-  v1::CloseSessionRequest request;
-  request.set_session_id(opened.answer.session_id());
-  v1::CloseSessionResponse response;
-  opened.wire
-      ->Call(absl::StrCat(kSessionService, "CloseSession"), request, &response,
-             absl::Now() + kBriefTime)
-      .IgnoreError();
 }
 
 // Returns the session of the replica that has it. Errors: as AskForSession.
@@ -113,7 +97,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(
                    Ask(client, "OpenSession", request, absl::InfiniteFuture()));
   const absl::Status followed = Follow(client, absl::InfiniteFuture(), &opened);
   if (!followed.ok()) {
-    CloseUnused(opened);
+    // Nobody else knows its id, and its name would stay in use.
+    opened.wire->Close(opened.answer.session_id(), absl::Now() + kBriefTime)
+        .IgnoreError();
     return followed;
   }
   return std::unique_ptr<Session>(

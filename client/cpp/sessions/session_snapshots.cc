@@ -10,23 +10,13 @@
 #include "proto/codec/payload_message.h"
 
 namespace convgrad {
-namespace {
-
-std::string MethodNamed(absl::string_view name) {
-  return absl::StrCat(kSessionService, name);
-}
-
-}  // namespace
-
 absl::StatusOr<int64_t> Session::SaveState(const std::string& name,
                                            absl::Time deadline) {
   v1::SaveStateRequest request;
   request.set_name(name);
-  ASSIGN_OR_RETURN(
-      grpc::ByteBuffer reply,
-      Send(MethodNamed("SaveState"), request, {}, Access::kRead, deadline));
   v1::SaveStateResponse response;
-  RETURN_IF_ERROR(SplitReply(&reply, &response).status());
+  RETURN_IF_ERROR(Call(SessionMethod("SaveState"), request, Access::kRead,
+                       deadline, &response));
   return response.number();
 }
 
@@ -34,18 +24,16 @@ absl::StatusOr<v1::RestoreStateResponse> Session::RestoreState(
     const std::string& name, absl::Time deadline) {
   v1::RestoreStateRequest request;
   request.set_name(name);
-  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
-                   Send(MethodNamed("RestoreState"), request, {},
-                        Access::kChange, deadline));
   v1::RestoreStateResponse response;
-  RETURN_IF_ERROR(SplitReply(&reply, &response).status());
+  RETURN_IF_ERROR(Call(SessionMethod("RestoreState"), request, Access::kChange,
+                       deadline, &response));
   return response;
 }
 
 absl::Status Session::DropState(const std::string& name, absl::Time deadline) {
   v1::DropStateRequest request;
   request.set_name(name);
-  return Send(MethodNamed("DropState"), request, {}, Access::kRead, deadline)
+  return Send(SessionMethod("DropState"), request, {}, Access::kRead, deadline)
       .status();
 }
 

@@ -36,15 +36,14 @@ absl::StatusOr<FetchedTensor> Session::Fetch(const v1::NamedGet& wanted,
   v1::GetTensorsRequest request;
   *request.add_tensors() = wanted;
   ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
-  const std::string method = absl::StrCat(kSessionService, "GetTensors");
-  absl::StatusOr<grpc::ByteBuffer> reply =
-      changes_->Read(deadline, wire_->Sender(method, message, deadline));
+  absl::StatusOr<grpc::ByteBuffer> reply = changes_->Read(
+      deadline, wire_->Sender(SessionMethod("GetTensors"), message, deadline));
   if (reply.ok()) return DecodeFetched(wanted, &*reply);
   if (!IsTooLarge(reply.status())) return reply.status();
   FetchedFrames frames(wanted);
   RETURN_IF_ERROR(
       changes_
-          ->Read(deadline, wire_->Streamer(absl::StrCat(method, "Stream"),
+          ->Read(deadline, wire_->Streamer(SessionMethod("GetTensorsStream"),
                                            deadline, message, &frames))
           .status());
   return frames.Take();
@@ -63,18 +62,15 @@ absl::Status Session::DropAll() {
 }
 
 absl::Status Session::Drop(const v1::DropTensorsRequest& request) {
-  return Send(absl::StrCat(kSessionService, "DropTensors"), request, {},
-              Access::kChange, absl::InfiniteFuture())
+  return Send(SessionMethod("DropTensors"), request, {}, Access::kChange,
+              absl::InfiniteFuture())
       .status();
 }
 
 absl::StatusOr<std::vector<v1::KeptTensorInfo>> Session::List() {
-  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
-                   Send(absl::StrCat(kSessionService, "ListTensors"),
-                        v1::ListTensorsRequest(), {}, Access::kRead,
-                        absl::InfiniteFuture()));
   v1::ListTensorsResponse response;
-  RETURN_IF_ERROR(SplitReply(&reply, &response).status());
+  RETURN_IF_ERROR(Call(SessionMethod("ListTensors"), v1::ListTensorsRequest(),
+                       Access::kRead, absl::InfiniteFuture(), &response));
   return std::vector<v1::KeptTensorInfo>(response.tensors().begin(),
                                          response.tensors().end());
 }

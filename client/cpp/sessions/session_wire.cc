@@ -32,12 +32,8 @@ grpc::ByteBuffer CopyOf(const grpc::ByteBuffer& message) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<PayloadView>> SplitReply(
-    grpc::ByteBuffer* message, google::protobuf::Message* response) {
-  absl::StatusOr<std::vector<PayloadView>> payloads =
-      SplitMessage(message, response);
-  if (payloads.ok()) return payloads;
-  return BadReply("message", payloads.status().message(), "a response");
+std::string SessionMethod(absl::string_view name) {
+  return absl::StrCat("/convgrad.v1.ConvGradSessions/", name);
 }
 
 absl::StatusOr<std::unique_ptr<SessionWire>> SessionWire::Make(
@@ -157,7 +153,7 @@ ChangeSender::Send SessionWire::VoidSender() {
     v1::DropTensorsRequest request;
     request.add_names("");
     ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
-    return Sender(absl::StrCat(kSessionService, "DropTensors"), message,
+    return Sender(SessionMethod("DropTensors"), message,
                   absl::Now() + kVoidTime)(context);
   };
 }
@@ -176,6 +172,20 @@ absl::StatusOr<int64_t> SessionWire::MessageLimit(int64_t bytes,
         kUnaskedBytes, kMaxPayloadBytes);
   }
   return max_message_bytes_.load();
+}
+
+absl::Status SessionWire::Renew(const std::string& id, absl::Time deadline) {
+  v1::RenewSessionRequest request;
+  request.set_session_id(id);
+  v1::SessionResponse response;
+  return Call(SessionMethod("RenewSession"), request, &response, deadline);
+}
+
+absl::Status SessionWire::Close(const std::string& id, absl::Time deadline) {
+  v1::CloseSessionRequest request;
+  request.set_session_id(id);
+  v1::CloseSessionResponse response;
+  return Call(SessionMethod("CloseSession"), request, &response, deadline);
 }
 
 absl::Status SessionWire::Call(const std::string& method,

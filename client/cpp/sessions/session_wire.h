@@ -21,11 +21,8 @@
 
 namespace convgrad {
 
-inline constexpr char kSessionService[] = "/convgrad.v1.ConvGradSessions/";
-
-// Parses a reply and returns its payloads. Errors: kInternal.
-absl::StatusOr<std::vector<PayloadView>> SplitReply(
-    grpc::ByteBuffer* message, google::protobuf::Message* response);
+// Returns the path of a method of ConvGradSessions.
+std::string SessionMethod(absl::string_view name);
 
 // Thread-safe. A returned function is valid while this object and the arguments
 // exist.
@@ -68,11 +65,14 @@ class SessionWire {
   // sent. Asks the server, once, if the answer matters. Errors: the server's.
   absl::StatusOr<int64_t> MessageLimit(int64_t bytes, absl::Time deadline);
 
+  // Make the calls of these names for the session `id`.
+  absl::Status Renew(const std::string& id, absl::Time deadline);
+  absl::Status Close(const std::string& id, absl::Time deadline);
+
   // Makes an idempotent call, and repeats it by the retry policy.
   absl::Status Call(const std::string& method,
                     const google::protobuf::Message& request,
-                    google::protobuf::Message* response,
-                    absl::Time deadline = absl::InfiniteFuture());
+                    google::protobuf::Message* response, absl::Time deadline);
 
  private:
   SessionWire(std::unique_ptr<Client::ConnectionPool> pool,
