@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/cpp/calls/stoppable_sleep.h"
 
 namespace convgrad {
 namespace {
@@ -21,38 +23,20 @@ constexpr char kWipe[] = "\r\x1b[K";
 
 Progress::Progress(std::string what, int total)
     : what_(std::move(what)), total_(total) {
-  if (isatty(STDERR_FILENO) != 0) thread_ = std::thread([this] { Run(); });
+  if (isatty(STDERR_FILENO) == 0) return;
+  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
 }
 
-Progress::~Progress() {
-  if (!thread_.joinable()) return;
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-    changed_.NotifyOne();
-  }
-  thread_.join();
-}
-
-void Progress::Advance() {
-  MutexLock lock(&mutex_);
-  ++done_;
-}
-
-void Progress::Run() {
+void Progress::Run(const std::stop_token& stop) {
   const absl::Time start = absl::Now();
-  absl::Time next = start + kPatience;
-  MutexLock lock(&mutex_);
   bool shown = false;
-  while (!stopping_) {
-    if (!changed_.WaitUntil(&mutex_, next)) continue;
+  while (SleepUnlessStopped(stop, shown ? kPeriod : kPatience)) {
     const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
     const std::string count =
-        total_ > 1 ? absl::StrCat(" ", done_, " of ", total_, ",") : "";
+        total_ > 1 ? absl::StrCat(" ", done_.load(), " of ", total_, ",") : "";
     std::cerr << kWipe << absl::StrFormat("%s:%s %.1f s", what_, count, seconds)
               << std::flush;
     shown = true;
-    next = absl::Now() + kPeriod;
   }
   if (shown) std::cerr << kWipe << std::flush;
 }

@@ -2,36 +2,31 @@
 // second.
 #pragma once
 
+#include <atomic>
+#include <stop_token>
 #include <string>
 #include <thread>
-
-#include "absl/time/time.h"
-#include "backends/core/mutex.h"
 
 namespace convgrad {
 
 // Shows nothing during the first second, and nothing at all if stderr isn't a
-// terminal. Owned by one thread.
+// terminal. The destructor erases the line. Owned by one thread.
 class Progress {
  public:
   // `total` is the number of items; of 1 only the time is shown.
   Progress(std::string what, int total);
-  // Erases the line.
-  ~Progress();
 
   // Another item is done.
-  void Advance();
+  void Advance() { ++done_; }
 
  private:
-  void Run();
+  void Run(const std::stop_token& stop);
 
   const std::string what_;
   const int total_;
-  Mutex mutex_;
-  CondVar changed_;
-  int done_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  std::atomic<int> done_ = 0;
+  // The last member, because it uses the others.
+  std::jthread thread_;
 };
 
 }  // namespace convgrad

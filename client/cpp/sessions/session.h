@@ -5,6 +5,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,7 +22,6 @@ namespace convgrad {
 
 class CallThreads;
 class ChangeSender;
-class LeaseKeeper;
 class SessionWire;
 struct OwnedChange;
 
@@ -232,8 +232,8 @@ class Session {
   const std::unique_ptr<ChangeSender> changes_;
   // Threads of submitted calls.
   const std::unique_ptr<CallThreads> threads_;
-  // Destroyed first.
-  const std::unique_ptr<LeaseKeeper> lease_keeper_;
+  // Renews the lease. Destroyed first.
+  const std::jthread lease_keeper_;
 };
 
 }  // namespace convgrad

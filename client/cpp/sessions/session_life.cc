@@ -9,8 +9,8 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "client/cpp/calls/call_threads.h"
+#include "client/cpp/calls/stoppable_sleep.h"
 #include "client/cpp/sessions/change_sender.h"
-#include "client/cpp/sessions/lease_keeper.h"
 #include "client/cpp/sessions/session.h"
 #include "client/cpp/sessions/session_wire.h"
 
@@ -48,15 +48,16 @@ Session::Session(std::unique_ptr<SessionWire> wire,
                             .replay_bytes = replay_bytes})
                       : std::nullopt)),
       threads_(std::make_unique<CallThreads>(kMostThreads)),
-      lease_keeper_(std::make_unique<LeaseKeeper>(
-          std::min(absl::Seconds(opened.lease_seconds()) / kRenewalsPerLease,
-                   kLongestSilence),
-          [this] {
-            const absl::Status renewed =
-                wire_->Renew(id(), absl::Now() + kRenewalTime);
-            if (absl::IsNotFound(renewed)) changes_->Stop(renewed);
-            return !absl::IsNotFound(renewed);
-          })) {}
+      lease_keeper_([this, lease = absl::Seconds(opened.lease_seconds())](
+                        const std::stop_token& stop) {
+        const absl::Duration interval =
+            std::min(lease / kRenewalsPerLease, kLongestSilence);
+        while (SleepUnlessStopped(stop, interval)) {
+          const absl::Status renewed =
+              wire_->Renew(id(), absl::Now() + kRenewalTime);
+          if (absl::IsNotFound(renewed)) return changes_->Stop(renewed);
+        }
+      }) {}
 
 Session::~Session() = default;
 

@@ -11,7 +11,6 @@
 #include "client/cpp/credentials.h"
 #include "client/cpp/replicas.h"
 #include "client/cpp/sessions/change_sender.h"
-#include "client/cpp/sessions/lease_keeper.h"
 #include "client/cpp/sessions/session.h"
 #include "client/cpp/sessions/session_wire.h"
 
