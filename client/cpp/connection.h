@@ -73,7 +73,7 @@ class Client::ConnectionPool {
   static absl::StatusOr<std::unique_ptr<ConnectionPool>> Make(
       const ClientOptions& options, Addresses addresses = Addresses::kAll);
 
-  // Runs `call(Connection&)`, which returns a Status or StatusOr and has this
+  // Runs `call(Connection&)`, which returns a StatusOr and has this
   // deadline, on the next connection in turn. Uses a server that was just
   // unavailable only if all were.
   template <typename Call>
@@ -81,7 +81,7 @@ class Client::ConnectionPool {
     const size_t slot = Pick();
     slots_[slot].connection->AwaitReconnect(deadline);
     auto result = call(*slots_[slot].connection);
-    const absl::Status& status = StatusOf(result);
+    const absl::Status& status = result.status();
     if (status.ok() || DetailOf(status)) has_answered_ = true;
     if (absl::IsUnavailable(status) || absl::IsCancelled(status)) {
       LeaveOut(slot);
@@ -97,11 +97,6 @@ class Client::ConnectionPool {
     std::unique_ptr<Connection> connection;
     absl::Time down_until = absl::InfinitePast();
   };
-
-  template <typename T>
-  static const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
-    return result.status();
-  }
 
   ConnectionPool(std::vector<Slot> slots, int servers)
       : servers_(servers), slots_(std::move(slots)) {}
