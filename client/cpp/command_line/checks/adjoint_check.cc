@@ -60,15 +60,15 @@ class AbsoluteForward {
         input_dims_(InputDims(problem)) {
     for (const SpatialAxis& axis : problem.axes) {
       kernel_.push_back(axis.kernel);
+      taps_ *= axis.kernel;
       channel_stride_ *= axis.in;
     }
   }
 
   double At(const Dims& output) const {
     double sum = 0;
-    const int64_t taps = *CheckedProduct(kernel_);
     Dims input = output;
-    for (int64_t i = 0; i < taps; ++i) {
+    for (int64_t i = 0; i < taps_; ++i) {
       const Dims tap = Unflatten(i, kernel_);
       if (!SetInputPosition(output, tap, &input)) continue;
       sum += AtTap(output[1], i, &input);
@@ -90,7 +90,6 @@ class AbsoluteForward {
 
   // Returns the sum over the group's channels at one tap.
   double AtTap(int64_t channel, int64_t tap, Dims* input) const {
-    const int64_t taps = *CheckedProduct(kernel_);
     const int64_t inputs = problem_.in_channels / problem_.groups;
     const int64_t outputs = problem_.out_channels / problem_.groups;
     const int64_t first = channel / outputs * inputs;
@@ -101,7 +100,7 @@ class AbsoluteForward {
       const int64_t pair = problem_.transposed
                                ? (first + c) * outputs + channel % outputs
                                : channel * inputs + c;
-      sum += std::abs(*in * weight_[pair * taps + tap]);
+      sum += std::abs(*in * weight_[pair * taps_ + tap]);
     }
     return sum;
   }
@@ -111,6 +110,7 @@ class AbsoluteForward {
   const std::vector<double>& weight_;
   const Dims input_dims_;
   Dims kernel_;
+  int64_t taps_ = 1;
   int64_t channel_stride_ = 1;
 };
 

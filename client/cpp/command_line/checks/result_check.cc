@@ -10,8 +10,8 @@
 namespace convgrad {
 namespace {
 
-const LocalTensor& OperandOf(const FinishedCall& call, Operand operand) {
-  return *call.tensors[PositionOf(operand)];
+std::vector<double> ValuesOf(const FinishedCall& call, Operand operand) {
+  return call.tensors[PositionOf(operand)]->Values();
 }
 
 const OperationResult* Find(const OperationReply& reply, Result which) {
@@ -81,11 +81,9 @@ BiasSumCheck CheckGradBias(const FinishedCall& call,
 
 absl::StatusOr<ResultCheck> CheckBackward(const FinishedCall& call,
                                           const Settings& own, Client* client) {
-  std::vector<double> grad_output =
-      OperandOf(call, Operand::kGradOutput).Values();
+  std::vector<double> grad_output = ValuesOf(call, Operand::kGradOutput);
   if (call.operation.problem.relu) {
-    grad_output =
-        MaskByOutput(grad_output, OperandOf(call, Operand::kOutput).Values());
+    grad_output = MaskByOutput(grad_output, ValuesOf(call, Operand::kOutput));
   }
   ResultCheck check;
   if (const OperationResult* bias = Find(call.reply, Result::kGradBias)) {
@@ -117,8 +115,8 @@ absl::StatusOr<ResultCheck> CheckBackward(const FinishedCall& call,
   ASSIGN_OR_RETURN(const PlacedCall placed,
                    Place(CallFor(forward, call.tensors, settings), settings));
   ASSIGN_OR_RETURN(const OperationReply checking, client->Run(placed.call));
-  input = OperandOf(call, Operand::kInput).Values();
-  weight = OperandOf(call, Operand::kWeight).Values();
+  input = ValuesOf(call, Operand::kInput);
+  weight = ValuesOf(call, Operand::kWeight);
   output = ValuesOf(checking.results[0]);
   check.adjoint = CheckAdjoint(plain, values);
   return check;
@@ -129,10 +127,10 @@ std::vector<double> AddedValues(const FinishedCall& call) {
   const ConvProblem& problem = call.operation.problem;
   const Dims dims = OutputDims(problem);
   std::vector<double> added;
-  if (problem.residual) added = OperandOf(call, Operand::kResidual).Values();
+  if (problem.residual) added = ValuesOf(call, Operand::kResidual);
   added.resize(ElementCount({DataType::kF32, Layout::kNCX, dims, 0, 1}), 0);
   if (!problem.bias) return added;
-  const std::vector<double> bias = OperandOf(call, Operand::kBias).Values();
+  const std::vector<double> bias = ValuesOf(call, Operand::kBias);
   const Dims shape = BroadcastBiasDims(problem, *problem.bias);
   for (size_t i = 0; i < added.size(); ++i) {
     int64_t flat = static_cast<int64_t>(i), at = 0, stride = 1;
@@ -175,8 +173,8 @@ absl::StatusOr<ResultCheck> CheckForward(const FinishedCall& call,
   ASSIGN_OR_RETURN(const PlacedCall placed,
                    Place(std::move(backward_call), settings));
   ASSIGN_OR_RETURN(const OperationReply checking, client->Run(placed.call));
-  const std::vector<double> input = OperandOf(call, Operand::kInput).Values();
-  const std::vector<double> weight = OperandOf(call, Operand::kWeight).Values();
+  const std::vector<double> input = ValuesOf(call, Operand::kInput);
+  const std::vector<double> weight = ValuesOf(call, Operand::kWeight);
   const std::vector<double> grad_input = ValuesOf(checking.results[0]);
   const std::vector<double> grad_weight = ValuesOf(checking.results[1]);
   ResultCheck check;
