@@ -72,8 +72,10 @@ class GrpcFloor final : public Floor {
 
   absl::Duration Run() override {
     const absl::Time start = absl::Now();
+    grpc::ClientContext context;
+    connection_->FillContext(OperationCall(), &context);
     const auto reply =
-        connection_->Send(OperationCall(), "/floor/Echo", Borrowed(request_));
+        connection_->Send("/floor/Echo", Borrowed(request_), &context);
     if (!reply.ok()) Fail(reply.status());
     return absl::Now() - start;
   }

@@ -1,3 +1,4 @@
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,8 @@ absl::Status RunCheck(const std::vector<std::string>& problems,
   ASSIGN_OR_RETURN(const std::vector<Check> checks, ChecksOf(problems, dtypes));
   std::vector<Comparison> comparisons;
   bool ok = true;
-  Progress progress("check", static_cast<int>(checks.size()));
+  std::optional<Progress> progress;
+  progress.emplace("check", static_cast<int>(checks.size()));
   for (const Check& check : checks) {
     Settings settings = context.settings;
     settings.dtype = check.dtype;
@@ -69,8 +71,9 @@ absl::Status RunCheck(const std::vector<std::string>& problems,
     for (const ComparedResult& result : comparisons.back().results) {
       ok = ok && result.ok();
     }
-    progress.Advance();
+    progress->Advance();
   }
+  progress.reset();
   context.output->Comparisons(comparisons);
   return Verdict(ok);
 }
