@@ -54,6 +54,14 @@ class SchedulerTest : public testing::Test {
     return job;
   }
   void Submit(Ending* ending) { scheduler_->Submit(MakeJob(ending)); }
+  // Runs two jobs, from which on WorkRates predicts such jobs.
+  void Measure() {
+    for (int i = 0; i < 2; ++i) {
+      Ending measured;
+      Submit(&measured);
+      EXPECT_TRUE(measured.Await().status.ok());
+    }
+  }
   // Makes a job of four slices, with a backend that counts as slow.
   Job MakeLongJob(Ending* ending) {
     Job job = MakeJob(ending);

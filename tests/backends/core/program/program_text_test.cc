@@ -122,11 +122,5 @@ TEST(ProgramTextTest, ErrorsNameLineAndToken) {
               HasSubstr("\"[1, a]\""));
 }
 
-TEST(ProgramTextTest, AnOperatorOfTheContractThatIsNotBuiltIsUnimplemented) {
-  const auto program = ParseProgram("input x\ny = unfold(x)\noutput y\n");
-  EXPECT_EQ(program.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(DetailOf(program.status())->found, "\"unfold\"");
-}
-
 }  // namespace
 }  // namespace convgrad
