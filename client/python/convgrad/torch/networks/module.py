@@ -149,6 +149,12 @@ class RemoteModule(nn.Module):
         if strict:
             unexpected_keys += [prefix + name for name in result.unexpected_keys]
 
+    @property
+    def _ddp_params_and_buffers_to_ignore(self) -> Any:
+        """Refuses DistributedDataParallel, which asks for this first."""
+        raise unimplemented("DistributedDataParallel", "a network that is on the server",
+                            "one network, whose batch is split over several calls if need be")
+
     def __setattr__(self, name: str, value: Any) -> None:
         is_of_model = isinstance(value, (nn.Module, nn.Parameter)) and not isinstance(
             value, RemoteModule) and not hasattr(type(self), name)
