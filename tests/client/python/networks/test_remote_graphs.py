@@ -229,7 +229,7 @@ def test_data_parallel_is_refused(make_remote, tmp_path):
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
-        with pytest.raises(convgrad.Unimplemented, match="^.*DistributedDataParallel: found"):
+        with pytest.raises(convgrad.Unimplemented, match="DistributedDataParallel: found"):
             nn.parallel.DistributedDataParallel(net)
     finally:
         torch.distributed.destroy_process_group()
