@@ -297,6 +297,10 @@ def test_stochastic_depth(make_remote, rows):
     assert torch.equal(net.eval()(x), x)
 
 
+def twice(x, drawn):
+    return x * (drawn + 0.5).floor() + x.relu() * (drawn + 0.25).floor()
+
+
 @pytest.mark.parametrize("function, words", [
     (lambda self, x: x + torch.rand(1), "random numbers"),
     (lambda self, x: x * (torch.rand(x.shape[0], 1, 1, 1) + 1.5).floor(), "floor.*from 0 to 1"),
@@ -305,6 +309,8 @@ def test_stochastic_depth(make_remote, rows):
     (lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1).add(0.5).mul(2).floor(), "random"),
     (lambda self, x: x * torch.relu(torch.rand(x.shape[0], 1, 1, 1)), "random"),
     (lambda self, x: x * (torch.rand(3, 1, 1) + 0.5).floor(), "of one number for each sample"),
+    (lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1).add(0.5, alpha=3).floor(), "0 to 1"),
+    (lambda self, x: twice(x, torch.rand(x.shape[0], 1, 1, 1)), "that two results use"),
     (lambda self, x: x.floor(), "floor")])
 def test_random_numbers_that_cannot_be_followed(function, words):
     with pytest.raises(convgrad.Unimplemented, match=words):

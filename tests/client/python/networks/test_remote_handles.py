@@ -86,7 +86,7 @@ def test_what_handles_are_for(net):
 
 def halved(parameters):
     for parameter in parameters:
-        parameter.grad = parameter.grad / 2
+        parameter.grad = parameter.grad * torch.tensor(0.5, requires_grad=True)
 
 
 def edited(parameters):
@@ -148,4 +148,7 @@ def test_what_a_gradient_refuses(net):
     net.clip_grad_norm_(1.0)
     with pytest.raises(convgrad.Unimplemented, match="before clip_grad_norm_"):
         _ = weight.grad
+    for gradient in (None, torch.ones(2)):
+        with pytest.raises(convgrad.Unimplemented, match="before clip_grad_norm_"):
+            bias.grad = gradient
     torch.testing.assert_close(net.gradients()["bias"], torch.zeros(2))

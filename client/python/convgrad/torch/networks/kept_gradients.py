@@ -49,20 +49,21 @@ class KeptGradients:
 
     def lend(self, name: str) -> torch.Tensor | None:
         """Fetches the parameter's gradient; None if it has none. Returns the same tensor until
-        settle() is called.
-
-        Errors: Unimplemented between clip_grad_norm_() and the step, because the server clips
-        only in the step.
-        """
+        settle() is called. Errors: those of check_unclipped()."""
         if name not in self.names():
             return None
-        if self.clip_norm:
-            raise unimplemented(f"parameters.{name}.grad", "a step that will clip it",
-                                "that before clip_grad_norm_()")
+        self.check_unclipped(name)
         if name not in self._lent:
             (gradient,) = fetch(self._pipeline, [gradient_name(name)]).values()
             self._lent[name] = gradient, gradient.clone()
         return self._lent[name][0]
+
+    def check_unclipped(self, name: str) -> None:
+        """Errors: Unimplemented between clip_grad_norm_() and the step, because the server
+        clips only in the step."""
+        if self.clip_norm:
+            raise unimplemented(f"parameters.{name}.grad", "a step that will clip it",
+                                "that before clip_grad_norm_()")
 
     def put(self, gradients: Mapping[str, torch.Tensor]) -> None:
         """Replaces the gradients of these parameters, lends the tensors, and waits."""

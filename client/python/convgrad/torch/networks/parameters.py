@@ -82,6 +82,7 @@ class RemoteParameter:
     @grad.setter
     @short_traceback
     def grad(self, gradient: torch.Tensor | None) -> None:
+        self.network.kept_gradients.check_unclipped(self.name)
         if gradient is None:
             self.network.zero_grad(names=[self.name])
             return
@@ -90,7 +91,7 @@ class RemoteParameter:
             raise invalid("SHAPE_MISMATCH", field, list(gradient.shape), list(self.shape))
         if gradient.dtype != torch.float32:
             raise invalid("DTYPE_MISMATCH", field, gradient.dtype, torch.float32)
-        self.network.kept_gradients.put({self.name: gradient})
+        self.network.kept_gradients.put({self.name: gradient.detach()})
 
     def _refuse_arithmetic(self, *_operands: Any) -> NoReturn:
         raise unimplemented(

@@ -101,7 +101,7 @@ def add(to: Importer, x: Any, y: Any, alpha: float = 1) -> Any:
             to.dtype == torch.int64 and y == 1 == alpha):
         return to.count_batch(x)
     if isinstance(x, Noise):
-        return noise.raised(to, x, y)
+        return noise.raised(to, x, y, alpha)
     return binary(to, "add", x, _times(to, y, alpha))
 
 

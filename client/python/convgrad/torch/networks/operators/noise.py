@@ -17,7 +17,7 @@ def empty(to: Importer, *_: Any) -> Noise:
 def bernoulli(to: Importer, x: Any, p: Any = None, *_: Any) -> Noise:
     if not isinstance(x, Noise) or not isinstance(p, (int, float)):
         raise to.refuse("bernoulli of a tensor's numbers", "bernoulli_(p) of an empty tensor")
-    x.keep, x.divisor = float(p), 1.0
+    x.keep, x.divisor, x.users = float(p), 1.0, []
     return x
 
 
@@ -25,11 +25,11 @@ def uniform(to: Importer, *_: Any) -> Noise:
     return Noise(to.shape, raised=0.0)
 
 
-def raised(to: Importer, x: Noise, by: Any) -> Noise:
+def raised(to: Importer, x: Noise, by: Any, alpha: float) -> Noise:
     """Adds a number to numbers from 0 to 1, which are to be rounded down."""
     if x.raised is None or not isinstance(by, (int, float)):
         raise to.refuse("add with random numbers", "floor(rand(...) + p)")
-    x.raised += by
+    x.raised += alpha * by
     return x
 
 
@@ -58,6 +58,9 @@ def dropped(to: Importer, x: Any, noise: Noise) -> Value:
         raise to.refuse(f"mul with random numbers of {text_of(noise.shape)}",
                         "bernoulli_(p).div_(p) or floor(rand(...) + p) of one number for each "
                         "sample")
+    if noise.users:
+        raise to.refuse("random numbers that two results use", "numbers of its own for each")
+    noise.users.append(x)
     dropped = to.add("dropout", x, p=1.0 - keep, training=True, by_row=True)
     return dropped if noise.divisor == keep else to.add("mul", dropped, other=keep)
 

@@ -72,6 +72,8 @@ class Noise:
     divisor: float = 1.0
     raised: float | None = None
     """What was added to numbers from 0 to 1 that will be rounded down."""
+    users: list[Value] = field(default_factory=list)
+    """What was multiplied with these numbers, or with others that follow from the same draw."""
 
     def __str__(self) -> str:
         return f"random numbers of {text_of(self.shape)}"
