@@ -16,7 +16,10 @@ constexpr double kWeight = 0.25;
 // was held up once says little about the next job.
 constexpr double kMostAverages = 2;
 
+// A rate is kept without a new measurement for kMemory or, if that is more, for
+// kMemoryInJobs times as long as the last job took.
 constexpr absl::Duration kMemory = absl::Seconds(10);
+constexpr int kMemoryInJobs = 2;
 
 }  // namespace
 
@@ -37,7 +40,7 @@ absl::Duration WorkRates::Predict(const Work& work) const {
   MutexLock lock(&mutex_);
   const auto rate = rates_.find(work.kind);
   if (rate == rates_.end() || rate->second.measurements < 2 ||
-      now - rate->second.at > kMemory) {
+      now > rate->second.expires) {
     return absl::ZeroDuration();
   }
   return work.nominal * rate->second.measured_by_nominal;
@@ -48,7 +51,7 @@ void WorkRates::Learn(const Work& work, absl::Duration measured) {
   const absl::Time now = clock_();
   MutexLock lock(&mutex_);
   Rate& rate = rates_[work.kind];
-  if (now - rate.at > kMemory) rate = Rate();
+  if (now > rate.expires) rate = Rate();
   double& average = rate.measured_by_nominal;
   if (rate.measurements == 0) {
     average = ratio;
@@ -58,7 +61,7 @@ void WorkRates::Learn(const Work& work, absl::Duration measured) {
     average += kWeight * (std::min(ratio, kMostAverages * average) - average);
   }
   ++rate.measurements;
-  rate.at = now;
+  rate.expires = now + std::max(kMemory, kMemoryInJobs * measured);
 }
 
 }  // namespace convgrad

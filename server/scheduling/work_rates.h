@@ -29,9 +29,9 @@ class WorkRates {
 
   // Returns the predicted time of `work`; zero if less than two jobs of its
   // kind ran lately, so that no job is refused for an unknown time, or for that
-  // of a first job, which also reads its memory for the first time. Rates
-  // expire after 10 seconds without a job, because a rate that refuses every
-  // job would never be measured again.
+  // of a first job, which also reads its memory for the first time. A rate
+  // expires without a job for 10 seconds, or twice the last job's time, because
+  // a rate that refuses every job would never be measured again.
   absl::Duration Predict(const Work& work) const;
 
   // Records that `work` took `measured`.
@@ -41,7 +41,7 @@ class WorkRates {
   struct Rate {
     double measured_by_nominal = 0;
     int measurements = 0;
-    absl::Time at = absl::InfinitePast();
+    absl::Time expires = absl::InfinitePast();
   };
 
   const std::function<absl::Time()> clock_;

@@ -178,7 +178,7 @@ TEST_F(SchedulerTest, RefusesForGoodWhatTakesLongerThanItsDeadline) {
   EXPECT_EQ(refused.AwaitReason(), Reason::kLimitExceeded);
   EXPECT_FALSE(refused.Await().no_room);
   // Measurements expire soon.
-  clock_.Advance(absl::Minutes(2));
+  clock_.Advance(absl::Minutes(4));
   Ending tried;
   job = MakeJob(&tried);
   job.deadline = clock_.Now() + absl::Seconds(40);

@@ -62,11 +62,23 @@ TEST_F(WorkRatesTest, CountTheFasterOfTheFirstTwo) {
   EXPECT_EQ(rates_.Predict(work), absl::Seconds(1));
 }
 
+TEST_F(WorkRatesTest, KnowJobsThatTakeLong) {
+  const WorkRates::Work work = WorkOf("conv2d_n16_c64_o64_i56_k3_p1");
+  for (int i = 0; i < 3; ++i) {
+    now_ += absl::Seconds(110);
+    rates_.Learn(work, absl::Seconds(100));
+  }
+  now_ += absl::Seconds(110);
+  EXPECT_EQ(rates_.Predict(work), absl::Seconds(100));
+}
+
 TEST_F(WorkRatesTest, ForgetWhatIsOld) {
   const WorkRates::Work work = WorkOf("conv2d_n16_c64_o64_i56_k3_p1");
-  rates_.Learn(work, absl::Seconds(100));
-  rates_.Learn(work, absl::Seconds(100));
-  now_ += absl::Seconds(11);
+  rates_.Learn(work, absl::Seconds(4));
+  rates_.Learn(work, absl::Seconds(4));
+  now_ += absl::Seconds(9);
+  EXPECT_EQ(rates_.Predict(work), absl::Seconds(4));
+  now_ += absl::Seconds(2);
   EXPECT_EQ(rates_.Predict(work), absl::ZeroDuration());
   rates_.Learn(work, absl::Seconds(1));
   rates_.Learn(work, absl::Seconds(1));
