@@ -56,7 +56,9 @@ absl::Status BadFolder(const std::string& folder, const absl::Status& why) {
   return MakeError(absl::StatusCode::kInvalidArgument,
                    {Reason::kBackendUnavailable, "--state_dir",
                     absl::StrCat("'", folder, "': ", why.message()),
-                    "a folder that this server alone can write"});
+                    absl::IsResourceExhausted(why)
+                        ? "space for one small file"
+                        : "a folder that this server alone can write"});
 }
 
 }  // namespace

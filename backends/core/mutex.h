@@ -54,6 +54,13 @@ class CondVar {
     lock.release();
     return status == std::cv_status::timeout;
   }
+  // Waits at most for `time`, whatever the wall clock does.
+  void WaitFor(Mutex* mutex, std::chrono::nanoseconds time)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
+    condition_.wait_for(lock, time);
+    lock.release();
+  }
   void NotifyOne() { condition_.notify_one(); }
   void NotifyAll() { condition_.notify_all(); }
 

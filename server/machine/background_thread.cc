@@ -2,20 +2,18 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
-
 namespace convgrad {
 
 BackgroundThread::BackgroundThread(absl::Duration period,
                                    std::function<void()> tick)
-    : period_(period),
+    : period_(absl::ToChronoNanoseconds(period)),
       tick_(std::move(tick)),
-      next_tick_(absl::Now() + period) {
+      next_tick_(Clock::now() + period_) {
   threads_.emplace_back([this] { Run(); });
 }
 
 BackgroundThread::BackgroundThread(int threads)
-    : next_tick_(absl::InfiniteFuture()) {
+    : next_tick_(Clock::time_point::max()) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -50,14 +48,14 @@ void BackgroundThread::Run() {
     bool ticks = false;
     {
       MutexLock lock(&mutex_);
-      while (tasks_.empty() && !stopping_ && absl::Now() < next_tick_) {
-        if (next_tick_ == absl::InfiniteFuture()) {
+      while (tasks_.empty() && !stopping_ && Clock::now() < next_tick_) {
+        if (tick_ == nullptr) {
           changed_.Wait(&mutex_);
         } else {
-          changed_.WaitUntil(&mutex_, next_tick_);
+          changed_.WaitFor(&mutex_, next_tick_ - Clock::now());
         }
       }
-      ticks = !stopping_ && next_tick_ <= absl::Now();
+      ticks = !stopping_ && next_tick_ <= Clock::now();
       if (tasks_.empty() && !ticks) {
         if (stopping_) return;
         continue;
@@ -74,7 +72,7 @@ void BackgroundThread::Run() {
     task = nullptr;
     MutexLock lock(&mutex_);
     --running_;
-    if (ticks) next_tick_ = absl::Now() + period_;
+    if (ticks) next_tick_ = Clock::now() + period_;
   }
 }
 

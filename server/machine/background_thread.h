@@ -1,6 +1,7 @@
 // `BackgroundThread` runs tasks that other threads post, and a periodic task.
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <thread>
@@ -11,7 +12,8 @@
 
 namespace convgrad {
 
-// `BackgroundThread` is thread-safe.
+// `BackgroundThread` is thread-safe. Its periods don't follow changes of the
+// wall clock.
 class BackgroundThread {
  public:
   // Runs `tick` every `period`, and the posted tasks.
@@ -29,14 +31,16 @@ class BackgroundThread {
   bool is_awaited();
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void Run();
 
-  const absl::Duration period_ = absl::InfiniteDuration();
+  const std::chrono::nanoseconds period_{};
   const std::function<void()> tick_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<std::function<void()>> tasks_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_tick_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point next_tick_ ABSL_GUARDED_BY(mutex_);
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;

@@ -60,7 +60,9 @@ class RenewSessionCall final : public SessionCall {
 
  private:
   absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) override;
-  void OnSession() override { Respond(use()->info().epoch); }
+  void OnSession() override;
+
+  int64_t epoch_ = 0;  // Of the request.
 };
 
 // `ResumeSessionCall` answers when no change of an earlier epoch runs. If the

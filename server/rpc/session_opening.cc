@@ -135,6 +135,8 @@ absl::StatusOr<SessionUse> OpenSessionCall::FindSession(
 void OpenSessionCall::OnSession() {
   Save([this](const absl::Status& saved) {
     if (saved.ok()) return Respond(/*epoch=*/1);
+    // This call may repeat the one that opened a session, which is on disk.
+    if (use()->durable_snapshot().number >= 0) return End(saved);
     services().sessions->Close(
         CallerOf(permit()), use()->settings().id,
         [this, saved](const absl::Status& /*closed*/) { End(saved); });
@@ -145,7 +147,16 @@ absl::StatusOr<SessionUse> RenewSessionCall::FindSession(
     grpc::ByteBuffer* message) {
   v1::RenewSessionRequest request;
   RETURN_IF_ERROR(Split(message, &request).status());
+  epoch_ = request.epoch();
   return services().sessions->Find(CallerOf(permit()), request.session_id());
+}
+
+void RenewSessionCall::OnSession() {
+  absl::Status mine =
+      epoch_ == 0 ? absl::OkStatus() : use()->CheckEpoch(epoch_);
+  // An epoch that a failure has ended is followed by another one of the caller.
+  if (!mine.ok() && !absl::IsAborted(mine)) return End(std::move(mine));
+  Respond(use()->info().epoch);
 }
 
 absl::StatusOr<SessionUse> ResumeSessionCall::FindSession(
@@ -164,7 +175,7 @@ void ResumeSessionCall::OnSession() {
   use()->AwaitSettled([this, epoch](const ChangeOrder::Decision& settled) {
     HandOver();
     if (!settled.runs()) return End(settled.why);
-    use()->DropTapes(services().sessions->now());
+    use()->DropTapes(epoch, services().sessions->now());
     // A client that resumes can't repeat the changes of the client before it.
     Save([this, epoch](const absl::Status& /*saved*/) { Respond(epoch); });
   });

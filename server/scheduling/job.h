@@ -52,6 +52,10 @@ struct Job {
   // Ids of the operation's weights, as in WeightCache::Lease; empty if they
   // have none.
   std::vector<uint64_t> weight_ids;
+  // Whether this is the second job of a call that has computed its first one.
+  // It is queued even if there is no room, because its refusal would waste that
+  // work.
+  bool continues = false;
   // Bytes of scratch that the caller's own reservation covers.
   int64_t prepaid_scratch_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();

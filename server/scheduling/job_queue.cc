@@ -6,7 +6,9 @@
 namespace convgrad {
 namespace {
 
-bool IsFresh(const ActiveJob& job) { return !job.outcome.planned; }
+bool IsFresh(const ActiveJob& job) {
+  return !job.outcome.planned && !job.job.continues;
+}
 
 }  // namespace
 
@@ -24,8 +26,8 @@ bool JobQueue::IsFull(Priority priority) const {
 
 void JobQueue::Push(std::unique_ptr<ActiveJob> job) {
   PriorityQueue& queue = queues_[IndexOf(job->job.priority)];
+  if (IsFresh(*job)) ++queue.fresh;
   queue.jobs.push_back(std::move(job));
-  ++queue.fresh;
 }
 
 void JobQueue::PutBack(std::unique_ptr<ActiveJob> job) {

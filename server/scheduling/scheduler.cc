@@ -57,6 +57,7 @@ absl::StatusOr<std::unique_ptr<ActiveJob>> Scheduler::Prepare(Job job) const {
 
 absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
   if (stopping_) return DrainingError();
+  if (active.job.continues) return absl::OkStatus();
   return PoolFor(*active.job.backend)
       .CheckRoom(active.job, active.run.slices_left(), active.slice_time,
                  options_.clock());

@@ -133,6 +133,10 @@ class ChangeOrder {
   // otherwise take that epoch for its next one.
   absl::Status Fail(const absl::Status& why, absl::Time now, Notices* notices);
 
+  // Returns OK if changes of `epoch` may run. Errors: kFailedPrecondition,
+  // reasons TAKEN_OVER, RESTORED and OUT_OF_ORDER; kAborted, reason
+  // EPOCH_ENDED, if a failure has ended it.
+  absl::Status CheckEpoch(int64_t epoch) const;
   // Starts a new epoch and returns it.
   int64_t Resume(Notices* notices);
 
@@ -180,7 +184,6 @@ class ChangeOrder {
 
   // Returns the error that refuses the change; OK if it runs or waits.
   absl::Status Check(const ChangeId& change) const;
-  absl::Status CheckEpoch(int64_t epoch) const;
   // Returns the error of a read that can't wait for change `number`.
   absl::Status CheckAhead(int64_t number) const;
   void Acknowledge(int64_t number);

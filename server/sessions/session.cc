@@ -94,6 +94,11 @@ bool KeptSession::Withdraw(uint64_t waiter) {
   return order_.Withdraw(waiter);
 }
 
+absl::Status KeptSession::CheckEpoch(int64_t epoch) const {
+  MutexLock lock(&mutex_);
+  return order_.CheckEpoch(epoch);
+}
+
 int64_t KeptSession::StartEpoch() {
   Telling telling;
   MutexLock lock(&mutex_);
@@ -150,10 +155,10 @@ absl::Status KeptSession::Fail(const absl::Status& why, absl::Time now) {
   return order_.Fail(why, now, &telling.notices);
 }
 
-void KeptSession::DropTapes(absl::Time now) {
+void KeptSession::DropTapes(int64_t epoch, absl::Time now) {
   std::shared_ptr<const KeptState> old;
   MutexLock lock(&mutex_);
-  if (has_ended_) return;
+  if (has_ended_ || order_.epoch() != epoch) return;
   if (last_resumable_ && state_->trainer_state != nullptr &&
       state_->trainer_state_number != state_->number) {
     old = GoBack(now);

@@ -112,6 +112,7 @@ class KeptSession {
                        ChangeOrder::Caller caller);
   void AdmitNextEarly(const ChangeId& change);
   bool Withdraw(uint64_t waiter);
+  absl::Status CheckEpoch(int64_t epoch) const;
   int64_t StartEpoch();
   void AwaitSettled(Decided settled);
   void Expire(absl::Time now);
@@ -129,10 +130,11 @@ class KeptSession {
   // Errors: kNotFound if the session was closed meanwhile.
   absl::StatusOr<int64_t> Commit(const KeptWrites& writes,
                                  ChangeOrder::Reply reply, absl::Time now);
-  // Drops all tapes, because a client that took the session over doesn't know
-  // them. A durable session with a trainer_state goes back to the last state
-  // that is resumable. Requires: no change runs.
-  void DropTapes(absl::Time now);
+  // Drops all tapes, because the client that took the session over in `epoch`
+  // doesn't know them. A durable session with a trainer_state goes back to the
+  // last state that is resumable. Does nothing if a later epoch has begun: its
+  // client's changes stay. Requires: no change of an earlier epoch runs.
+  void DropTapes(int64_t epoch, absl::Time now);
   // Ends the running change without effect. Returns the status of its call
   // (ChangeOrder::Fail).
   absl::Status Fail(const absl::Status& why, absl::Time now);
@@ -170,7 +172,8 @@ class KeptSession {
   std::optional<SessionCapture> NewestCapture(absl::Time now) const;
   // Says that this capture is on disk.
   void OnDurable(const SessionCapture& capture);
-  // Returns the newest capture on disk as a snapshot.
+  // Returns the newest capture on disk as a snapshot, of number -1 if there is
+  // none.
   NamedSnapshot durable_snapshot() const;
   // Says which snapshots of the session are kept under names. Their bytes count
   // in the client's quota, which they may exceed.

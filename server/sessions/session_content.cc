@@ -152,6 +152,9 @@ std::shared_ptr<const KeptState> KeptSession::GoBack(absl::Time now) {
   order_.Restore(content.state->number, epoch - 1, content.replies, now);
   order_.Resume(&none);
   std::shared_ptr<const KeptState> old = std::exchange(state_, content.state);
+  if (state_->number <= durable_number_) {
+    changed_since_ = absl::InfiniteFuture();
+  }
   Recount().IgnoreError();
   return old;
 }

@@ -10,6 +10,23 @@ namespace {
 
 constexpr size_t kMaxReaders = 64;
 
+// Returns kInvalidArgument if `repeat` isn't the request that `opened` the
+// session. Ignores the quota, whose default changes with the server's memory.
+// Disks keep leases in nanoseconds.
+absl::Status CheckRepeat(const SessionRequest& opened,
+                         const SessionRequest& repeat) {
+  const bool is_same = opened.name == repeat.name &&
+                       opened.readers == repeat.readers &&
+                       absl::ToInt64Nanoseconds(opened.lease) ==
+                           absl::ToInt64Nanoseconds(repeat.lease) &&
+                       opened.durable == repeat.durable;
+  if (is_same) return absl::OkStatus();
+  return InvalidField(Reason::kDuplicate, "open_id",
+                      "that of a session with another name, lease, readers or "
+                      "durability",
+                      "16 random bytes of its own");
+}
+
 }  // namespace
 
 SessionTable::SessionTable(std::shared_ptr<KeptMemory> memory,
@@ -70,6 +87,7 @@ absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
       opened != by_open_.end()) {
     const std::shared_ptr<KeptSession>& session =
         entries_.find(opened->second)->second.session;
+    RETURN_IF_ERROR(CheckRepeat(session->settings(), settings));
     if (session->Enter(clock_())) return SessionUse(session, &clock_);
     return NoSuchSession();
   }

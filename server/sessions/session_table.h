@@ -92,9 +92,9 @@ class SessionTable {
 
   // Opens a session in epoch 1, or returns the session that `open_id` opened
   // before. A durable session isn't on disk yet.
-  // Errors: kInvalidArgument naming the field; kAlreadyExists if the caller has
-  // a session of this name; kResourceExhausted; kFailedPrecondition if sessions
-  // can't be durable.
+  // Errors: kInvalidArgument naming the field, also if that session has other
+  // settings; kAlreadyExists if the caller has a session of this name;
+  // kResourceExhausted; kFailedPrecondition if sessions can't be durable.
   absl::StatusOr<SessionUse> Open(const SessionCaller& caller,
                                   const SessionRequest& request);
 

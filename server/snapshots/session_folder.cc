@@ -161,9 +161,27 @@ absl::Status SessionFolder::Remove() {
 void SessionFolder::RemoveUncommitted() {
   const MutexLock lock(&mutex_);
   const auto names = files_->List(Path(""));
-  if (!names.ok() || !ManifestNumbers(*names).empty()) return;
-  Discard(*names);
-  files_->RemoveFolder(Path("")).IgnoreError();
+  if (!names.ok()) return;
+  if (ManifestNumbers(*names).empty()) {
+    Discard(*names);
+    files_->RemoveFolder(Path("")).IgnoreError();
+    return;
+  }
+  std::set<std::string> committed;
+  for (const std::string& name : *names) {
+    if (!IsManifest(name)) continue;
+    const auto manifest = ReadManifestFile(name);
+    if (!manifest.ok()) return;  // Nobody knows the parts that it names.
+    committed.insert(name);
+    for (const ManifestPart& part : manifest->parts) {
+      committed.insert(PartName(part.sha256));
+    }
+  }
+  std::vector<std::string> uncommitted;
+  for (const std::string& name : *names) {
+    if (!committed.contains(name)) uncommitted.push_back(name);
+  }
+  Discard(uncommitted);
 }
 
 void SessionFolder::Discard(const std::vector<std::string>& names) const {

@@ -94,7 +94,8 @@ class SessionFolder {
   void Forget();
   // Returns nullopt if the session has no manifest.
   std::optional<SnapshotEntry> Entry();
-  // Removes the folder if it has no manifest. Ignores errors.
+  // Removes what no manifest names: all of the folder if it has no manifest,
+  // otherwise the rest of a write that a crash has ended. Ignores errors.
   void RemoveUncommitted();
 
  private:
@@ -138,8 +139,9 @@ class SessionFolder {
   bool IsKept(const std::string& sha256) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns whether a snapshot with a name has this part, and the part is
-  // intact.
-  bool IsNamed(const StoredPart& part) const
+  // intact. Errors: those that say nothing about the part (see IsBroken). It
+  // mustn't be replaced then.
+  absl::StatusOr<bool> IsNamed(const StoredPart& part) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes files in this order until one can't be removed. So a part stays if
   // a manifest that names it stays.

@@ -97,15 +97,16 @@ std::vector<NamedEntry> SessionFolder::ReadNamed(
   return entries;
 }
 
-bool SessionFolder::IsNamed(const StoredPart& part) const {
+absl::StatusOr<bool> SessionFolder::IsNamed(const StoredPart& part) const {
   const bool is_named = std::any_of(
       named_.begin(), named_.end(),
       [&](const auto& named) { return named.second.contains(part.sha256); });
   if (!is_named) return false;
   // This server may not have read the part yet.
-  return VerifyFile(Path(PartName(part.sha256)), part.bytes, part.sha256,
-                    files_)
-      .ok();
+  absl::Status verified =
+      VerifyFile(Path(PartName(part.sha256)), part.bytes, part.sha256, files_);
+  if (verified.ok() || IsBroken(verified)) return verified.ok();
+  return verified;
 }
 
 }  // namespace convgrad

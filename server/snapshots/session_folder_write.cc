@@ -81,7 +81,9 @@ absl::StatusOr<StoredPart> SessionFolder::WritePart(
   for (const size_t i : planned.items) {
     part.items.push_back(StoredItemOf(items[i]));
   }
-  if (IsKept(content.sha256) || IsNamed(part)) return part;
+  if (IsKept(content.sha256)) return part;
+  ASSIGN_OR_RETURN(const bool is_named, IsNamed(part));
+  if (is_named) return part;
   const std::string name = PartName(content.sha256);
   draft->files.push_back(name);
   RETURN_IF_ERROR(

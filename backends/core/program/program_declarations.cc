@@ -11,7 +11,9 @@
 namespace convgrad {
 namespace {
 
-constexpr size_t kMaxNameBytes = 255;
+// Sessions keep a parameter's optimizer state under its name and a suffix, of
+// which #momentum_buffer is the longest. Such names have at most 255 bytes.
+constexpr size_t kMaxNameBytes = 239;
 constexpr size_t kMaxRank = 5;
 
 }  // namespace

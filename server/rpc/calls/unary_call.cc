@@ -99,6 +99,7 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
   if (!outcome.status.ok()) return End(std::move(outcome.status));
   if (next_ && next_->job != nullptr) {
     outcome_ = std::move(outcome);
+    next_->job->job.continues = true;
     return Submit(&*next_);
   }
   if (next_) {

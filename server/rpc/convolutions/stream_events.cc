@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
@@ -141,6 +142,9 @@ absl::Status StreamCall::CheckFits() const {
 }
 
 absl::Status StreamCall::TakeFrame() {
+  const absl::Cleanup free_head = [this, bytes = reservation()->bytes()] {
+    reservation()->ShrinkTo(bytes);
+  };
   v1::ConvStreamRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
                    SplitMessage(&message_, &head, AdmitsHead()));

@@ -57,15 +57,19 @@ void GetStreamCall::OnWriteDone(bool ok) {
   HandOver();
   outgoing_.Clear();
   if (!ok || *cancelled() || deadline() <= absl::Now()) return End(WhyGone());
-  Send(NextFrame());
+  if (bytes_) return Send(NextFrame());
+  Copy(
+      get_->CopiedBytes(next_.tensor()), [this] { return TakeBytes(); },
+      [this] { Send(NextFrame()); });
+}
+
+absl::Status GetStreamCall::TakeBytes() {
+  ASSIGN_OR_RETURN(bytes_, get_->BytesOf(next_.tensor(), services().memory,
+                                         &paid_, &sample_.bytes_copied));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<grpc::ByteBuffer> GetStreamCall::NextFrame() {
-  const auto tensor = static_cast<size_t>(next_.tensor());
-  if (!bytes_) {
-    ASSIGN_OR_RETURN(bytes_, get_->BytesOf(tensor, services().memory, &paid_,
-                                           &sample_.bytes_copied));
-  }
   const ByteRange range = FrameAt({0, bytes_->size}, next_.byte_offset());
   v1::GetTensorsStreamResponse head;
   *head.mutable_frame() = next_;

@@ -23,6 +23,8 @@ class GetStreamCall final : public MessageCall {
 
   // Finds the tensors, reserves their memory and returns the header.
   absl::StatusOr<grpc::ByteBuffer> Begin(grpc::ByteBuffer* message);
+  // Sets `bytes_` to those of the next tensor, converted if necessary.
+  absl::Status TakeBytes();
   absl::StatusOr<grpc::ByteBuffer> NextFrame();
   // Sends `message`, the one before the frame `next_`. Call it last: the call
   // may be deleted when this returns.

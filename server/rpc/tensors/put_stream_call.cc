@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
@@ -119,6 +120,9 @@ void PutStreamCall::SkipWhatIsThere() {
 }
 
 absl::Status PutStreamCall::TakeFrame() {
+  const absl::Cleanup free_head = [this, bytes = reservation()->bytes()] {
+    reservation()->ShrinkTo(bytes);
+  };
   v1::PutTensorsStreamRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
                    SplitMessage(&message_, &head, AdmitsHead()));

@@ -13,7 +13,6 @@
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 #include "server/memory/shared_bytes.h"
-#include "server/rpc/tensors/tensor_get.h"
 
 namespace convgrad {
 absl::Status PutTensorsCall::CheckArrival() {
@@ -57,21 +56,33 @@ absl::Status PutTensorsCall::Begin(grpc::ByteBuffer* message) {
 }
 
 absl::Status GetTensorsCall::OnMessage(grpc::ByteBuffer* message) {
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer response, Get(message));
-  sample_.times.total = absl::Now() - arrival();
-  Answer(response);
+  RETURN_IF_ERROR(Begin(message));
+  Copy(
+      get_->CopyCapacity(), [this] { return Convert(); },
+      [this] {
+        sample_.times.total = absl::Now() - arrival();
+        Answer(response_);
+      });
   return absl::OkStatus();
 }
 
-absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
-    grpc::ByteBuffer* message) {
+void GetTensorsCall::Settle(const absl::Status& status) {
+  get_.reset();
+  response_.Clear();
+  MessageCall::Settle(status);
+}
+
+absl::Status GetTensorsCall::Begin(grpc::ByteBuffer* message) {
   v1::GetTensorsRequest head;
   RETURN_IF_ERROR(Split(message, &head).status());
-  ASSIGN_OR_RETURN(const TensorGet get, TensorGet::Find(head, session()));
-  RETURN_IF_ERROR(CheckMessageBytes("response", get.bytes()));
+  ASSIGN_OR_RETURN(get_, TensorGet::Find(head, session()));
+  RETURN_IF_ERROR(CheckMessageBytes("response", get_->bytes()));
+  return reservation()->TryGrow(get_->CopyCapacity() + get_->ListedBytes());
+}
+
+absl::Status GetTensorsCall::Convert() {
+  const TensorGet& get = *get_;
   // The slices of the copies keep this memory reserved while gRPC sends them.
-  RETURN_IF_ERROR(
-      reservation()->TryGrow(get.CopyCapacity() + get.ListedBytes()));
   Reservation paid = reservation()->Split(get.CopyCapacity());
   v1::GetTensorsResponse response = get.Describe();
   std::vector<grpc::Slice> payloads;
@@ -85,7 +96,8 @@ absl::StatusOr<grpc::ByteBuffer> GetTensorsCall::Get(
         SliceOver(bytes.data, bytes.size, std::move(bytes.owner)));
   }
   sample_.bytes_sent = get.bytes();
-  return JoinMessage(response, std::move(payloads));
+  ASSIGN_OR_RETURN(response_, JoinMessage(response, std::move(payloads)));
+  return absl::OkStatus();
 }
 
 absl::Status DropTensorsCall::OnMessage(grpc::ByteBuffer* message) {

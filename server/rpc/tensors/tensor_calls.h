@@ -6,6 +6,7 @@
 
 #include "convgrad/v1/session.pb.h"
 #include "server/rpc/calls/message_call.h"
+#include "server/rpc/tensors/tensor_get.h"
 #include "server/rpc/tensors/tensor_put.h"
 
 namespace convgrad {
@@ -33,7 +34,14 @@ class GetTensorsCall final : public MessageCall {
 
  private:
   absl::Status OnMessage(grpc::ByteBuffer* message) override;
-  absl::StatusOr<grpc::ByteBuffer> Get(grpc::ByteBuffer* message);
+  void Settle(const absl::Status& status) override;
+  // Finds the tensors and reserves the memory of their copies.
+  absl::Status Begin(grpc::ByteBuffer* message);
+  // Makes the response, for which it converts tensors.
+  absl::Status Convert();
+
+  std::optional<TensorGet> get_;
+  grpc::ByteBuffer response_;
 };
 
 // `DropTensorsCall` handles DropTensors.

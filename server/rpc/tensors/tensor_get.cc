@@ -54,11 +54,14 @@ v1::GetTensorsResponse TensorGet::Describe() const {
 
 int64_t TensorGet::CopyCapacity() const {
   int64_t bytes = 0;
-  for (const Found& found : found_) {
-    if (!found.is_copied()) continue;
-    bytes = AddCapacity(bytes, CountableBytes(found.wanted.descriptor));
+  for (size_t i = 0; i < count(); ++i) {
+    if (found_[i].is_copied()) bytes = AddCapacity(bytes, CopiedBytes(i));
   }
   return bytes;
+}
+
+int64_t TensorGet::CopiedBytes(size_t i) const {
+  return found_[i].is_copied() ? CountableBytes(descriptor(i)) : 0;
 }
 
 absl::StatusOr<SharedBytes> TensorGet::BytesOf(

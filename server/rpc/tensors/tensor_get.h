@@ -47,6 +47,8 @@ class TensorGet {
   // copies the tensors that the client wants in another layout or dtype.
   // Saturates.
   int64_t CopyCapacity() const;
+  // Returns the bytes of tensor `i` that BytesOf copies.
+  int64_t CopiedBytes(size_t i) const;
   // Returns the bytes of tensor `i` in the form that the client wants. `*paid`
   // pays for a copy. Adds the copied bytes to `*copied_bytes`.
   // Errors: kResourceExhausted.

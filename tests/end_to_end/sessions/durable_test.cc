@@ -291,6 +291,21 @@ TEST_F(DurableTest, ARepeatedOpenFindsTheSessionOnDisk) {
   EXPECT_EQ(List().sessions_size(), 1);
 }
 
+TEST_F(DurableTest, ARepeatedOpenThatCannotSaveLeavesTheSession) {
+  Start();
+  v1::OpenSessionRequest open = Durable();
+  open.set_open_id(std::string(16, 'o'));
+  SessionClient client(channel_, open);
+  ASSERT_TRUE(client.Put("a", Vector(1), BytesOf({1})).status.ok());
+  std::filesystem::rename(state_dir(), state_dir() + "-away");
+  grpc::ClientContext context;
+  v1::SessionResponse response;
+  EXPECT_FALSE(stub_->OpenSession(&context, open, &response).ok());
+  EXPECT_EQ(List().sessions_size(), 1);
+  std::filesystem::rename(state_dir() + "-away", state_dir());
+  EXPECT_EQ(Save(client.id()).response.number(), 1);
+}
+
 TEST_F(DurableTest, SessionsOnDiskCountInTheLimitOfAClient) {
   Start({kNever, "--max_client_sessions=1"});
   const SessionClient first(channel_, Durable());

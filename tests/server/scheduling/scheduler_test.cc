@@ -41,7 +41,14 @@ TEST_F(SchedulerTest, RefusesBeyondItsQueue) {
   EXPECT_EQ(refused.AwaitCode(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(refused.AwaitReason(), Reason::kBusy);
   EXPECT_TRUE(refused.Await().no_room);
+  // A call's second job is queued, because the first one would be lost.
+  Ending second;
+  Job job = MakeJob(&second);
+  job.continues = true;
+  scheduler_->Submit(std::move(job));
+  EXPECT_EQ(scheduler_->queue_depth(Priority::kBatch), 3);
   strings_.Release();
+  EXPECT_TRUE(second.Await().status.ok());
   EXPECT_TRUE(queued[1].Await().status.ok());
   EXPECT_FALSE(queued[1].Await().no_room);
 }

@@ -47,10 +47,10 @@ class SessionContentTest : public ::testing::Test {
   }
 
   // Commits change `sequence`, which writes these.
-  void Change(const SessionUse& use, int64_t sequence,
-              const KeptWrites& writes) {
+  void Change(const SessionUse& use, int64_t sequence, const KeptWrites& writes,
+              int64_t epoch = 1) {
     use->Arrive(
-        {1, sequence, std::string(16, 'c'), 0}, now_,
+        {epoch, sequence, std::string(16, 'c'), 0}, now_,
         {absl::InfiniteFuture(), [](const ChangeOrder::Decision& decision) {
            EXPECT_TRUE(decision.runs()) << decision.why;
          }});
@@ -138,6 +138,38 @@ TEST_F(SessionContentTest, KnowsTheOldestChangeThatIsNotOnDisk) {
   EXPECT_EQ(use->changed_since(), now_);
   MakeDurable(use);
   EXPECT_EQ(use->changed_since(), absl::InfiniteFuture());
+}
+
+TEST_F(SessionContentTest, AStateThatIsGoneBackToMayBeOnDiskAlready) {
+  const SessionUse use = Open('a');
+  KeptWrites step = TensorWrites();
+  step.trainer_state = std::make_shared<const std::string>("after step 1");
+  Change(use, 1, step);
+  MakeDurable(use);
+  Change(use, 2, TapeWrites());
+  EXPECT_NE(use->changed_since(), absl::InfiniteFuture());
+  use->DropTapes(use->StartEpoch(), now_);
+  EXPECT_EQ(use->info().number, 1);
+  EXPECT_EQ(use->changed_since(), absl::InfiniteFuture());
+}
+
+TEST_F(SessionContentTest, AnEarlierEpochDropsNothingOfALaterOne) {
+  const SessionUse use = Open('a');
+  const int64_t earlier = use->StartEpoch();
+  const int64_t later = use->StartEpoch();
+  Change(use, 1, TapeWrites(), later);
+  use->DropTapes(earlier, now_);
+  EXPECT_EQ(use->state()->tapes.size(), 1u);
+  use->DropTapes(later, now_);
+  EXPECT_TRUE(use->state()->tapes.empty());
+}
+
+TEST_F(SessionContentTest, AnOwnerKnowsThatItsEpochIsTakenOver) {
+  const SessionUse use = Open('a');
+  EXPECT_TRUE(use->CheckEpoch(1).ok());
+  const int64_t later = use->StartEpoch();
+  EXPECT_EQ(DetailOf(use->CheckEpoch(1))->reason, Reason::kTakenOver);
+  EXPECT_TRUE(use->CheckEpoch(later).ok());
 }
 
 TEST_F(SessionContentTest, TheLeaseFreesMemoryWhenEverythingIsOnDisk) {

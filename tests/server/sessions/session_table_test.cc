@@ -77,6 +77,8 @@ TEST_F(SessionTableTest, ARepeatedOpenIsTheSameOpen) {
   EXPECT_EQ(id.size(), 16u);
   EXPECT_EQ(IdOf(kAda, 'a', "train"), id);
   EXPECT_NE(IdOf(kAda, 'b'), id);
+  EXPECT_EQ(Open(kAda, 'a', "test").status().code(),
+            absl::StatusCode::kInvalidArgument);
   // Open ids of different clients are independent.
   EXPECT_NE(IdOf(kBob, 'a'), id);
   EXPECT_EQ(table_.sessions(), 3);

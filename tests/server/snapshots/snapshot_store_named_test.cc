@@ -66,9 +66,9 @@ class NamedSnapshotTest : public testing::Test {
     EXPECT_TRUE(written.ok()) << written;
   }
   // Starts another server, which loads the session.
-  void Restart() {
+  void Restart(FileSystem* files = nullptr) {
     store_.reset();
-    store_ = Open(&files_);
+    store_ = Open(files == nullptr ? &files_ : files);
     EXPECT_EQ(Load(), 3);
   }
   int64_t Load() {
@@ -172,6 +172,19 @@ TEST_F(NamedSnapshotTest, ItsDamagedPartsAreWrittenAgain) {
   EXPECT_EQ(NumberOf(store_.get(), "first"), -1);
   Write(1);
   EXPECT_EQ(Load(), 1);
+  EXPECT_EQ(NumberOf(store_.get(), "first"), 1);
+}
+
+TEST_F(NamedSnapshotTest, AFailureToReadItsPartsReplacesNone) {
+  int64_t opens = -1;
+  FailingFiles files(&files_, [&](int64_t /*call*/, const std::string& name) {
+    return name == "open" && opens-- == 0 ? Fault::kNoSpace : Fault::kNone;
+  });
+  Restart(&files);
+  const auto before = files_.Contents();
+  opens = 1;  // The one after the fence's.
+  EXPECT_TRUE(absl::IsResourceExhausted(store_->Write(ImageOf(1))));
+  EXPECT_EQ(files_.Contents(), before);
   EXPECT_EQ(NumberOf(store_.get(), "first"), 1);
 }
 

@@ -256,6 +256,26 @@ TEST_F(SnapshotStoreTest, RemovesWhatWasNeverCommitted) {
   ExpectLoads(ImageOf(5));
 }
 
+TEST_F(SnapshotStoreTest, RemovesWhatACrashLeftOfAWrite) {
+  ASSERT_TRUE(store_->Write(ImageOf(1)).ok());
+  ASSERT_TRUE(store_->KeepNamed(SessionKeyOf(IdOf(0)), "first").ok());
+  ASSERT_TRUE(store_->Write(ImageOf(2)).ok());
+  const std::vector<std::string> before = Names();
+  const auto leave = [&](const std::string& name) {
+    files_.Put(FolderOf() + "/" + name, "half of it");
+  };
+  leave("manifest-3.tmp");
+  leave(PartName(std::string(32, 'p')));
+  Restart();
+  EXPECT_EQ(Names(), before);
+  ExpectLoads(ImageOf(2));
+  // Nobody knows which parts a broken manifest names.
+  leave(PartName(std::string(32, 'p')));
+  leave("named-first");
+  Restart();
+  EXPECT_THAT(Names(), SizeIs(before.size() + 1));
+}
+
 TEST_F(SnapshotStoreTest, RefusesAFormatOfALaterVersion) {
   ASSERT_TRUE(store_->Write(ImageOf(5)).ok());
   ASSERT_TRUE(store_->Write(ImageOf(6)).ok());

@@ -126,7 +126,7 @@ TEST(ProgramValidationTest, RefusesNamesAndTheirRepetition) {
     EXPECT_EQ(Validate(program).code(), absl::StatusCode::kInvalidArgument)
         << name;
   }
-  program.inputs[0].name = program.steps[0].operands[0] = std::string(256, 'a');
+  program.inputs[0].name = program.steps[0].operands[0] = std::string(240, 'a');
   EXPECT_THAT(Validate(program).message(), HasSubstr("256 bytes"));
   program.inputs[0].name = program.steps[0].operands[0] = "y";
   EXPECT_EQ(DetailOf(Validate(program))->reason, Reason::kDuplicate);
