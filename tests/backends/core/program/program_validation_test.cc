@@ -127,7 +127,7 @@ TEST(ProgramValidationTest, RefusesNamesAndTheirRepetition) {
         << name;
   }
   program.inputs[0].name = program.steps[0].operands[0] = std::string(240, 'a');
-  EXPECT_THAT(Validate(program).message(), HasSubstr("256 bytes"));
+  EXPECT_THAT(Validate(program).message(), HasSubstr("240 bytes"));
   program.inputs[0].name = program.steps[0].operands[0] = "y";
   EXPECT_EQ(DetailOf(Validate(program))->reason, Reason::kDuplicate);
 }
