@@ -81,8 +81,9 @@ TEST(DtypeOf, InputsAreF32UnlessProductsAloneReadThem) {
       "n = batch_norm(a, none, none, m, v)\n";
   auto dtypes = DtypesOf(steps + "output b\noutput c\noutput n\n");
   EXPECT_EQ(dtypes.at("b"), DataType::kBF16);
-  dtypes = DtypesOf(steps + "d = sin(x)\ne = add(b, x)\noutput c\noutput d\n"
-                            "output e\noutput n\n");
+  dtypes = DtypesOf(steps +
+                    "d = sin(x)\ne = add(b, x)\noutput c\noutput d\n"
+                    "output e\noutput n\n");
   EXPECT_EQ(dtypes.at("a"), DataType::kBF16);
   EXPECT_EQ(dtypes.at("d"), DataType::kF32);
   EXPECT_EQ(dtypes.at("e"), DataType::kF32);
