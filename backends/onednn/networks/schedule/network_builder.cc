@@ -1,34 +1,10 @@
 #include "backends/onednn/networks/schedule/network_builder.h"
 
 #include <algorithm>
-#include <set>
 
 #include "backends/onednn/execution/onednn_library_step.h"
 
 namespace convgrad::onednn {
-namespace {
-
-// Returns the inputs of a run that keep f32: those that a step other than a
-// product reads. PyTorch's autocast rounds operands of products alone.
-std::set<std::string> InputsInF32(const ProgramOperation& operation) {
-  std::set<std::string> read;
-  for (const ProgramStep& step : operation.program().steps) {
-    if (SpecOf(step.op).is_product) continue;
-    read.insert(step.operands.begin(), step.operands.end());
-  }
-  std::set<std::string> inputs;
-  for (size_t i = 0; i < operation.program().inputs.size(); ++i) {
-    const ProgramInput& input = operation.program().inputs[i];
-    const bool is_rounded =
-        operation.request().inputs[i].dtype == DataType::kBF16;
-    if (read.contains(input.name) && !input.is_index && !is_rounded) {
-      inputs.insert(input.name);
-    }
-  }
-  return inputs;
-}
-
-}  // namespace
 
 NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
                                const NetworkOptions& options, bool everything,
@@ -44,9 +20,6 @@ NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
   for (const ProgramParameter& parameter : program().parameters) {
     parameters_[parameter.name] = schedule_.AddBuffer(
         {*ByteSize(ParameterDescriptor(parameter)), Area::kOperand, next++});
-  }
-  for (const std::string& name : InputsInF32(operation)) {
-    dtypes_[name] = DataType::kF32;
   }
   for (const ProgramStep& step : program().steps) {
     for (const std::string& operand : step.operands) ++uses_[operand];

@@ -48,7 +48,7 @@ TEST(NetworkBuilder, AValueIsConvertedOnceToTheDtypeOfAGroup) {
   EXPECT_NE(narrow.buffer, wide);
   EXPECT_EQ(builder.Value("b", Form::kRows).buffer, narrow.buffer);
   EXPECT_EQ(builder.schedule().steps().size(), 1U);
-  EXPECT_EQ(builder.DtypeOf("x"), DataType::kF32);
+  EXPECT_EQ(builder.DtypeOf("x"), DataType::kBF16);
 }
 
 TEST(NetworkBuilder, ATapeHasACopyOfTheInput) {

@@ -65,7 +65,7 @@ TEST(DtypeOf, AConvolutionAndItsGroupRound) {
 
 TEST(DtypeOf, SlopesAndExamplesOfAShapeDontCount) {
   auto dtypes = DtypesOf(
-      "b = read(p)\na = conv(x, w)\nc = prelu(a, b)\nd = conv(c, w)\n"
+      "b = read(p)\nc = prelu(x, b)\nd = conv(c, w)\n"
       "e = batch_norm(d, none, none, m, v)\nf = mul(e, b)\n"
       "g = mean(e, dim=0, keepdim=true)\nh = expand(g, f, shape=[-1, 4, 3, "
       "3])\n"
@@ -73,20 +73,6 @@ TEST(DtypeOf, SlopesAndExamplesOfAShapeDontCount) {
   EXPECT_EQ(dtypes.at("c"), DataType::kBF16);
   EXPECT_EQ(dtypes.at("f"), DataType::kF32);
   EXPECT_EQ(dtypes.at("h"), DataType::kBF16);
-}
-
-TEST(DtypeOf, InputsAreF32UnlessProductsAloneReadThem) {
-  const std::string steps =
-      "r = read(p)\na = conv(x, w)\nb = relu(a)\nc = mul(b, r)\n"
-      "n = batch_norm(a, none, none, m, v)\n";
-  auto dtypes = DtypesOf(steps + "output b\noutput c\noutput n\n");
-  EXPECT_EQ(dtypes.at("b"), DataType::kBF16);
-  dtypes = DtypesOf(steps +
-                    "d = sin(x)\ne = add(b, x)\noutput c\noutput d\n"
-                    "output e\noutput n\n");
-  EXPECT_EQ(dtypes.at("a"), DataType::kBF16);
-  EXPECT_EQ(dtypes.at("d"), DataType::kF32);
-  EXPECT_EQ(dtypes.at("e"), DataType::kF32);
 }
 
 TEST(DtypeOf, IsAlwaysF32InF32) {
