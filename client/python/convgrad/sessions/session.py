@@ -153,8 +153,10 @@ class Session:
         self.check_process()
         call, instead = prepare(self, *args, **kwargs)
         call = with_own_bytes(call)
+        if call.whole is not None:
+            instead = whole_if_unknown(call.whole)  # with its own bytes, too
         if is_change(call):
-            return self._changes.submit(call, instead, call.whole or call)
+            return self._submitted(call, instead, call.whole or call)
         return self._client.submit(self._read, call, self._changes.begin_read())
 
     @method
@@ -176,17 +178,18 @@ class Session:
             raise invalid("MISSING", "array", "nothing", "one beside the name")
         puts = [put_of(key, value, (layouts or {}).get(key, layout))  # type: ignore[arg-type]
                 for key, value in arrays.items()]
-        self._known.remember({put.name: put.descriptor for put in puts})
         call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
                                 options=timeout_of(timeout), is_change=True)
-        limit = self._uploads.message_limit(sum(put.payload.nbytes for put in puts))
-        if not dedupe:
-            return sent(call, PutRequest(puts, {}, trainer_state), limit), None
-        digests = {put.name: put.digest() for put in puts}
+        limit = self._uploads.message_limit(sum(put.payload.nbytes for put in puts), timeout)
+        digests = {put.name: put.digest() for put in puts} if dedupe else {}
+        known = self._uploads.known(digests.values(), timeout)
+        self._known.remember({put.name: put.descriptor for put in puts})
         request = PutRequest(puts, digests, trainer_state)
         whole = sent(call, request, limit)
-        known = replace(request, known=self._uploads.known(digests.values()))
-        return replace(sent(call, known, limit), whole=whole), whole_if_unknown(whole)
+        if not known:
+            return whole, None
+        rest = sent(call, replace(request, known=known), limit)
+        return replace(rest, whole=whole), whole_if_unknown(whole)
 
     @method
     def get(self, name: str | Iterable[str], *, dtype: npt.DTypeLike | None = None,
@@ -259,12 +262,20 @@ class Session:
             return self._read(call, self._changes.begin_read())
         placed, kept = self._changes.forms_of(call)
         try:
-            result: R = self._changes.submit(placed, instead, kept).result()
+            result: R = self._submitted(placed, instead, kept).result()
         except BaseException:
             if placed.loan is not None:  # an attempt may still use it
                 placed.loan.give_up()
             raise
         return result
+
+    def _submitted(self, call: Call[R], instead: Instead | None,
+                   kept: Call[R] | None) -> Future[R]:
+        try:
+            return self._changes.submit(call, instead, kept)
+        except BaseException:  # so that the tensors aren't as the call was to leave them
+            self._known.forget(())
+            raise
 
     def _read(self, call: Call[R], read: Read) -> R:
         return run_read(self._client, self._opened, self._changes, call, read)
