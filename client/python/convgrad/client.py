@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 from convgrad import operations
-from convgrad.attached import Attached, attach
+from convgrad.attached import Attached, attach, check_id
 from convgrad.caller import Caller
 from convgrad.errors import FailedPrecondition, invalid, message_of
 from convgrad.moving.machine import facts_of
@@ -15,6 +15,8 @@ from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.sessions.leases import (
     OpenSession,
+    ask_each,
+    call_of,
     close_listed,
     list_sessions,
     open_session,
@@ -31,6 +33,7 @@ from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 from convgrad.sessions.session import Session
 from convgrad.sharing import address_of_regions, check_region
 from convgrad.tracebacks import short_traceback
+from convgrad.v1 import session_pb2
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +48,25 @@ def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
         return self.run(prepare(*args, **kwargs))
 
     return method
+
+
+def _check_durable(client: Client, name: str, resume: bool | bytes) -> None:
+    """Raises FailedPrecondition if the session to resume isn't durable. Its user goes on then.
+    """
+    if isinstance(resume, bytes):
+        request = session_pb2.RenewSessionRequest(session_id=resume)
+        is_durable = ask_each(client, lambda target, options: client.run(call_of(
+            "RenewSession", request, target=target, options=options))).durable
+    else:
+        is_durable = not any(one.name == name and one.durable_number is None
+                             for one in list_sessions(client, everybody=False))
+    if not is_durable:
+        raise _not_durable()
+
+
+def _not_durable() -> FailedPrecondition:
+    return FailedPrecondition(message_of(
+        "durable", "a session that isn't", "one that was opened with durable=True"))
 
 
 class Client(Caller):
@@ -94,6 +116,12 @@ class Client(Caller):
         """
         if replay_bytes < 0:
             raise invalid("OUT_OF_RANGE", "replay_bytes", replay_bytes, "at least 0")
+        if isinstance(readers, str):
+            raise invalid("OUT_OF_RANGE", "readers", f"'{readers}'", "a list of names")
+        if not isinstance(resume, bool):
+            check_id("resume", resume)
+        if resume and durable:
+            _check_durable(self, name, resume)
         recorder = None
         if resume:
             if recording_folder():
@@ -110,8 +138,7 @@ class Client(Caller):
                     recorder.discard()
                 raise
         if durable and not opened.answer.durable:
-            raise FailedPrecondition(message_of(
-                "durable", "a session that isn't", "one that was opened with durable=True"))
+            raise _not_durable()
         return Session(self, opened, keep_open, replay_bytes, recorder)
 
     def attach(self, session: bytes | str) -> Attached:
