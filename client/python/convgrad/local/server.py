@@ -38,8 +38,8 @@ class LocalServer:
         `threads` compute one operation (default: one for each core that this process may use,
         within its cgroup's quota). `memory_bytes` limits the server's memory (default: three
         quarters of the memory that the host and the cgroup have left). `log` is a file to
-        append to; without it, `log_path` is readable while this process runs. `flags` are
-        further flags of convgrad-server.
+        append to; without it, `log_path` is readable while this process has the handle.
+        `flags` are further flags of convgrad-server.
 
         Errors: FailedPrecondition if the program is missing or fails to start, or if the
         running server has other settings.
@@ -72,7 +72,8 @@ class LocalServer:
         return self._release.alive and self._found.is_there()
 
     def log(self) -> str:
-        """Returns the server's log so far."""
+        """Returns the server's log so far, also after close(); empty if the server is another
+        process's child."""
         return self._found.process.log() if self._found.process else ""
 
     def client(self, **keywords: Any) -> Client:

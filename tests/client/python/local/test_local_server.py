@@ -247,6 +247,19 @@ def test_a_log_of_ones_own(run, folder):
     assert pathlib.Path(log).read_text().count("listening on") == 2
 
 
+def test_the_log_outlasts_the_server(run):
+    assert run("""
+server = convgrad.LocalServer()
+server.client().capabilities()
+path, log = server.log_path, server.log()
+server.close()
+others = [os.open("/proc/cpuinfo", os.O_RDONLY) for _ in range(100)]
+print("listening on" in log, server.log().startswith(log), open(path).read() == server.log())
+del server
+print(os.path.exists(path))
+""") == ["True True True", "False"]
+
+
 @pytest.mark.parametrize("name", ["x" * 100, "b l a n k", "\u00fc"])
 def test_a_temporary_folder_that_no_socket_can_be_in(run, folder, name):
     os.mkdir(f"{folder}/{name}")
