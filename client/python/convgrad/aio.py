@@ -122,9 +122,12 @@ class Client(ClientBase):
                 error = self._failed(rpc, slot, call)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
-            except BaseException:  # the task was cancelled
+            except BaseException as error:  # the task was cancelled, or close() its call
                 if call.loan is not None:
                     call.loan.give_up()
+                if (isinstance(error, asyncio.CancelledError) and self._closed.is_set()
+                        and not _is_cancelled(asyncio.current_task())):
+                    raise Cancelled("the client is closed") from None
                 raise
             if is_unexplained(error, slot):
                 await asyncio.to_thread(self._explain, error, slot, attempts)
@@ -160,6 +163,11 @@ class Client(ClientBase):
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+def _is_cancelled(task: asyncio.Task[Any] | None) -> bool:
+    """Returns whether somebody cancelled the task; False in Python 3.10, which can't tell."""
+    return task is not None and hasattr(task, "cancelling") and task.cancelling() > 0
 
 
 async def export_session(session: Session | Attached, path: transfer.Path, *,
