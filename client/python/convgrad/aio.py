@@ -68,7 +68,8 @@ class Client(ClientBase):
         """
         return Opening(lambda: self._session_client().session(
             name, lease=lease, quota=quota, readers=readers, resume=resume,
-            keep_open=keep_open, durable=durable, replay_bytes=replay_bytes))
+            keep_open=keep_open, durable=durable, replay_bytes=replay_bytes),
+            is_new=not resume)
 
     async def attach(self, session: bytes | str) -> Attached:
         """Attaches to a session to read it, as convgrad.Client.attach() does.

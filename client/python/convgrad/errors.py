@@ -204,7 +204,7 @@ def parsing_response() -> Iterator[None]:
     """Raises Internal if the block fails to parse a message."""
     try:
         yield
-    except ConvgradError:
+    except (ConvgradError, Warning):  # a user may have made warnings errors
         raise
     except Exception as error:  # ValueError, or protobuf's DecodeError
         raise bad_reply("message", error, "a response") from None
