@@ -109,7 +109,8 @@ class Client(Caller):
         that the server has lost. If more are kept, it waits until the server has written them.
 
         Errors: SessionExpired if the session to resume doesn't exist; FailedPrecondition if it,
-        or the server, isn't durable.
+        or the server, isn't durable; AlreadyExists if the client has a session of this name;
+        ResourceExhausted if it has as many as the server allows; InvalidArgument.
 
         With CONVGRAD_RECORD=FOLDER in the environment, each session that is opened, and not
         resumed, is recorded in a new file there; see convgrad.replay().
@@ -120,6 +121,8 @@ class Client(Caller):
             raise invalid("OUT_OF_RANGE", "readers", f"'{readers}'", "a list of names")
         if not isinstance(resume, bool):
             check_id("resume", resume)
+        elif resume and not name:
+            raise invalid("MISSING", "name", "nothing", "the name of the session to resume")
         if resume and durable:
             _check_durable(self, name, resume)
         recorder = None
@@ -162,8 +165,11 @@ class Client(Caller):
         """Ends a session in the list of sessions() and drops everything that it keeps.
 
         Errors: SessionExpired if it doesn't exist, or belongs to another client and this one
-        isn't an admin.
+        isn't an admin; InvalidArgument for an id.
         """
+        if not isinstance(handle, str):
+            raise invalid("OUT_OF_RANGE", "handle", f"a {type(handle).__name__}",
+                          "a handle from sessions()")
         close_listed(self, handle)
 
     def region(self, nbytes: int) -> Region:

@@ -66,8 +66,9 @@ class Region:
         Errors: InvalidArgument for an invalid number or address; Unavailable if no server
         listens there; the server's, e.g. ResourceExhausted.
         """
-        if not 64 <= nbytes < 2**63:
-            raise invalid("OUT_OF_RANGE", "region.nbytes", nbytes, "at least 64")
+        if not isinstance(nbytes, (int, np.integer)) or not 64 <= nbytes < 2**63:
+            raise invalid("OUT_OF_RANGE", "region.nbytes", nbytes,
+                          "an integer of at least 64, below 2^63")
         if not address.startswith("unix:"):
             raise invalid("OUT_OF_RANGE", "region.address", f"'{address}'",
                           "unix:PATH of a server's --regions_listen")

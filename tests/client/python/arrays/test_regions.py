@@ -118,13 +118,13 @@ def test_sessions_keep_what_lies_there(sharing, rng):
             sizes.append(len(call.message)), send(slot, call, seconds))[1]
         session.put({"x": inside, "w": w}, layouts={"w": "OIX"})
         session.put("again", inside, dedupe=True)
-        session.put("view", np.moveaxis(moved(region, np.moveaxis(x, 1, -1))[0], -1, 1))
+        session.put("last", moved(region, np.moveaxis(x, 1, -1))[0], layout="NXC")
         y = region.empty((2, 3, 6, 5))
         found = session.conv_forward(inside, "w", out={"output": y}, keep={}, **WINDOW)
         session.conv_backward(y, inside, "w", keep={"grad_input": "dx"}, **WINDOW)
         assert w.nbytes < sizes.pop(0) < w.nbytes + 300 and max(sizes) < 600
         inside[...] = 0
-        for name in ("x", "again", "view"):
+        for name in ("x", "again", "last"):
             np.testing.assert_array_equal(session.get(name, layout="NCX"), x)
         assert found.output is y
         np.testing.assert_array_equal(y, client.conv_forward(x, w, **WINDOW).output)

@@ -49,6 +49,13 @@ def test_what_is_no_id_resumes_and_opens_nothing(client, resume, found):
     assert [one.handle for one in client.sessions()] == before
 
 
+def test_what_names_no_session(client):
+    with pytest.raises(convgrad.InvalidArgument, match="name: found nothing, expected"):
+        client.session(resume=True)
+    with pytest.raises(convgrad.InvalidArgument, match="handle: found a bytes, expected"):
+        client.close_session(b"i" * 16)
+
+
 def test_readers_are_no_text(client):
     with pytest.raises(convgrad.InvalidArgument, match="readers: found 'bob', expected a list"):
         client.session(readers="bob")

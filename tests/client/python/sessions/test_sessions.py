@@ -72,6 +72,14 @@ def test_a_layout_changes_nothing_below_two_axes(session):
         assert session.get("scale") == 2
 
 
+@pytest.mark.parametrize("layout, axes", [("NCX", (0, 3, 1, 2)), ("OXI", (0, 2, 3, 1))])
+def test_an_array_of_any_strides_comes_back_in_its_shape(session, layout, axes):
+    array = X.transpose(axes)
+    session.put("x", array, layout=layout)
+    np.testing.assert_array_equal(session.get("x"), array, strict=True)
+    assert session.tensors()["x"].shape == array.shape
+
+
 def test_results_stay_and_are_operands(client, session):
     session.put("w", W.transpose(0, 2, 3, 1), layout="OHWI")
     found = session.conv_forward(X, "w", padding=1, activation="relu", keep={"output": "y"})
