@@ -88,6 +88,8 @@ class Caller(ClientBase):
                 if isinstance(rpc, grpc.Future) and rpc.cancelled():
                     raise error from None
             except grpc.FutureCancelledError:
+                if call.loan is not None:  # the server may still use it
+                    call.loan.give_up()
                 raise Cancelled("the call was cancelled") from None
             except ValueError as closed:
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):

@@ -101,7 +101,7 @@ class Session:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is closed, expired or taken over."""
+        """Whether it is closed, or was ended by an error."""
         return self._session.is_lost
 
     @property

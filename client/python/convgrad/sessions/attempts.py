@@ -110,10 +110,16 @@ class Change:
         with contextlib.suppress(InvalidStateError):
             self.future.set_exception(error)
 
-    def give_up(self, error: BaseException) -> None:
-        """Fails the caller's future. Later attempts of the change have no effect, unless it was
-        committed before the server's restart."""
+    def abandon(self, error: BaseException) -> None:
+        """Fails the caller's future although an attempt may still use the caller's regions."""
+        if self.call.loan is not None:
+            self.call.loan.give_up()
         self.fail(error)
+
+    def give_up(self, error: BaseException) -> None:
+        """Abandons the change. Later attempts of it have no effect, unless it was committed
+        before the server's restart."""
+        self.abandon(error)
         if self.was_committed:
             return self._become_repeat()
         # Drops the message, because its memory belongs to the caller again.

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -239,6 +240,37 @@ def test_what_a_call_may_still_write_is_nobody_elses(tmp_path):
         with pytest.raises(convgrad.ResourceExhausted):
             region.empty(129)
         server.process.send_signal(signal.SIGCONT)
+    server.kill()
+
+
+def test_what_a_cancelled_call_may_still_write_is_nobody_elses(near):
+    x = np.ones((1, 128), np.float32)
+    with near.region(1024) as region:
+        call = operations.linear_forward(x, np.eye(128, dtype=np.float32),
+                                         out={"output": region.empty((1, 128))})
+        with pytest.raises(convgrad.Cancelled):
+            near.run(replace(call, on_start=lambda rpc: rpc.cancel()))
+        assert not region.is_whole
+
+
+def test_what_the_server_has_refused_is_free_again(near):
+    with near.region(1024) as region, near.session() as session:
+        for _ in range(3):
+            x = region.empty(128)
+            with pytest.raises(convgrad.InvalidArgument):
+                session.put("no/good", x)
+            del x
+            gc.collect()  # of the exception's frames
+        assert region.empty(256).size
+
+
+def test_what_a_session_gave_up_is_nobody_elses(tmp_path):
+    server = ServerProcess(f"--regions_listen=unix:{tmp_path}/regions")
+    with convgrad.Client(server.address) as client, client.region(1024) as region, \
+            client.session() as session:
+        with server.standing_still(), pytest.raises(convgrad.DeadlineExceeded):
+            session.put("x", region.empty(128), timeout=0.3)
+        assert not region.is_whole
     server.kill()
 
 
