@@ -10,6 +10,7 @@ import errno
 import fcntl
 import math
 import mmap
+import operator
 import os
 import socket
 import struct
@@ -108,11 +109,13 @@ class Region:
         `dtype` is a tensor's, by NumPy's or the contract's name ("bf16"). The bytes become free
         once no array and no tensor refers to them; torch.from_numpy shares them.
 
-        Errors: ResourceExhausted if no free range is large enough.
+        Errors: ResourceExhausted if no free range is large enough; InvalidArgument.
         """
         known = layouts.KEPT_DTYPES
         wanted = known[layouts.name_of_dtype(dtype, "dtype", known)]
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        dims = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+        if min(dims, default=0) < 0:
+            raise invalid("OUT_OF_RANGE", "shape", layouts.text_of(dims), "extents from 0 on")
         size = math.prod(dims) * wanted.itemsize
         if size == 0:
             return np.empty(dims, wanted)

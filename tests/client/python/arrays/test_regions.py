@@ -224,6 +224,19 @@ def test_what_it_held_ends_with_it(near, tmp_path, rng):
     server.kill()
 
 
+@pytest.mark.parametrize("shape, kind", [
+    (-100, convgrad.InvalidArgument), ((-1, 4), convgrad.InvalidArgument), (1.5, TypeError),
+    ((1.5,), TypeError), ("ab", TypeError)])
+def test_shapes_that_no_array_has(near, shape, kind):
+    with near.region(1024) as region:
+        with pytest.raises(kind):
+            region.empty(shape)
+        arrays = [region.empty(size) for size in (np.int64(64), (np.int64(64), 3))]
+        assert all(region.range_of(array) is not None for array in arrays)
+        with pytest.raises(convgrad.ResourceExhausted):
+            region.empty(1)
+
+
 def test_what_a_call_may_still_write_is_nobody_elses(tmp_path):
     server = ServerProcess(f"--regions_listen=unix:{tmp_path}/regions")
     with convgrad.Client(server.address) as client, client.region(1024) as region:
