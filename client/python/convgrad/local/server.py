@@ -46,6 +46,8 @@ class LocalServer:
         """
         if threads is not None and threads < 1:
             raise invalid("OUT_OF_RANGE", "threads", threads, "at least 1")
+        if isinstance(flags, str):
+            raise invalid("OUT_OF_RANGE", "flags", f"'{flags}'", "a list of flags")
         if memory_bytes is not None and memory_bytes < 1:
             raise invalid("OUT_OF_RANGE", "memory_bytes", memory_bytes, "at least 1")
         wanted = Settings(threads, memory_bytes, None if log is None else os.path.abspath(log),
@@ -81,7 +83,9 @@ class LocalServer:
 
         Takes Client's keywords.
         """
-        keywords.setdefault("retry", _UntilItsEnd(address=self.address))
+        retry = keywords.get("retry", RetryPolicy())
+        if type(retry) is RetryPolicy:
+            keywords["retry"] = _UntilItsEnd(**vars(retry), address=self.address)
         client = Client(self.address, **keywords)
         client.at_close(self._outlast)  # keeps this handle
         return client
