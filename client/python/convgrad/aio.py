@@ -123,10 +123,10 @@ class Client(ClientBase):
                 error = self._failed(rpc, slot, call)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
-            except BaseException as error:  # the task was cancelled, or close() its call
+            except BaseException as ended:  # the task was cancelled, or close() its call
                 if call.loan is not None:
                     call.loan.give_up()
-                if (isinstance(error, asyncio.CancelledError) and self._closed.is_set()
+                if (isinstance(ended, asyncio.CancelledError) and self._closed.is_set()
                         and not _is_cancelled(asyncio.current_task())):
                     raise Cancelled("the client is closed") from None
                 raise
