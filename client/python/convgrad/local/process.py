@@ -92,8 +92,9 @@ class LocalProcess:
         return f"process {self.pid}, {how}; its log, {self.log_path}, ends with: {self.tail()}"
 
     def log(self) -> str:
-        size = os.fstat(self._log).st_size
-        text = os.pread(self._log, size - self._log_begin, self._log_begin)
+        # The user may have cut a file of theirs.
+        size = max(os.fstat(self._log).st_size - self._log_begin, 0)
+        text = os.pread(self._log, size, self._log_begin)
         return text.decode("utf-8", "replace")
 
     def tail(self) -> str:

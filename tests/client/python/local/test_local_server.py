@@ -250,6 +250,17 @@ def test_a_log_of_ones_own(run, folder):
     assert pathlib.Path(log).read_text().count("listening on") == 2
 
 
+def test_a_log_that_becomes_shorter(run, folder):
+    log = pathlib.Path(folder, "server.log")
+    log.write_text("of another server\n")
+    assert run(f"""
+with convgrad.LocalServer(log='{log}') as server:
+    server.client().capabilities()
+    os.truncate('{log}', 0)
+    print(repr(server.log()))
+""") == ["''"]
+
+
 def test_the_log_outlasts_the_server(run):
     assert run("""
 server = convgrad.LocalServer()
