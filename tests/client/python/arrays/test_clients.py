@@ -101,7 +101,7 @@ def test_closing_ends_coroutines(keywords):
             await asyncio.sleep(0.2)
             await client.close()
             for call in calls:
-                with pytest.raises(convgrad.Cancelled, match="the client is closed"):
+                with pytest.raises(convgrad.Cancelled):
                     await call
 
     asyncio.run(main())
