@@ -84,7 +84,8 @@ class Region:
         self._begin = _address_of(self._bytes)
         self._arena = Arena(nbytes)
         self._held: list[object] = []
-        self._lock = threading.Lock()
+        # Reentrant, because a garbage collector that ends a session may call hold().
+        self._lock = threading.RLock()
 
     @property
     def nbytes(self) -> int:
