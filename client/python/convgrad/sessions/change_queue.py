@@ -149,7 +149,7 @@ class ChangeQueue:
         if self._recorder is not None:
             self._recorder.close()
         for change in changes:
-            change.fail(copy.copy(why))
+            change.abandon(copy.copy(why))
 
     def check_broken(self) -> None:
         """Raises the error that ended the session."""

@@ -37,6 +37,8 @@ class Answer:
     (Answer(CODES.ABORTED, "EPOCH_ENDED", 3), False, Outcome.EPOCH_ENDED),
     (Answer(CODES.INVALID_ARGUMENT, "SHAPE_MISMATCH", 6), False, Outcome.REFUSED),
     (Answer(CODES.CANCELLED, "", 6), False, Outcome.UNKNOWN),
+    (Answer(CODES.CANCELLED, "", "9" * 5000), False, Outcome.UNKNOWN),
+    (Answer(CODES.CANCELLED, "", "\u00b2"), False, Outcome.UNKNOWN),
     (Answer(CODES.UNAVAILABLE), False, Outcome.UNKNOWN),
     (Answer(CODES.UNAUTHENTICATED, "FORBIDDEN"), False, Outcome.FAILED_BEFORE),
     (Answer(CODES.ABORTED, "OUT_OF_ORDER", 5), False, Outcome.UNKNOWN),

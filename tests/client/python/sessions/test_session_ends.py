@@ -40,6 +40,36 @@ def test_a_session_that_another_client_has_resumed(server):
             two.session(resume=first.id)
 
 
+@pytest.mark.parametrize("resume, found", [
+    (b"", "0 bytes"), (b"i" * 15, "15 bytes"), ("name", "a str"), (None, "a NoneType")])
+def test_what_is_no_id_resumes_and_opens_nothing(client, resume, found):
+    before = [one.handle for one in client.sessions()]
+    with pytest.raises(convgrad.InvalidArgument, match=f"resume: found {found}, expected"):
+        client.session(resume=resume)
+    assert [one.handle for one in client.sessions()] == before
+
+
+def test_what_names_no_session(client):
+    with pytest.raises(convgrad.InvalidArgument, match="name: found nothing, expected"):
+        client.session(resume=True)
+    with pytest.raises(convgrad.InvalidArgument, match="handle: found a bytes, expected"):
+        client.close_session(b"i" * 16)
+
+
+def test_readers_are_no_text(client):
+    with pytest.raises(convgrad.InvalidArgument, match="readers: found 'bob', expected a list"):
+        client.session(readers="bob")
+
+
+def test_a_session_that_is_not_durable_is_not_taken_over_as_one(client, server):
+    with client.session() as session, convgrad.Client(server.address) as other:
+        with pytest.raises(convgrad.FailedPrecondition, match="durable: found a session that"):
+            other.session(resume=session.id, durable=True)
+        session.put("x", X)
+        with pytest.raises(convgrad.SessionExpired):
+            other.session(resume=bytes(16), durable=True)
+
+
 def test_closing_leaves_a_session_that_was_taken_over_unseen(server):
     with convgrad.Client(server.address) as one, convgrad.Client(server.address) as two:
         with one.session() as first:
@@ -216,6 +246,10 @@ def test_sessions_by_name(tmp_path):
                 client.session(name, resume=True)
         with pytest.raises(convgrad.SessionExpired):
             bob.session(resume=session.id)
+        with ann.session("mine", resume=True, keep_open=True) as session:
+            with pytest.raises(convgrad.FailedPrecondition, match="durable: found"):
+                ann.session("mine", resume=True, durable=True)
+            session.put("y", X)
         with ann.session("mine", resume=True) as session:
             np.testing.assert_array_equal(session.get("x"), X)
     server.kill()
