@@ -80,6 +80,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
             check_range("betas", beta, 1.0)
         self._resumes = resume
         self._mark = object()
+        self._network: RemoteState | None = None  # which handles don't keep
         self.clip_grad_norm = clip_grad_norm
         self.clip_grad_value = clip_grad_value
         self.ema_decay = ema_decay
@@ -102,14 +103,15 @@ class RemoteOptimizer(torch.optim.Optimizer):
             if id(parameter) in seen:
                 raise invalid("DUPLICATE", "params", f"'{parameter.name}' twice", "each once")
             seen.add(id(parameter))
-            if parameter.network is not self._first(group).network:
+            self._network = self._network or parameter.network
+            if parameter.network is not self._network:
                 raise invalid("INVALID_ENUM", "params", "parameters of two networks",
                               "an optimizer for each network")
         for name, value in self.defaults.items():
             group.setdefault(name, value)
         self._check_group(group, "params")
         names = names_of(group)
-        network: RemoteState = self._first(group).network
+        network = self.network
         if not self._resumes:
             network.drop_states([*names, *network.averaged_buffers()])
         network.optimizers.update(dict.fromkeys(names, self._mark))
@@ -167,8 +169,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     @property
     def network(self) -> RemoteState:
-        network: RemoteState = self._first(self.param_groups[0]).network
-        return network
+        assert self._network is not None  # torch's constructor refuses no parameters
+        return self._network
 
     def state_dict(self) -> dict[str, Any]:
         """Fetches the state that torch's optimizer of the same name would have."""
@@ -242,11 +244,6 @@ class RemoteOptimizer(torch.optim.Optimizer):
                     raise FailedPrecondition(message_of(
                         "optimizer", f"a later optimizer for '{name}'",
                         "steps by that one, which began its state anew"))
-
-    def _first(self, group: dict[str, Any]) -> RemoteParameter:
-        groups = [*self.param_groups, group]
-        found: RemoteParameter = groups[0]["params"][0]
-        return found
 
 
 def names_of(group: dict[str, Any]) -> list[str]:

@@ -1,6 +1,9 @@
 """Tests a remote network's handles: their gradients, and which functions refuse them by name.
 """
 
+import copy
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +85,29 @@ def test_what_handles_are_for(net):
     for group in optimizer.param_groups:
         group["lr"] *= 0.5
     assert [group["lr"] for group in optimizer.state_dict()["param_groups"]] == [0.25, 0.05]
+
+
+def test_handles_stay_the_same(make_remote):
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    model[0].bias.no_decay = True
+    model[1].bias._optim = {"lr": 0.5}
+    net = make_remote(model)
+    ids = [id(p) for p in net.parameters()]
+    for p in net.parameters():
+        p.is_seen = p.name
+    gc.collect()
+    others = [object() for _ in range(1000)]
+    assert [id(p) for p in net.parameters()] == ids and others
+    assert [p.is_seen for p in net.parameters()] == [name for name, _ in model.named_parameters()]
+    assert [getattr(p, "no_decay", False) for p in net.parameters()] == [0, 1, 0, 0]
+    assert net._parameters["1.bias"]._optim == {"lr": 0.5}
+    net.model[1] = nn.Linear(3, 2)
+    assert not hasattr(list(net.parameters())[3], "is_seen")
+    assert [id(p) for p in net.parameters()][:2] == ids[:2]
+    optimizer = optim.SGD(net.parameters())
+    for copied in (list(net.parameters())[0], optimizer):
+        with pytest.raises(convgrad.Unimplemented, match="a copy or a pickle of what is on a"):
+            copy.deepcopy(copied)
 
 
 def halved(parameters):

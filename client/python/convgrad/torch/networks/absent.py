@@ -47,4 +47,7 @@ def absent_tensor(like: torch.Tensor) -> AbsentTensor:
 
 
 def absent_parameter(like: torch.Tensor) -> AbsentParameter:
-    return AbsentParameter(torch.empty_like(like, device="meta"), like.requires_grad)
+    """Returns a stand-in with the parameter's Python attributes."""
+    found = AbsentParameter(torch.empty_like(like, device="meta"), like.requires_grad)
+    vars(found).update(vars(like))
+    return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, overload
-from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -138,8 +137,7 @@ class RemoteNetwork(RemoteState):
         self._is_closed = False
         following = self._following
         self._variants = Variants(self.model, following.settings, self.pipeline)
-        # Weak, because handles refer to the network.
-        self._handles: WeakValueDictionary[str, RemoteParameter] = WeakValueDictionary()
+        self._handles: dict[str, RemoteParameter] = {}
 
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -214,7 +212,8 @@ class RemoteNetwork(RemoteState):
     def named_parameters(  # type: ignore[override]
             self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, RemoteParameter]]:
-        """Yields a handle for each parameter."""
+        """Yields a handle for each parameter, the same one in each call. A handle has the
+        Python attributes that the parameter has, and keeps what is set on it."""
         self._following.follow(self.replace)
         for name, tensor in self._following.parameters.items():
             handle = self._handles.get(name)

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, NoReturn
 
 import torch
 
-from convgrad.errors import invalid, unimplemented
+from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
 from convgrad.torch.networks.state import RemoteState
 from convgrad.tracebacks import short_traceback
 
 
 class RemoteParameter:
     """A parameter's name and settings, without its values. convgrad.torch.optim takes handles.
+
+    The network keeps its handles. A handle doesn't keep the network, so that a network without
+    references ends its session at once.
     """
 
     def __init__(self, network: RemoteState, name: str, tensor: torch.Tensor) -> None:
         """`tensor` has the parameter's shape and the requires_grad of the next run."""
-        self.network = network
+        self._network = weakref.ref(network)
         self.name = name
         self._tensor = tensor
+
+    @property
+    def network(self) -> RemoteState:
+        network = self._network()
+        if network is None:
+            raise FailedPrecondition(message_of(
+                f"parameters.{self.name}", "a network that was freed",
+                "a reference to the network or its optimizer"))
+        return network
 
     def stands_for(self, tensor: torch.Tensor) -> bool:
         return self._tensor is tensor
@@ -120,9 +133,16 @@ class RemoteParameter:
             # torch.optim uses this name in its error about an object that it can't take.
             return (f"RemoteParameter '{vars(self).get('name')}', which is on the server: use "
                     "convgrad.torch.optim")
+        of_parameter = vars(vars(self).get("_tensor", self))
+        if name in of_parameter:
+            return of_parameter[name]
         raise AttributeError(
             f"parameter '{vars(self).get('name')}' is on the server and has no '{name}' here; "
             "net.state_dict() fetches its value, convgrad.torch.optim trains it")
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise unimplemented(f"parameters.{self.name}", "a copy or a pickle of what is on a server",
+                            "net.state_dict(), which has the values")
 
     def __repr__(self) -> str:
         return (f"RemoteParameter({self.name!r}, {list(self.shape)}, "
