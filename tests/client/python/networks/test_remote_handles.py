@@ -110,6 +110,39 @@ def test_handles_stay_the_same(make_remote):
             copy.deepcopy(copied)
 
 
+@pytest.mark.parametrize("name", ["data", "name", "_grad", "is_leaf"])
+def test_assignments_of_tensors_attributes(net, name):
+    weight, _ = net.parameters()
+    with pytest.raises(convgrad.Unimplemented, match=rf"parameters\.weight\.{name}: found an as"):
+        setattr(weight, name, torch.ones(2, 4))
+    assert weight.name == "weight" and not hasattr(weight, "data")
+    with pytest.raises(convgrad.Unimplemented, match=r"weight: found arithmetic"):
+        nn.utils.vector_to_parameters(torch.ones(10), net.parameters())
+
+
+@pytest.mark.parametrize("use", [
+    lambda p, net: [one.grad for one in p], lambda p, net: nn.utils.clip_grad_norm_(p, 1.0),
+    lambda p, net: setattr(p[0], "grad", torch.ones(2, 4)), lambda p, net: net.model.zero_grad(),
+    lambda p, net: torch.optim.SGD(p).step(), lambda p, net: torch.optim.SGD(p).zero_grad(),
+])
+def test_gradients_of_the_models_parameters(net, use):
+    """The model's own parameters have no gradient, not even None."""
+    net(torch.ones(3, 4)).sum().backward()
+    with pytest.raises(convgrad.Unimplemented, match=r"net\.model: found grad of a parameter .* "
+                       r"expected grad of net\.parameters\(\)"):
+        use(list(net.model.parameters()), net)
+    assert net.gradients()["bias"].tolist() == [3, 3]
+
+
+def test_values_of_the_models_tensors(make_remote):
+    net = make_remote(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
+    for tensor in (*net.model.parameters(), *net.model.buffers()):
+        for use in (lambda t: t.data.zero_(), lambda t: setattr(t, "data", torch.ones(2))):
+            with pytest.raises(convgrad.Unimplemented, match=r"net\.model: found data of a ten"):
+                use(tensor)
+        assert tensor.is_meta and repr(tensor) and copy.deepcopy(tensor).is_meta
+
+
 def halved(parameters):
     for parameter in parameters:
         parameter.grad = parameter.grad * torch.tensor(0.5, requires_grad=True)

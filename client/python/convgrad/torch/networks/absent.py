@@ -14,7 +14,17 @@ from convgrad.errors import unimplemented
 
 
 class _Absent:
-    """Base class. Makes pickle and torch.save refuse the stand-in."""
+    """Base class. Makes pickle, torch.save and `data` refuse the stand-in. torch doesn't count
+    changes by `data`, so the network couldn't see them."""
+
+    @property
+    def data(self) -> NoReturn:
+        raise unimplemented("net.model", "data of a tensor whose values are on the server",
+                            "net.state_dict(), which fetches them, and net.load_state_dict()")
+
+    @data.setter
+    def data(self, _values: Any) -> None:
+        self.data  # noqa: B018
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise unimplemented("net.model", "a tensor whose values are on the server",
@@ -34,10 +44,22 @@ class AbsentTensor(_Absent, torch.Tensor):
 
 
 class AbsentParameter(_Absent, nn.Parameter):
-    """Stands for a parameter."""
+    """Stands for a parameter. Refuses `grad`, because only handles have gradients."""
+
+    @property
+    def grad(self) -> NoReturn:  # type: ignore[override]
+        raise unimplemented("net.model", "grad of a parameter whose gradient is on the server",
+                            "grad of net.parameters(), or net.zero_grad()")
+
+    @grad.setter
+    def grad(self, _gradient: Any) -> None:
+        self.grad  # noqa: B018
 
     def detach(self) -> AbsentTensor:
         return absent_tensor(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AbsentParameter:
+        return absent_parameter(self)
 
 
 def absent_tensor(like: torch.Tensor) -> AbsentTensor:

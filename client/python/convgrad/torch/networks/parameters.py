@@ -15,15 +15,20 @@ from convgrad.tracebacks import short_traceback
 class RemoteParameter:
     """A parameter's name and settings, without its values. convgrad.torch.optim takes handles.
 
+    A handle takes any attribute that torch.Tensor doesn't have. It refuses to assign those of
+    torch.Tensor, such as `data`, except `grad` and `requires_grad`.
+
     The network keeps its handles. A handle doesn't keep the network, so that a network without
     references ends its session at once.
     """
 
+    name: str
+    _network: weakref.ref[RemoteState]
+    _tensor: torch.Tensor
+
     def __init__(self, network: RemoteState, name: str, tensor: torch.Tensor) -> None:
         """`tensor` has the parameter's shape and the requires_grad of the next run."""
-        self._network = weakref.ref(network)
-        self.name = name
-        self._tensor = tensor
+        vars(self).update(_network=weakref.ref(network), name=name, _tensor=tensor)
 
     @property
     def network(self) -> RemoteState:
@@ -127,6 +132,14 @@ class RemoteParameter:
 
         look([*args, *(kwargs or {}).values()])
         handles[0]._refuse_arithmetic()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(torch.Tensor, name) and not hasattr(type(self), name):
+            raise unimplemented(
+                f"parameters.{self.name}.{name}",
+                "an assignment to a parameter that is on the server",
+                "net.load_state_dict(state, strict=False) with new values")
+        object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
         if name == "__qualname__":
