@@ -138,6 +138,7 @@ class RemoteNetwork(RemoteState):
         following = self._following
         self._variants = Variants(self.model, following.settings, self.pipeline)
         self._handles: dict[str, RemoteParameter] = {}
+        self._is_made = True
 
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
