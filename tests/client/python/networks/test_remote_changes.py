@@ -115,7 +115,7 @@ def with_modules(m):
     set_head, no_head, scale, replaced_shift, without_shift, with_modules,
     lambda m: setattr(m, "negative_slope", 0.5), lambda m: setattr(m, "slopes", 2),
     lambda m: setattr(m, "options", types.SimpleNamespace(scales=[1, 2], skips=True)),
-    lambda m: setattr(m, "conv", nn.Conv2d(2, 4, 3, padding=1)) or nn.init.ones_(m.conv.weight)])
+    lambda m: setattr(m, "conv", nn.Conv2d(2, 4, 3, padding=1))])
 def test_attributes_that_the_network_is_given(make_remote, change):
     """They are the model's, whose next call uses them."""
     model = Scaled()

@@ -3,6 +3,7 @@
 
 import copy
 import gc
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_handles_stay_the_same(make_remote):
     gc.collect()
     others = [object() for _ in range(1000)]
     assert [id(p) for p in net.parameters()] == ids and others
-    assert [p.is_seen for p in net.parameters()] == [name for name, _ in model.named_parameters()]
+    assert [p.is_seen for p in net.parameters()] == [n for n, _ in model.named_parameters()]
     assert [getattr(p, "no_decay", False) for p in net.parameters()] == [0, 1, 0, 0]
     assert net._parameters["1.bias"]._optim == {"lr": 0.5}
     net.model[1] = nn.Linear(3, 2)
@@ -113,7 +114,7 @@ def test_handles_stay_the_same(make_remote):
 @pytest.mark.parametrize("name", ["data", "name", "_grad", "is_leaf"])
 def test_assignments_of_tensors_attributes(net, name):
     weight, _ = net.parameters()
-    with pytest.raises(convgrad.Unimplemented, match=rf"parameters\.weight\.{name}: found an as"):
+    with pytest.raises(convgrad.Unimplemented, match=rf"parameters\.weight\.{name}: found"):
         setattr(weight, name, torch.ones(2, 4))
     assert weight.name == "weight" and not hasattr(weight, "data")
     with pytest.raises(convgrad.Unimplemented, match=r"weight: found arithmetic"):
@@ -122,23 +123,24 @@ def test_assignments_of_tensors_attributes(net, name):
 
 @pytest.mark.parametrize("use", [
     lambda p, net: [one.grad for one in p], lambda p, net: nn.utils.clip_grad_norm_(p, 1.0),
-    lambda p, net: setattr(p[0], "grad", torch.ones(2, 4)), lambda p, net: net.model.zero_grad(),
+    lambda p, net: setattr(p[0], "grad", torch.ones(2, 4)), lambda p, net: net.fc.zero_grad(),
     lambda p, net: torch.optim.SGD(p).step(), lambda p, net: torch.optim.SGD(p).zero_grad(),
 ])
-def test_gradients_of_the_models_parameters(net, use):
+def test_gradients_of_the_models_parameters(make_remote, use):
     """The model's own parameters have no gradient, not even None."""
+    net = make_remote(nn.Sequential(OrderedDict(fc=nn.Linear(4, 2))))
     net(torch.ones(3, 4)).sum().backward()
-    with pytest.raises(convgrad.Unimplemented, match=r"net\.model: found grad of a parameter .* "
+    with pytest.raises(convgrad.Unimplemented, match=r"net\.model: found grad of a param.* "
                        r"expected grad of net\.parameters\(\)"):
         use(list(net.model.parameters()), net)
-    assert net.gradients()["bias"].tolist() == [3, 3]
+    assert net.gradients()["fc.bias"].tolist() == [3, 3]
 
 
 def test_values_of_the_models_tensors(make_remote):
     net = make_remote(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
     for tensor in (*net.model.parameters(), *net.model.buffers()):
         for use in (lambda t: t.data.zero_(), lambda t: setattr(t, "data", torch.ones(2))):
-            with pytest.raises(convgrad.Unimplemented, match=r"net\.model: found data of a ten"):
+            with pytest.raises(convgrad.Unimplemented, match=r"net\.model: found data of a t"):
                 use(tensor)
         assert tensor.is_meta and repr(tensor) and copy.deepcopy(tensor).is_meta
 

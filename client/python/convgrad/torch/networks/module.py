@@ -31,7 +31,9 @@ class RemoteModule(nn.Module):
 
     Its submodules, buffers, attributes and hooks of states are those of `model`, whose tensors
     have no values: to assign, register or delete one here does it there. An attribute that the
-    model doesn't have stays here. Its parameters are handles that convgrad.torch.optim takes. A module that contains this one
+    model doesn't have stays here.
+
+    Its parameters are handles that convgrad.torch.optim takes. A module that contains this one
     also sees the handles, and saves and loads this one's state with its own.
     """
 
@@ -205,8 +207,8 @@ def _of_model(name: str) -> Callable[..., Any]:
     return functools.update_wrapper(method, getattr(nn.Module, name))
 
 
-for _name in ("add_module", "register_buffer", "register_parameter", "register_state_dict_pre_hook",
-              "register_state_dict_post_hook", "_register_state_dict_hook",
-              "_register_load_state_dict_pre_hook", "register_load_state_dict_pre_hook",
-              "register_load_state_dict_post_hook"):
+for _name in ("add_module", "register_buffer", "register_parameter",
+              "register_state_dict_pre_hook", "register_state_dict_post_hook",
+              "_register_state_dict_hook", "_register_load_state_dict_pre_hook",
+              "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook"):
     setattr(RemoteModule, _name, _of_model(_name))

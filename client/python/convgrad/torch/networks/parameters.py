@@ -154,7 +154,8 @@ class RemoteParameter:
             "net.state_dict() fetches its value, convgrad.torch.optim trains it")
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise unimplemented(f"parameters.{self.name}", "a copy or a pickle of what is on a server",
+        raise unimplemented(f"parameters.{self.name}",
+                            "a copy or a pickle of what is on a server",
                             "net.state_dict(), which has the values")
 
     def __repr__(self) -> str:
