@@ -213,3 +213,71 @@ def test_what_a_gradient_refuses(net):
         with pytest.raises(convgrad.Unimplemented, match="before clip_grad_norm_"):
             bias.grad = gradient
     torch.testing.assert_close(net.gradients()["bias"], torch.zeros(2))
+
+
+def pair(make_remote):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    net = make_remote(model)
+    both = []
+    for module, kinds in ((model, torch.optim), (net, optim)):
+        handles = list(module.parameters())
+        both.append((module, kinds.SGD(handles[:2], lr=0.5), kinds.SGD(handles[2:], lr=0.5)))
+        (module(torch.ones(3, 4)) * 8).sum().backward()
+    return both
+
+
+def test_clipping_a_part(make_remote):
+    both = pair(make_remote)
+    for module, one, other in both:
+        handles = list(module.parameters())
+        nn.utils.clip_grad_norm_(handles[:2], 0.1)
+        nn.utils.clip_grad_norm_(handles[3], 0.2)
+        one.step()
+        other.step()
+        one.zero_grad()
+        other.zero_grad(set_to_none=False)
+        assert [p.grad is None for p in module.parameters()] == [True, True, False, False]
+    (model, *_), (net, *_) = both
+    torch.testing.assert_close(dict(net.state_dict()), dict(model.state_dict()))
+
+
+@pytest.mark.parametrize("lose", [
+    lambda net, one: one.zero_grad(), lambda net, one: one.zero_grad(set_to_none=False),
+    lambda net, one: net.zero_grad(names=["0.bias"]),
+    lambda net, one: setattr(net.model, "2", nn.Linear(3, 2)) or net.eval()(torch.ones(1, 4))])
+def test_losing_a_part_of_what_is_clipped(make_remote, lose):
+    _, (net, one, other) = pair(make_remote)
+    net.clip_grad_norm_(1.0)
+    for _ in range(2):
+        with pytest.raises(convgrad.Unimplemented, match="found a loss of the gradient of '"):
+            lose(net, one)
+    assert len(net.gradients()) == 4
+    net.zero_grad()
+    net.eval()(torch.ones(1, 4)).sum().backward()
+
+
+def test_clipping_twice(make_remote):
+    both = pair(make_remote)
+    for module, *_ in both:
+        for norm in (3.0, 0.25, 8.0):
+            if isinstance(module, convgrad.torch.RemoteNetwork):
+                module.clip_grad_norm_(norm)
+            else:
+                nn.utils.clip_grad_norm_(module.parameters(), norm)
+        kind = optim if module is both[1][0] else torch.optim
+        kind.SGD(module.parameters(), lr=0.5).step()
+    (model, *_), (net, *_) = both
+    torch.testing.assert_close(dict(net.state_dict()), dict(model.state_dict()))
+
+
+def test_gradients_of_replaced_parameters(make_remote):
+    _, (net, *_) = pair(make_remote)
+    old = list(net.parameters())[3]
+    net.model[2] = nn.Linear(3, 2)
+    net(torch.ones(3, 4)).sum().backward()
+    assert old.grad is None
+    old.grad = None
+    with pytest.raises(convgrad.Unimplemented, match="parameter that the network has rep"):
+        old.grad = torch.ones(2)
+    assert net.gradients()["2.bias"].tolist() == [3, 3]

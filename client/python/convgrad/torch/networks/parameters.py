@@ -93,18 +93,27 @@ class RemoteParameter:
         What is assigned here, or changed in the tensor in place, goes to the server before it
         next uses the gradient: torch.nn.utils.clip_grad_norm_() works, though
         net.clip_grad_norm_() moves no data. After the next backward or step, read the gradient
-        again, because they don't change this tensor.
+        again, because they don't change this tensor. A parameter that the network has replaced
+        has no gradient.
         """
+        if not self.is_current:
+            return None
         return self.network.kept_gradients.lend(self.name)
 
     @grad.setter
     @short_traceback
     def grad(self, gradient: torch.Tensor | None) -> None:
+        field = f"parameters.{self.name}.grad"
+        if not self.is_current:
+            if gradient is None:
+                return
+            raise unimplemented(
+                field, "a gradient of a parameter that the network has replaced",
+                "one of the new parameter, which net.parameters() gives")
         self.network.kept_gradients.check_unclipped(self.name)
         if gradient is None:
             self.network.zero_grad(names=[self.name])
             return
-        field = f"parameters.{self.name}.grad"
         if gradient.shape != self.shape:
             raise invalid("SHAPE_MISMATCH", field, list(gradient.shape), list(self.shape))
         if gradient.dtype != torch.float32:

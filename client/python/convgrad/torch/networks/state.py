@@ -115,19 +115,19 @@ class RemoteState(RemoteModule):
         """Drops the gradients of the named parameters, or all gradients.
 
         `set_to_none=False` sets them to zeros instead; optimizers step such parameters.
+        Errors: Unimplemented for some of the gradients after clip_grad_norm_().
         """
         wanted = self._following.parameters if names is None else names
         if set_to_none:
             self.kept_gradients.drop(wanted)
         else:
-            self.kept_gradients.clip_norm = 0.0
             self.kept_gradients.put({
                 name: torch.zeros(self._following.parameters[name].shape)
-                for name in self.kept_gradients.names().intersection(wanted)})
+                for name in self.kept_gradients.end_clip(wanted)})
 
     @short_traceback
     def _fetched_state(self) -> OrderedDict[str, Tensor]:
-        self._following.follow(self.replace)
+        self.follow()
         own = names_of_state(self.model)
         found = self.fetch(dict.fromkeys(own.values()))
         self._original.expect_weights()
@@ -138,7 +138,7 @@ class RemoteState(RemoteModule):
         result = without_values(self.model).load_state_dict(without_numbers(state), strict)
         self._following.settings.forgive()
         self._original.forgive_weights()
-        self._following.follow(self.replace)
+        self.follow()
         own, kept = names_of_state(self.model), self.model.state_dict()
         self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
                   if name in own})
@@ -148,7 +148,7 @@ class RemoteState(RemoteModule):
     def averaged_state_dict(self) -> OrderedDict[str, Tensor]:
         """Fetches what state_dict() does, with the exponential moving average of each tensor
         that has one (`ema_decay` of convgrad.torch.optim) in place of the tensor."""
-        self._following.follow(self.replace)
+        self.follow()
         own = names_of_state(self.model)
         kept = self.pipeline.call(self.session.tensors)
         names = {name: average_name(name) if average_name(name) in kept else name
@@ -163,7 +163,7 @@ class RemoteState(RemoteModule):
         `ema_decay` continues with them. Load the optimizer before: that drops averages.
         Errors: those of torch's load_state_dict(strict=True)."""
         without_values(self.model).load_state_dict(without_numbers(state))
-        self._following.follow(self.replace)
+        self.follow()
         own, kept = names_of_state(self.model), self.model.state_dict()
         averaged = {*self.averaged_buffers(), *(
             name for name, parameter in self.model.named_parameters()
@@ -245,6 +245,10 @@ class RemoteState(RemoteModule):
                                 "one optimizer for all parameters that have gradients")
         return clip_norm
 
+    def follow(self) -> None:
+        """Puts the tensors that the model has got since the last call."""
+        self._following.follow(self.replace)
+
     def parameter(self, name: str) -> Tensor | None:
         """Returns the model's parameter, without values; None if it has none of this name."""
         return self._following.parameters.get(name)
@@ -257,6 +261,7 @@ class RemoteState(RemoteModule):
         """Puts parameters and buffers, and drops gradients and optimizer state of their names.
         """
         if tensors:
+            self.kept_gradients.end_clip(tensors)
             self.put(tensors)
             self._drop_beside(tensors, lambda key: False)
             self.kept_gradients.lose(tensors)
