@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -127,11 +128,19 @@ class RemoteModule(nn.Module):
 
     def state_dict(self, *, destination: Any = None, prefix: str = "",
                    keep_vars: bool = False) -> Any:
-        """Fetches parameters and buffers, in the form of the model's state_dict."""
+        """Fetches parameters and buffers, and returns the model's state_dict with them, as its
+        hooks make it."""
         own = self._fetched_state()
         if destination is None:
-            return own
+            if not prefix:
+                return own
+            destination = OrderedDict()
+            destination._metadata = OrderedDict()
         destination.update({prefix + name: tensor for name, tensor in own.items()})
+        if hasattr(destination, "_metadata"):
+            destination._metadata.update({
+                prefix + path if path else prefix[:-1]: version
+                for path, version in getattr(own, "_metadata", {}).items()})
         return destination
 
     @abstractmethod
@@ -146,8 +155,9 @@ class RemoteModule(nn.Module):
                               local_metadata: Any, strict: bool, missing_keys: list[str],
                               unexpected_keys: list[str], error_msgs: list[str]) -> None:
         """Loads this network's part when a module that contains it is loaded."""
-        own = {name[len(prefix):]: tensor for name, tensor in state_dict.items()
-               if name.startswith(prefix)}
+        own: Any = OrderedDict((name[len(prefix):], tensor) for name, tensor
+                               in state_dict.items() if name.startswith(prefix))
+        own._metadata = {"": local_metadata}
         try:
             result = self.load_state_dict(own, strict=False)
         except RuntimeError as error:

@@ -7,6 +7,7 @@ module-level variables and closures aren't detected.
 from __future__ import annotations
 
 import types
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -84,6 +85,7 @@ class Settings:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._numbers: dict[Any, int] = {}
+        self._versions: list[int] = []
         self._read()
         self.forgive()
 
@@ -113,9 +115,12 @@ class Settings:
         return (self._own, self._modes, tuple([p.requires_grad for p in self._parameters]),
                 any([p._backward_hooks for p in self._parameters]))
 
-    def forgive(self) -> None:
-        """Accepts the tensors' current versions, because the server has their values."""
-        self._versions = [tensor._version for tensor in self._tensors]
+    def forgive(self, only: Container[int] | None = None) -> None:
+        """Accepts the current versions of all tensors, or of those with these ids, because the
+        server has their values."""
+        self._versions = [
+            tensor._version if only is None or id(tensor) in only else self._versions[i]
+            for i, tensor in enumerate(self._tensors)]
 
     def _read_modes(self) -> None:
         """Reads only the modes, because train() and eval() are frequent."""
