@@ -25,7 +25,7 @@ from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, input
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.tracing import bind, check_model, is_compiled
 from convgrad.torch.networks.trainer_state import TrainerState
-from convgrad.torch.networks.variants import Variant, Variants, predicting
+from convgrad.torch.networks.variants import Variant, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
 from convgrad.tracebacks import short_traceback
 
@@ -135,8 +135,6 @@ class RemoteNetwork(RemoteState):
         self._dtype = dtype
         self._owns_session = owns_session
         self._is_closed = False
-        following = self._following
-        self._variants = Variants(self.model, following.settings, self.pipeline)
         self._handles: dict[str, RemoteParameter] = {}
         self._is_made = True
 

@@ -28,7 +28,7 @@ from convgrad.torch.networks.tapes import Tapes
 from convgrad.torch.networks.tracing import without_values
 from convgrad.torch.networks.trainer_state import TrainerState, TrainerStates, decode
 from convgrad.torch.networks.transfers import fetch, put
-from convgrad.torch.networks.variants import Variant
+from convgrad.torch.networks.variants import Variant, Variants
 from convgrad.tracebacks import short_traceback
 
 Tensor = torch.Tensor
@@ -50,6 +50,7 @@ class RemoteState(RemoteModule):
         end_with(self, (session,) if owns_session else (), thread)
         self._following = following = Following(self.model)
         self.kept_gradients = KeptGradients(self.pipeline, lambda: following.parameters)
+        self._variants = Variants(self.model, following.settings, self.pipeline)
         # For each parameter, the optimizer whose state the session has.
         self.optimizers: dict[str, object] = {}
         self.trainer_states = TrainerStates()
@@ -73,10 +74,13 @@ class RemoteState(RemoteModule):
     @short_traceback
     def restore_state(self, name: str) -> dict[str, Any]:
         """Goes back to the snapshot that `session.save_state(name)` has kept: parameters,
-        buffers, gradients and the optimizer's state. Returns its `trainer_state`, {} if it had
-        none. Errors: those of Session.restore_state(); nothing has changed then."""
+        buffers, gradients and the optimizer's state. Puts constants of the network's programs
+        again that the snapshot lacks. Returns its `trainer_state`, {} if it had none. Errors:
+        those of Session.restore_state(); nothing has changed then."""
         self.kept_gradients.look_again()
-        return decode(self.pipeline.call(self.session.restore_state, name))
+        trainer_state = self.pipeline.call(self.session.restore_state, name)
+        self._variants.put_again()
+        return decode(trainer_state)
 
     def encoded(self, trainer_state: TrainerState | None) -> bytes:
         """Returns the state as bytes. Drops tapes of steps that are over, because a session
