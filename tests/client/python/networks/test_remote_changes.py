@@ -232,6 +232,8 @@ def test_settings_that_come_back_are_known(make_remote):
     (lambda m: m.bn.reset_running_stats(), r"bn\.running_mean: found a change in place"),
     (lambda m: m.conv.register_forward_hook(lambda *_: None), r"conv \(Conv2d\): found a hook"),
     (lambda m: m.head.weight.register_hook(lambda g: g), r"head\.weight: found a hook"),
+    (lambda m: m.head.weight.register_post_accumulate_grad_hook(lambda p: None),
+     r"head\.weight: found a hook"),
     (lambda m: setattr(m, "head", nn.LazyLinear(3)), r"head \(LazyLinear\)"),
     (lambda m: setattr(m, "extra", m.head) or delattr(m, "head"),
      r"extra\.weight: found a tensor without values")])

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from convgrad.torch.networks.refusals import refuse
+from convgrad.torch.networks.tracing import has_hooks
 
 _WORDS = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
           torch.memory_format}
@@ -113,7 +114,7 @@ class Settings:
     def key(self) -> tuple[Any, ...]:
         """A key that differs for different settings, as of the last look()."""
         return (self._own, self._modes, tuple([p.requires_grad for p in self._parameters]),
-                any([p._backward_hooks for p in self._parameters]))
+                any([has_hooks(p) for p in self._parameters]))
 
     def forgive(self, only: Container[int] | None = None) -> None:
         """Accepts the current versions of all tensors, or of those with these ids, because the
