@@ -20,14 +20,11 @@ class _Absent:
     """Base class. Makes pickle, torch.save and `data` refuse the stand-in. torch doesn't count
     changes by `data`, so the network couldn't see them."""
 
-    @property
-    def data(self) -> NoReturn:
+    def _refuse_data(self, *_values: Any) -> NoReturn:
         raise unimplemented("net.model", "data of a tensor whose values are on the server",
                             "net.state_dict(), which fetches them, and net.load_state_dict()")
 
-    @data.setter
-    def data(self, _values: Any) -> None:
-        self.data  # noqa: B018
+    data: Any = property(_refuse_data, _refuse_data)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise unimplemented("net.model", "a tensor whose values are on the server",
@@ -49,14 +46,11 @@ class AbsentTensor(_Absent, torch.Tensor):
 class AbsentParameter(_Absent, nn.Parameter):
     """Stands for a parameter. Refuses `grad`, because only handles have gradients."""
 
-    @property
-    def grad(self) -> NoReturn:  # type: ignore[override]
+    def _refuse_grad(self, *_gradient: Any) -> NoReturn:
         raise unimplemented("net.model", "grad of a parameter whose gradient is on the server",
                             "grad of net.parameters(), or net.zero_grad()")
 
-    @grad.setter
-    def grad(self, _gradient: Any) -> None:
-        self.grad  # noqa: B018
+    grad: Any = property(_refuse_grad, _refuse_grad)
 
     def detach(self) -> AbsentTensor:
         return absent_tensor(self)
@@ -123,7 +117,8 @@ def lent(model: nn.Module, values: Mapping[str, torch.Tensor | None],
     places = []
     with inference_mode(False):  # tensors made in inference mode have no version counter
         for module in model.modules():
-            for own in (module._parameters, module._buffers):
+            parts: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+            for own in parts:
                 for name, stand_in in own.items():
                     key = names.get(id(stand_in), "")
                     if stand_in is not None and stand_in.is_meta and key in values:
