@@ -155,7 +155,9 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     def check_step_hooks(self, call: str) -> None:
         """Raises Unimplemented if step() would call hooks, which `call` couldn't do."""
-        hooks = [getattr(torch.optim.optimizer, f"_global_optimizer_{kind}_hooks", None)
+        # `torch.optim` deletes its attribute `optimizer`.
+        of_all = sys.modules[torch.optim.Optimizer.__module__]
+        hooks = [getattr(of_all, f"_global_optimizer_{kind}_hooks", None)
                  for kind in ("pre", "post")]
         if any((*hooks, self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks)):
             raise unimplemented(call, "an optimizer with hooks of its steps",

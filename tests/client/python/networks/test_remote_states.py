@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from test_remote_optim import X, Y, assert_states, model_of, step
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import convgrad
 from convgrad.torch import optim, remote
@@ -203,6 +204,10 @@ def test_hooks_of_steps_and_states(make_remote):
             with pytest.raises(convgrad.Unimplemented, match="hooks of its steps, expected s"):
                 call()
         handle.remove()
+    of_all = register_optimizer_step_pre_hook(lambda *_: None)
+    with pytest.raises(convgrad.Unimplemented, match="hooks of its steps, expected s"):
+        optimizer.submit_step()
+    of_all.remove()
     assert calls == expected
     assert_states(net.state_dict(), before, 0, 0)
     net.train_step(X, Y, optimizer=optimizer)
