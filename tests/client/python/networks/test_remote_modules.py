@@ -124,6 +124,11 @@ class Legacy(nn.Module):
         nn.init.constant_(norm.bias, norm.weight.detach().sum().item())
 
     def _load_from_state_dict(self, state, prefix, *others):
+        if len(self.shift) != len(state.get(prefix + "shift", self.shift)):
+            self.shift = torch.ones(1)
+        if "norm.bias" in state:
+            self.tied.bias = nn.Parameter(torch.full((2,), 7.0))
+            state[prefix + "tied.bias"] = self.tied.bias
         self.shift.data.add_(state.pop(prefix + "shift", self.shift * 5))
         state[prefix + "shift"] = self.shift
         super()._load_from_state_dict(state, prefix, *others)
@@ -156,7 +161,9 @@ def test_hooks_of_states(make_remote):
     renamed = {"old." + name[3:] if name.startswith("fc.") else name: value
                for name, value in state.items()}
     partial = {"norm.weight": torch.tensor([3.0, 4.0]), "norm.running_var": torch.ones(2)}
-    for loaded, strict in ((state, True), (renamed, True), (partial, False), ({}, False)):
+    other = {**state, "shift": torch.tensor([5.0])}
+    for loaded, strict in ((state, True), (renamed, True), (partial, False), ({}, False),
+                           (other, True), (partial, False)):
         results = [one.load_state_dict(copy.deepcopy(loaded), strict) for one in (net, model)]
         assert results[0] == results[1]
         assert_legacy(net, model)

@@ -109,7 +109,8 @@ def lent(model: nn.Module, values: Mapping[str, torch.Tensor | None],
     stand-ins; None stands for values that the block writes or leaves undefined.
 
     Yields the tensors. At the end, the model has its stand-ins again, and the dict has the
-    tensors that the block has left. If it has left one of another shape, the model keeps that.
+    tensors that the block has left. What the block has replaced by a tensor of another shape,
+    or removed, stays so.
     """
     inference_mode: Any = torch.inference_mode
     names = _names_by_id(model)
@@ -124,19 +125,20 @@ def lent(model: nn.Module, values: Mapping[str, torch.Tensor | None],
                     if stand_in is not None and stand_in.is_meta and key in values:
                         if key not in found:
                             found[key] = _with_memory(stand_in, values[key])
-                        places.append((own, name, stand_in, key))
+                        places.append((own, name, stand_in, key, found[key]))
                         own[name] = found[key]
         try:
             yield found
         finally:
-            for own, name, stand_in, key in places:
+            for own, name, stand_in, key, tensor in places:
                 now = own.get(name)
-                if now is None or now.shape != stand_in.shape:
-                    found.pop(key, None)
-                    continue
-                own[name] = stand_in
-                if now is not found.get(key):
+                if now is tensor:
+                    own[name] = stand_in
+                elif now is not None and now.shape == stand_in.shape:
+                    own[name] = stand_in
                     found[key] = now.detach().to(stand_in.dtype)
+                else:
+                    found.pop(key, None)
 
 
 def _with_memory(stand_in: torch.Tensor, values: torch.Tensor | None) -> torch.Tensor:

@@ -120,7 +120,8 @@ class RemoteNetwork(RemoteState):
     Takes the arguments of the model's forward. The attribute `model` is the model without its
     values. The next call uses what was changed there: modes, requires_grad, attributes,
     modules. It puts a new module's tensors on the server, and the module keeps only their
-    shapes.
+    shapes. Modules, and attributes that the model has, are set on `model` if they are assigned
+    to the network.
 
     Updates, and backwards whose inputs need no gradient, don't wait for the server. If one
     fails, a later call raises its error.
