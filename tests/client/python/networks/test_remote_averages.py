@@ -176,3 +176,40 @@ def test_an_averaged_training_goes_on_after_resuming(client):
         now, value = net.averaged_state_dict(), net.state_dict()
         for name, average in now.items():
             torch.testing.assert_close(average, (first[name] + value[name]) / 2)
+
+
+def batches(count=3):
+    return [images(3, 3, 6, 6, seed=seed) for seed in range(count)]
+
+
+def test_statistics_anew(make_remote):
+    """update_bn() resets statistics in place, which is refused. This does the same."""
+    model = with_statistics()
+    net = make_remote(model)
+    with pytest.raises(convgrad.Unimplemented, match="running_mean: found a change in place"):
+        swa_utils.update_bn(batches(), net)
+    swa_utils.update_bn(batches(), model)
+    net.load_state_dict({"1.running_mean": torch.zeros(4), "1.running_var": torch.ones(4),
+                         "1.num_batches_tracked": torch.tensor(0)}, strict=False)
+    assert net.training and net.model[1].momentum is None
+    with torch.no_grad():
+        for x in batches():
+            net(x)
+    assert_states(net.state_dict(), model.state_dict())
+
+
+def test_averages_by_torch_are_refused(make_remote):
+    model = with_statistics()
+    net = make_remote(model)
+    with pytest.raises(convgrad.Unimplemented, match="a copy or a pickle .* ema_decay"):
+        swa_utils.AveragedModel(net)
+    for decay in (swa_utils.get_ema_avg_fn(0.5), None):
+        averaged = swa_utils.AveragedModel(model, avg_fn=decay, use_buffers=True)
+        averaged.update_parameters(model)
+        for one in (net, net.model):
+            with pytest.raises((AttributeError, NotImplementedError),
+                               match="on the server|out of meta tensor"):
+                averaged.update_parameters(one)
+    net.model[1].running_mean.mul_(0.5)
+    with pytest.raises(convgrad.Unimplemented, match="running_mean: found a change in place"):
+        net.state_dict()

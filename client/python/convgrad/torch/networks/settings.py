@@ -7,12 +7,14 @@ module-level variables and closures aren't detected.
 from __future__ import annotations
 
 import types
+from collections.abc import Container
 from typing import Any
 
 import torch
 from torch import nn
 
 from convgrad.torch.networks.refusals import refuse
+from convgrad.torch.networks.tracing import has_hooks
 
 _WORDS = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
           torch.memory_format}
@@ -84,6 +86,7 @@ class Settings:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._numbers: dict[Any, int] = {}
+        self._versions: list[int] = []
         self._read()
         self.forgive()
 
@@ -111,11 +114,14 @@ class Settings:
     def key(self) -> tuple[Any, ...]:
         """A key that differs for different settings, as of the last look()."""
         return (self._own, self._modes, tuple([p.requires_grad for p in self._parameters]),
-                any([p._backward_hooks for p in self._parameters]))
+                any([has_hooks(p) for p in self._parameters]))
 
-    def forgive(self) -> None:
-        """Accepts the tensors' current versions, because the server has their values."""
-        self._versions = [tensor._version for tensor in self._tensors]
+    def forgive(self, only: Container[int] | None = None) -> None:
+        """Accepts the current versions of all tensors, or of those with these ids, because the
+        server has their values."""
+        self._versions = [
+            tensor._version if only is None or id(tensor) in only else self._versions[i]
+            for i, tensor in enumerate(self._tensors)]
 
     def _read_modes(self) -> None:
         """Reads only the modes, because train() and eval() are frequent."""
