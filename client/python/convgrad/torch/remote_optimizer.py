@@ -123,7 +123,9 @@ class RemoteOptimizer(torch.optim.Optimizer):
         names = names_of(group)
         network = self.network
         if not self._resumes:
-            network.drop_states([*names, *network.averaged_buffers()])
+            # A later group leaves the averages of buffers to the first one.
+            buffers = [] if self.param_groups else network.averaged_buffers()
+            network.drop_states([*names, *buffers])
         network.optimizers.update(dict.fromkeys(names, self._mark))
         self.param_groups.append(group)
 
@@ -176,6 +178,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         asked = self.network.clip_norm_of(
             name for group in self.param_groups for name in names_of(group))
         clip_norms = [norm for norm in (asked, self.clip_grad_norm) if norm]
+        self._opt_called = True  # torch's schedulers warn of steps before the optimizer's
         return Update(
             self.algorithm, [self.settings_of(group) for group in self.param_groups],
             gradient_scale=self.gradient_scale, clip_norm=min(clip_norms, default=0.0),
@@ -242,8 +245,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
                     raise unimplemented(f"state_dict.state[{i}]", key, ", ".join(self.states))
                 value = torch.as_tensor(entry)
                 if handles[i].is_current:
-                    tensors[f"{handles[i].name}#{key}"] = (
-                        value.to(torch.int64) if key == "step" else value)
+                    tensors[f"{handles[i].name}#{key}"] = value.to(
+                        torch.int64 if key == "step" else torch.float32)
         self.network.put(tensors)
         self.network.drop_states([p.name for p in handles.values() if p.is_current], tensors)
         for group, own in zip(groups, self.param_groups):

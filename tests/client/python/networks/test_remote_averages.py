@@ -103,6 +103,24 @@ def test_a_new_optimizer_averages_anew(make_remote):
     assert_states(net.averaged_state_dict(), net.state_dict(), 0, 0)
 
 
+def test_a_later_group_keeps_the_averages_of_buffers(make_remote):
+    net, whole = make_remote(with_statistics()), make_remote(with_statistics())
+    parameters = list(net.parameters())
+    ours = optim.SGD(parameters[:-1], lr=0.1, ema_decay=0.5)
+    beside = optim.SGD(whole.parameters(), lr=0.1, ema_decay=0.5)
+    for _ in range(2):
+        step(net, ours)
+        step(whole, beside)
+    before = net.averaged_state_dict()
+    ours.add_param_group({"params": parameters[-1:]})
+    for name in ("1.running_mean", "1.running_var", "1.weight"):
+        assert torch.equal(net.averaged_state_dict()[name], before[name])
+    step(net, ours)
+    step(whole, beside)
+    found, expected = net.averaged_state_dict(), whole.averaged_state_dict()
+    torch.testing.assert_close(found["1.running_mean"], expected["1.running_mean"])
+
+
 def test_training_with_averages_is_refused(make_remote):
     net = make_remote(with_statistics())
     step(net, optim.SGD(net.parameters(), lr=0.1, ema_decay=0.9))
