@@ -48,6 +48,27 @@ def test_closing_leaves_a_session_that_was_taken_over_unseen(server):
         second.close()
 
 
+def test_closing_leaves_a_session_that_was_taken_over_before_a_restart(tmp_path):
+    server = ServerProcess(f"--state_dir={tmp_path}/state")
+    with convgrad.Client(server.address) as one, convgrad.Client(server.address) as two:
+        with one.session(durable=True) as first:
+            second = two.session(resume=first.id)
+            server.kill()
+            server.restart()
+        second.put("x", X)
+        second.close()
+        assert not sessions_of(two)
+    server.kill()
+
+
+def test_a_renewal_finds_that_the_session_was_taken_over(server, monkeypatch):
+    monkeypatch.setattr(leases, "_LONGEST_SILENCE_SECONDS", 0.1)
+    with convgrad.Client(server.address) as client, client.session() as first:
+        with client.session(resume=first.id) as second:
+            wait_until(lambda: first.is_lost)
+            assert not second.is_lost
+
+
 def test_a_session_that_was_given_up_is_closed(client):
     """A call that gave up ends the session at the client alone: it has to be closed, too."""
     with client.session("given up") as session:
