@@ -180,6 +180,8 @@ absl::StatusOr<SessionUse> ResumeSessionCall::FindSession(
 }
 
 void ResumeSessionCall::OnSession() {
+  // The client may have left while the content was loaded.
+  if (*cancelled()) return End(WhyGone());
   const absl::StatusOr<int64_t> started = use()->StartEpoch(held_, call_id_);
   if (!started.ok()) return End(started.status());
   use()->AwaitSettled(

@@ -50,6 +50,8 @@ class DurableStandIn(grpc.GenericRpcHandler):
         self.lock = threading.Condition()
         self.epoch, self.number, self.first_epoch, self.is_restored = 1, 0, 1, False
         self.resumed_by = b""
+        self.has_rival = False  # which resumes the session just before its client
+        self.lost_resumes = 0  # whose answers are lost
         self.history: list[bytes] = []
         self.replies: dict[int, bytes] = {}  # call ids by number
         self.disk = (0, {})
@@ -139,11 +141,16 @@ class DurableStandIn(grpc.GenericRpcHandler):
     def session(self, method, request):
         with self.lock:
             if method == "ResumeSession":
+                if self.has_rival:
+                    self.first_epoch, self.resumed_by = self.epoch, b""
                 resume = session_pb2.ResumeSessionRequest.FromString(request)
                 self.check_holder(resume.epoch, resume.call_id)
                 self.epoch += 1
                 self.resumed_by = resume.call_id
                 self.first_epoch, self.is_restored = self.epoch, False
+                self.lost_resumes -= 1
+                if self.lost_resumes >= 0:
+                    raise Refusal(CODES.UNAVAILABLE, "")
             return session_pb2.SessionResponse(
                 session_id=b"i" * 16, number=self.number, epoch=self.epoch, lease_seconds=600,
                 window=WINDOW, durable=True, durable_number=self.disk[0],

@@ -326,7 +326,7 @@ TEST(SnapshotStoreFenceTest, GoesOnAfterTheSessionsIfTheNumberIsGone) {
   for (int server = 1; server <= 3; ++server) {
     const auto store = SnapshotStore::Open("s", &files);
     ASSERT_TRUE(store.ok()) << store.status();
-    if (server == 3) EXPECT_TRUE((*store)->Write(ImageOf(5)).ok());
+    EXPECT_TRUE(server < 3 || (*store)->Write(ImageOf(5)).ok());
   }
   ASSERT_TRUE(files.Unlink("s/fence").ok());
   const auto next = SnapshotStore::Open("s", &files);

@@ -367,15 +367,6 @@ def test_another_client_keeps_the_session_it_has_resumed(server, session, client
     assert values(server) == [0, 1, 3]
 
 
-def test_a_restart_hides_no_take_over(server, session, client):
-    with client.session(resume=session.id, keep_open=True) as second:
-        server.restart()
-        with pytest.raises(convgrad.SessionTakenOver):
-            put(session, 0).result()
-        put(second, 1).result()
-    assert values(server) == [1]
-
-
 def test_a_session_whose_server_was_restarted_is_closed(server, client):
     with client.session(durable=True) as session:
         put(session, 0).result()

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import signal
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -46,27 +47,6 @@ def test_closing_leaves_a_session_that_was_taken_over_unseen(server):
             second = two.session(resume=first.id)
         second.put("x", X)
         second.close()
-
-
-def test_closing_leaves_a_session_that_was_taken_over_before_a_restart(tmp_path):
-    server = ServerProcess(f"--state_dir={tmp_path}/state")
-    with convgrad.Client(server.address) as one, convgrad.Client(server.address) as two:
-        with one.session(durable=True) as first:
-            second = two.session(resume=first.id)
-            server.kill()
-            server.restart()
-        second.put("x", X)
-        second.close()
-        assert not sessions_of(two)
-    server.kill()
-
-
-def test_a_renewal_finds_that_the_session_was_taken_over(server, monkeypatch):
-    monkeypatch.setattr(leases, "_LONGEST_SILENCE_SECONDS", 0.1)
-    with convgrad.Client(server.address) as client, client.session() as first:
-        with client.session(resume=first.id) as second:
-            wait_until(lambda: first.is_lost)
-            assert not second.is_lost
 
 
 def test_a_session_that_was_given_up_is_closed(client):
@@ -129,6 +109,23 @@ def test_a_server_that_is_gone_for_longer_than_the_lease():
             session.put("x", X, timeout=0.1)
         with pytest.raises(convgrad.SessionExpired, match="couldn't be reached"):
             session.put("x", X)
+
+
+def test_a_durable_session_outlasts_its_lease(tmp_path):
+    server = ServerProcess(f"--state_dir={tmp_path}/state")
+    with convgrad.Client(server.address) as client, \
+            client.session(lease=1, durable=True) as session:
+        session.put("x", X)
+        session.save_state()
+        server.kill()
+        with pytest.raises(convgrad.DeadlineExceeded):
+            session.put("x", X + 1, timeout=0.1)
+        time.sleep(4)
+        assert not session.is_lost
+        server.restart()
+        session.put("y", X)
+        np.testing.assert_array_equal(session.get("x"), X)
+    server.kill()
 
 
 def test_sessions_are_listed_and_closed(client):
