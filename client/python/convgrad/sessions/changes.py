@@ -107,7 +107,8 @@ class Changes(ChangeQueue):
         delay = max(self._client.retry.backoff(change.attempts),
                     error.pushback_seconds or 0)
         if change.is_void:
-            if time.monotonic() - change.void_since > self._opened.answer.lease_seconds:
+            seconds = time.monotonic() - change.void_since
+            if not self._opened.answer.durable and seconds > self._opened.answer.lease_seconds:
                 return self.stop(SessionExpired(
                     "the server couldn't be reached for as long as the session's lease: "
                     f"{error.message}"))

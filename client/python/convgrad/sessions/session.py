@@ -252,7 +252,7 @@ class Session:
             return
         if awaits_changes:
             self._changes.flush()
-        else:  # the server may have ended the epoch, which must not look like a resume
+        else:
             self._changes.settle()
         # After any other error the server may still have the session.
         has_ended = isinstance(self._changes.error, ENDS)

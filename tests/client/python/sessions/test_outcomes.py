@@ -42,7 +42,10 @@ class Answer:
     (Answer(CODES.UNAVAILABLE), False, Outcome.UNKNOWN),
     (Answer(CODES.UNAUTHENTICATED, "FORBIDDEN"), False, Outcome.FAILED_BEFORE),
     (Answer(CODES.ABORTED, "OUT_OF_ORDER", 5), False, Outcome.UNKNOWN),
-    (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 9), False, Outcome.SESSION_ENDED),
+    (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 9, "convgrad-session-sequence"), False,
+     Outcome.SESSION_ENDED),
+    (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 6, "parameters.w"), False,
+     Outcome.REFUSED),
     (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 7), True, Outcome.COMMITTED),
     (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 6), True, Outcome.UNKNOWN),
 ])

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import signal
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -138,6 +139,23 @@ def test_a_server_that_is_gone_for_longer_than_the_lease():
             session.put("x", X, timeout=0.1)
         with pytest.raises(convgrad.SessionExpired, match="couldn't be reached"):
             session.put("x", X)
+
+
+def test_a_durable_session_outlasts_its_lease(tmp_path):
+    server = ServerProcess(f"--state_dir={tmp_path}/state")
+    with convgrad.Client(server.address) as client, \
+            client.session(lease=1, durable=True) as session:
+        session.put("x", X)
+        session.save_state()
+        server.kill()
+        with pytest.raises(convgrad.DeadlineExceeded):
+            session.put("x", X + 1, timeout=0.1)
+        time.sleep(4)
+        assert not session.is_lost
+        server.restart()
+        session.put("y", X)
+        np.testing.assert_array_equal(session.get("x"), X)
+    server.kill()
 
 
 def test_sessions_are_listed_and_closed(client):
