@@ -162,10 +162,8 @@ class RemoteParameter:
             f"parameter '{vars(self).get('name')}' is on the server and has no '{name}' here; "
             "net.state_dict() fetches its value, convgrad.torch.optim trains it")
 
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise unimplemented(f"parameters.{self.name}",
-                            "a copy or a pickle of what is on a server",
-                            "net.state_dict(), which has the values")
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.network.__reduce_ex__(protocol)  # which refuses copies
 
     def __repr__(self) -> str:
         return (f"RemoteParameter({self.name!r}, {list(self.shape)}, "
