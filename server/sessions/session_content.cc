@@ -1,13 +1,30 @@
 // These functions of `KeptSession` move the content of a durable session
 // between memory and disk.
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "server/sessions/session.h"
 
 namespace convgrad {
+namespace {
+
+// Returns a capture without epochs.
+SessionCapture Captured(std::shared_ptr<const KeptState> state,
+                        std::vector<ChangeOrder::Unacknowledged> replies,
+                        absl::Time now) {
+  SessionCapture capture;
+  capture.state = std::move(state);
+  capture.replies = std::move(replies);
+  capture.taken = now;
+  return capture;
+}
+
+}  // namespace
 
 int64_t KeptSession::durable_number() const {
   MutexLock lock(&mutex_);
@@ -133,10 +150,9 @@ std::optional<SessionCapture> KeptSession::NewestCapture(absl::Time now) const {
   MutexLock lock(&mutex_);
   std::shared_ptr<const KeptState> newest = Capturable();
   if (newest == nullptr) return std::nullopt;
-  SessionCapture capture =
-      newest == state_
-          ? SessionCapture{state_, {}, order_.unacknowledged(), now}
-          : *last_resumable_;
+  SessionCapture capture = newest == state_
+                               ? Captured(state_, order_.unacknowledged(), now)
+                               : *last_resumable_;
   capture.epochs = order_.epochs();
   return capture;
 }
@@ -149,9 +165,8 @@ std::optional<SessionCapture> KeptSession::NoteChange(const KeptState& after,
     unneeded.swap(last_resumable_);
   } else if (IsResumable(*state_) &&
              (after.trainer_state != nullptr || Capturable() != nullptr)) {
-    unneeded =
-        std::exchange(last_resumable_,
-                      SessionCapture{state_, {}, order_.unacknowledged(), now});
+    unneeded = std::exchange(last_resumable_,
+                             Captured(state_, order_.unacknowledged(), now));
   }
   return unneeded;
 }
