@@ -172,11 +172,12 @@ class ChangeQueue:
 
     def _await_room(self, deadline: float | None) -> None:
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
-        if not self._condition.wait_for(
-                lambda: self._broken is not None or self._has_room(), left):
+        has_room = self._condition.wait_for(
+            lambda: self._broken is not None or self._has_room(), left)
+        self.check_broken()
+        if not has_room or left == 0:
             raise DeadlineExceeded("the deadline was over before the change was sent, behind "
                                    f"{len(self._pending.all())} others")
-        self.check_broken()
 
     def _send(self, change: Change, restores: int) -> None:
         """Sends the change, unless the session was restored since."""

@@ -202,6 +202,18 @@ def test_connections_of_sessions_are_never_silent_for_long(server, monkeypatch):
     of_calls.close()
 
 
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_what_is_too_late_from_the_start_is_not_sent(client, timeout):
+    with client.session() as session:
+        session.put("x", X)
+        for call in (lambda: session.put("y", X, timeout=timeout),
+                     lambda: session.get("x", timeout=timeout)):
+            for _ in range(20):
+                with pytest.raises(convgrad.DeadlineExceeded, match="before the"):
+                    call()
+        assert session.number == 1 and session.failures == 0
+
+
 def test_a_forgotten_session_isnt_renewed():
     server = ServerProcess()
     with convgrad.Client(server.address) as client:
