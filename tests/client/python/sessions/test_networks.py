@@ -1,5 +1,6 @@
 """Tests programs in sessions, with NumPy only."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -107,6 +108,24 @@ def test_a_seed_of_another_shape_or_dtype(client, seed):
         session.put("#randomness", np.array([7, 0]))
         session.run("net", {"x": np.ones((4, 4), np.float32)}, change=True)
         np.testing.assert_array_equal(session.get("#randomness"), [7, 1])
+
+
+def test_first_runs_at_once(client):
+    """Each plans a program of its own, and the client repeats those that are BUSY."""
+    def found(steps):
+        program = convgrad.Program()
+        y, w = program.input("x"), program.parameter("w", (3, 3))
+        for _ in range(steps):
+            y = program.step("linear", y, w, None)
+        program.output(y)
+        with client.session() as session:
+            session.put("w", np.eye(3, dtype=np.float32))
+            session.load_program("net", program)
+            run = session.run("net", {"x": np.ones((2, 3), np.float32)}, tape="tape")
+            return run.values[y].sum()
+
+    with ThreadPoolExecutor() as threads:
+        assert list(threads.map(found, range(100, 108))) == [6] * 8
 
 
 def test_a_product_that_does_not_fit(client):
