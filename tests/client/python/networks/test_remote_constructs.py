@@ -279,6 +279,7 @@ def all_keys_masked(self, y, x):
 @pytest.mark.parametrize("function, words", [
     (groups_of_the_batch, "depends on the batch"),
     (all_keys_masked, "leaves a query no key"),
+    (lambda self, y, x: torch.roll(y, 1), "roll without an axis"),
     (masks_of_samples, "a constant of .*torch.bool, expected torch.float32"),
     (lambda self, y, x: y + y[:, :, :0].sum((1, 2, 3), keepdim=True),
      r"a tensor without elements, \(N, 4, 0, 6\)"),
