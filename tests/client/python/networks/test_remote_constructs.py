@@ -178,6 +178,12 @@ def of_numbers(self, x):
     return x * self.kept + self.bias[:, :1, None]
 
 
+def of_the_height(self, x):
+    if self.kept is None:
+        self.kept = torch.full((2,), float(x.shape[2]))
+    return x * self.kept + self.bias[:, :1, None]
+
+
 def of_an_input(self, x):
     if self.kept is None:
         self.kept = torch.sigmoid(x)
@@ -253,8 +259,9 @@ def test_a_buffer_that_a_forward_replaces(make_remote):
 
 
 def test_a_kept_tensor_and_another_size(make_remote):
-    net = make_remote(Keeping(of_numbers))
-    net(torch.randn(2, 3, 2, 2))
+    net = make_remote(Keeping(of_the_height))
+    for batch in (2, 1):
+        net(torch.randn(batch, 3, 2, 2))
     with pytest.raises(convgrad.Unimplemented, match="inputs of other sizes than before"):
         net(torch.randn(2, 3, 4, 2))
 
@@ -279,6 +286,7 @@ def all_keys_masked(self, y, x):
 @pytest.mark.parametrize("function, words", [
     (groups_of_the_batch, "depends on the batch"),
     (all_keys_masked, "leaves a query no key"),
+    (lambda self, y, x: torch.roll(y, 1), "roll without an axis"),
     (masks_of_samples, "a constant of .*torch.bool, expected torch.float32"),
     (lambda self, y, x: y + y[:, :, :0].sum((1, 2, 3), keepdim=True),
      r"a tensor without elements, \(N, 4, 0, 6\)"),

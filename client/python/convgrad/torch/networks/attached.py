@@ -19,7 +19,7 @@ from convgrad.torch.networks.refusals import refuse as refuse_model
 from convgrad.torch.networks.run import compute_dtype_of, inputs_of, taken
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import bind, without_values
-from convgrad.torch.networks.variants import Variant, check_sizes, predicting
+from convgrad.torch.networks.variants import Variant, check_sizes, key_of, predicting
 from convgrad.torch.tensors import to_tensor
 
 
@@ -129,10 +129,10 @@ class AttachedNetwork(RemoteModule):
                                    "convgrad.torch.remote(model, attached) of the new model")
             if any(module.training for module in self.model.modules()):
                 refuse("train", "network")
-            key = (tuple(inputs.items()), tuple(constants.items()), self._settings.key)
+            key = key_of(inputs, constants, self._settings)
             if key not in self._variants:
                 variant = predicting(self.model, inputs, constants)
-                check_sizes(variant.imported, inputs, self._variants)
+                check_sizes(variant, key, self._variants)
                 self._variants[key] = variant
             return self._variants[key]
 

@@ -8,6 +8,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -33,7 +34,7 @@ def copy_without_values(model: nn.Module) -> nn.Module:
 
 def _batch_norm(m: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
     """BatchNorm's forward, also for momentum=None, whose factor torch computes from a buffer's
-    value: then NaN stands for it. Refuses no batch for its size."""
+    value: then NaN stands for it."""
     m._check_input_dim(input)
     # Statistics that track_running_stats=False has left behind are for evaluation alone.
     uses = not m.training or m.track_running_stats
@@ -43,7 +44,6 @@ def _batch_norm(m: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
     momentum = m.momentum
     if momentum is None:
         momentum = math.nan if counts else 0.0
-    return torch.batch_norm(
-        input, m.weight, m.bias, m.running_mean if uses else None,
-        m.running_var if uses else None,
-        m.training or m.running_mean is None and m.running_var is None, momentum, m.eps, False)
+    return F.batch_norm(
+        input, m.running_mean if uses else None, m.running_var if uses else None, m.weight,
+        m.bias, m.training or m.running_mean is None and m.running_var is None, momentum, m.eps)

@@ -7,7 +7,7 @@ import random
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -179,3 +179,11 @@ def draws_numbers(before: tuple[Any, ...], again: Callable[[], object]) -> bool:
         before = chance()
         again()
     return chance() != before
+
+
+def rerun(wrapper: nn.Module, examples: Sequence[torch.Tensor]) -> None:
+    """Calls the forward without computing."""
+    from torch._subclasses import fake_tensor
+    fakes: Any = fake_tensor
+    with fakes.FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        wrapper(*(mode.from_tensor(example) for example in examples))

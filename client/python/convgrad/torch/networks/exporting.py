@@ -20,9 +20,10 @@ from convgrad.torch.networks.effects import (
     chance,
     draws_numbers,
     no_functions,
+    rerun,
     versions_of_kept,
 )
-from convgrad.torch.networks.graphs import MODEL
+from convgrad.torch.networks.graphs import MODEL, calls_of_one
 from convgrad.torch.networks.refusals import named, refuse
 from convgrad.torch.networks.stand_ins import Constant
 from convgrad.torch.networks.watching import Watch, for_this_thread, line_of_error
@@ -46,27 +47,27 @@ class Output:
 
 @dataclass(frozen=True)
 class Shape:
-    """An input's shape: its batch is any, or 1 if the other inputs' isn't."""
+    """An input's shape and dtype. Its batch is any above 1, or 1."""
 
     group: int
-    """Equal for inputs of equal batches; -1 for a first extent of 1."""
+    """Equal for inputs of equal batches; -1 for a batch of 1."""
     rest: tuple[int, ...] | None
     """None: a scalar."""
+    dtype: torch.dtype
+    """torch.float32 for all floating ones, which the server computes alike."""
 
 
 def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Shape]:
-    """Returns the shapes, equal for inputs that differ in their batch alone."""
-    batches = [tensor.shape[0] for tensor in tensors.values() if tensor.dim()]
-    known: dict[int, int] = {}
+    """Returns the shapes, equal for inputs that differ in their batch alone, if it isn't 1."""
+    known: dict[int, int] = {1: -1}
     found = {}
     for name, tensor in tensors.items():
+        dtype = torch.float32 if tensor.is_floating_point() else tensor.dtype
         if not tensor.dim():
-            found[name] = Shape(-1, None)
+            found[name] = Shape(-1, None, dtype)
             continue
-        batch = tensor.shape[0]
-        is_one = batch == 1 and len(set(batches)) > 1
-        group = -1 if is_one else known.setdefault(batch, len(known))
-        found[name] = Shape(group, tuple(tensor.shape[1:]))
+        group = known.setdefault(tensor.shape[0], len(known) - 1)
+        found[name] = Shape(group, tuple(tensor.shape[1:]), dtype)
     return found
 
 
@@ -103,10 +104,40 @@ def export(model: nn.Module, inputs: Mapping[str, Shape],
            constants: Mapping[str, Any]) -> Exported:
     """Returns the graph of the model's forward, in the modes that its modules are in.
 
-    `constants` are arguments of the forward that aren't tensors, by name.
+    `constants` are arguments of the forward that aren't tensors, by name. The graph for a batch
+    of 1 is the one for any batch if both make the same calls.
     Errors: Unimplemented or InvalidArgument naming the module whose forward can't be followed.
     """
     check_version()
+    exported = _of_calls(model, inputs, constants)
+    any_batch = {name: shape if shape.rest is None else replace(shape, group=0)
+                 for name, shape in inputs.items()}
+    if any_batch == inputs or any(shape.group >= 0 for shape in inputs.values()):
+        return exported
+    try:
+        other = _of_calls(model, any_batch, constants)
+    except ConvgradError:  # which the graph for a batch of 1 doesn't have
+        return exported
+    return other if _are_equal(exported, other) else exported
+
+
+def _are_equal(one: Exported, other: Exported) -> bool:
+    """Returns whether the graphs make the same calls for a batch of 1."""
+    def described(exported: Exported) -> str:
+        return repr((exported.tensors, exported.inputs, exported.outputs, exported.change,
+                     calls_of_one(exported.nodes, exported.root)))
+
+    def have_equal(name: str) -> bool:
+        mine, its = one.constants[name].tensor, other.constants[name].tensor
+        return mine is not None and its is not None and mine.dtype == its.dtype and (
+            torch.equal(mine, its))
+
+    return described(one) == described(other) and all(map(have_equal, one.constants))
+
+
+def _of_calls(model: nn.Module, inputs: Mapping[str, Shape],
+              constants: Mapping[str, Any]) -> Exported:
+    """Follows one call, or two if the first one adds tensors to modules."""
     try:
         return _export(model, inputs, constants, None)
     except Changed as changed:
@@ -146,9 +177,9 @@ def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
         except Exception as error:  # of torch.export, and whatever a forward does
             raise _failed(copied, watch, error) from error
         exported = _exported(program, inputs, watch.returned, change)
-        if draws_numbers(before, lambda: _rerun(wrapper, examples)):
+        if draws_numbers(before, lambda: rerun(wrapper, examples)):
             raise refuse("forward", "random numbers of Python or NumPy", DROPOUT)
-    watch.check_batches()
+    watch.check()
     return exported
 
 
@@ -248,17 +279,9 @@ def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
 def _example(shape: Shape) -> torch.Tensor:
     """Returns a tensor whose values nobody reads."""
     if shape.rest is None:
-        return torch.empty(())
+        return torch.empty((), dtype=shape.dtype)
     batch = 1 if shape.group < 0 else _BATCHES[shape.group % len(_BATCHES)]
-    return torch.empty(batch, *shape.rest)
-
-
-def _rerun(wrapper: nn.Module, examples: Sequence[torch.Tensor]) -> None:
-    """Calls the forward without computing."""
-    from torch._subclasses import fake_tensor
-    fakes: Any = fake_tensor
-    with fakes.FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        wrapper(*(mode.from_tensor(example) for example in examples))
+    return torch.empty(batch, *shape.rest, dtype=shape.dtype)
 
 
 def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
@@ -266,7 +289,7 @@ def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
     where = named(model.get_submodule(watch.path), watch.path)
     # torch.export calls a batch s77.
     said = re.sub(r"\bs\d+\b", "N", (str(error) or repr(error)).strip().splitlines()[0])
-    if type(error) is RuntimeError and watch.in_operator:
+    if type(error) in (RuntimeError, ValueError) and watch.in_operator:
         found: ConvgradError = invalid("SHAPE_MISMATCH", f"model.{where}", said,
                                        "inputs of shapes that it takes, with any batch")
     else:

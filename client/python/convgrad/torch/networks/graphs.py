@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 from torch import nn
+from torch.fx.node import map_aggregate
 
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.refusals import named
@@ -18,6 +19,7 @@ from convgrad.torch.networks.watching import INSIDE, LINE
 _TORCH: Any = torch
 MODEL = "model"
 """The model's name in the exported module."""
+_SAME = ("aten.alias", "aten.contiguous", "aten.slice")
 _SLICE = re.compile(r"\.slice\([^)]*\)")
 _FRAME = re.compile(r'^\s*File "([^"]*)", line (\d+)', re.MULTILINE)
 
@@ -66,6 +68,42 @@ def needed(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
         if acts or node in found:
             found.add(node)
             found.update(filter(_is_of_tensors, node.all_input_nodes))
+    return found
+
+
+def calls_of_one(nodes: Sequence[torch.fx.Node], root: nn.Module) -> list[Any]:
+    """Returns the calls that needed() finds, with arguments and shapes as for a batch of 1.
+    Leaves out what returns its operand or, as the layout decides, a copy of it."""
+    names: dict[torch.fx.Node, str] = {}
+    wanted = needed(nodes)
+
+    def given(argument: Any) -> Any:
+        value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else argument
+        number = getattr(plain(value), "subs", None)
+        if number is not None:
+            return int(number({symbol: 1 for symbol in plain(value).free_symbols}))
+        return names.get(argument, value) if isinstance(argument, torch.fx.Node) else value
+
+    def shapes(node: Any) -> list[Any]:
+        value = node.meta.get("val")
+        return [(one.dtype, [given(n) for n in one.shape])
+                for one in (value if isinstance(value, (tuple, list)) else [value])
+                if isinstance(one, torch.Tensor)]
+
+    found: list[Any] = []
+    for node in nodes:
+        if node not in wanted:
+            continue
+        if node.op == "get_attr":
+            region = getattr(root, str(node.target))
+            found.append(calls_of_one(list(region.graph.nodes), region))
+        results = shapes(node)
+        if table.name_of(node.target) in _SAME and results == shapes(node.args[0]):
+            names[node] = names[node.args[0]]  # type: ignore[index]
+            continue
+        names[node] = f"%{len(found)}"
+        found.append((node.op, node.target, map_aggregate((node.args, node.kwargs), given),
+                      results))
     return found
 
 

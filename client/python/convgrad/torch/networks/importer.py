@@ -36,6 +36,7 @@ from convgrad.torch.networks.stand_ins import (
     Empty,
     Unknown,
     check_attributes,
+    check_autocast,
     check_operands,
 )
 
@@ -115,7 +116,8 @@ class Importer(Declared):
         target: Any = node.target
         args, kwargs = self._look_up(node.args), self._look_up(node.kwargs)
         name = table.name_of(target)
-        if name == "wrap_with_autocast":  # of the dtype that is autocast's outside, too
+        if name == "wrap_with_autocast":
+            check_autocast(self, *args[:3])
             return self._inline(args[4], args[5:])
         if name == "wrap_with_set_grad_enabled":
             return self._region(args[0], args[1], args[2:])
@@ -256,8 +258,6 @@ class Importer(Declared):
             view: View | None = None, **attributes: Attribute | None) -> Value:
         """Adds a step of these operands, then parameters. Attributes that are None are left
         out."""
-        if self.dtype not in (None, torch.float32, torch.bfloat16):  # the latter of autocast
-            raise self.refuse(f"{operator} in {self.dtype}", "torch.float32")
         check_operands(self, operator, operands, parameters)
         check_attributes(self, operator, attributes)
         name = self.program.step(

@@ -128,7 +128,11 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
             operands.append(importer.constant(weight).name)
         found.append(program.step(loss.operator, *operands, name="loss",
                                   attributes=dict(loss.attributes)))
-    for value in results:
+    returned: Any = exported.nodes[-1].args[0]
+    for value, node in zip(results, returned):
+        dtype = node.meta["val"].dtype
+        if not dtype.is_floating_point:
+            raise refuse("forward", f"{dtype} among what it returns", "torch.float32")
         if value.kind != "a result":
             raise refuse("forward", f"{value.kind}, {value.name}, among what it returns",
                          "results of operators")

@@ -77,8 +77,9 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
     If `server` is client.attach(session_id), the network predicts with weights that another
     process trains; see AttachedNetwork. remote() puts nothing then.
 
-    The first call with another image size or mode exports the model again, which takes about a
-    second of processor time for a ResNet-50. Another batch size needs no export.
+    The first call with another image size, dtype, mode or argument exports the model again,
+    which takes about a second of processor time for a ResNet-50. So does the first batch of 1.
+    Other batch sizes need no export.
 
     Errors: Unimplemented for a PyTorch before 2.6, or naming modules and operators that a
     server can't compute. remote() finds some of these itself; the network's first call finds

@@ -8,7 +8,10 @@ from typing import Any
 
 import torch
 
+from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.operators.values import Importer, Value, Wide, text_of
+
+_MOVES = ("flatten", "reshape", "permute", "slice", "select", "expand", "concat")
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,19 @@ class Unknown:
     """The result of a call for which programs have no operator."""
 
 
+def check_autocast(to: Importer, device: str, dtype: Any, is_enabled: bool) -> None:
+    """Raises Unimplemented for an autocast in a forward that isn't as the one around it."""
+    if device == "cpu" and autocast_dtype(torch.empty(0)) != (dtype if is_enabled else None):
+        raise to.refuse("autocast inside a forward", "the one around the whole network")
+
+
 def check_operands(to: Importer, operator: str, operands: Sequence[Any],
                    parameters: Sequence[Any]) -> None:
-    """Raises Unimplemented unless a step can have the operands. None is an omitted operand."""
+    """Raises Unimplemented unless a step can have the operands and the dtype of the call under
+    way. None is an omitted operand."""
+    # Autocast calls in bf16. An input of integers may only be moved.
+    if to.dtype not in (None, torch.float32, torch.bfloat16) and operator not in _MOVES:
+        raise to.refuse(f"{operator} in {to.dtype}", "torch.float32")
     for i, operand in enumerate((*operands, *parameters)):
         is_parameter = i >= len(operands)
         if operand is None:

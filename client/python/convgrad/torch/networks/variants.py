@@ -14,11 +14,12 @@ import torch
 from torch import nn
 
 from convgrad.errors import ConvgradError
+from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import Imported, Loss, import_model
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.refusals import refuse
-from convgrad.torch.networks.settings import Settings
+from convgrad.torch.networks.settings import Settings, frozen
 from convgrad.torch.networks.tracing import check_model, without_values
 from convgrad.torch.networks.transfers import put
 
@@ -77,12 +78,20 @@ def predicting(model: nn.Module, inputs: Mapping[str, Shape],
     return Variant(import_model(quiet, inputs, constants))
 
 
-def check_sizes(imported: Imported, shapes: Mapping[str, Shape],
+def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],
+           settings: Settings) -> tuple[Any, ...]:
+    """Returns a key that differs where an export may give another program."""
+    return (tuple(shapes.items()), frozen(dict(constants)), autocast_dtype(torch.empty(0)),
+            settings.key)
+
+
+def check_sizes(variant: Variant, key: tuple[Any, ...],
                 variants: Mapping[Any, Variant]) -> None:
     """Raises Unimplemented if modules keep tensors that may follow from other sizes. The keys'
     first items are shapes."""
-    if imported.keeps and any(variant.imported.keeps and key[0] != tuple(shapes.items())
-                              for key, variant in variants.items()):
+    if variant.imported.keeps and any(
+            other.imported.keeps and other_key[0] != key[0] and other.name != variant.name
+            for other_key, other in variants.items()):
         raise refuse("forward", "inputs of other sizes than before, and tensors that modules "
                      "keep since", "one size")
 
@@ -100,15 +109,14 @@ class Variants:
 
     def find(self, inputs: Mapping[str, torch.Tensor], constants: Mapping[str, Any],
              loss: Loss | None = None) -> Variant:
-        """Returns the program for the settings at the last look and these input shapes, with
-        any batch size."""
+        """Returns the program for the settings at the last look and these inputs' shapes, with
+        any batch size above 1."""
         shapes = shapes_of(inputs)
-        key = (tuple(shapes.items()), tuple(constants.items()), loss, self._settings.key)
+        key = (*key_of(shapes, constants, self._settings), loss)
         if key not in self._variants:
             check_model(self._model)
-            imported = import_model(self._model, shapes, constants, loss)
-            check_sizes(imported, shapes, self._variants)
-            variant = Variant(imported)
+            variant = Variant(import_model(self._model, shapes, constants, loss))
+            check_sizes(variant, key, self._variants)
             if variant.name not in self._loaded:
                 self.load(variant)
                 self._loaded.add(variant.name)

@@ -31,8 +31,14 @@ LINE = "convgrad_line"
 """Key of file and line in a node's "custom" entry, if this PyTorch annotates nodes."""
 _annotate: Any = getattr(torch.fx.traceback, "annotate", contextlib.nullcontext)
 _MODES = ("_set_grad_enabled", "_enter_autocast", "_exit_autocast")
-# Batch sizes for which every condition on the batch must hold.
-_SAMPLES = (2, 3, 4, 6, 8, 9, 16, 25, 64, 1000)
+# Modes that torch.export changes, and whether it follows.
+_ASKED = ("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled",
+          "is_autocast_cpu_enabled")
+_FOLLOWED = ("is_compiling", "is_exporting")
+# What calls find out of a tensor that differs between calls, or tell its gradient.
+_OF_ONE_CALL = frozenset((
+    "is_contiguous", "stride", "storage_offset", "requires_grad", "requires_grad_", "is_leaf",
+    "is_inference", "grad", "grad_fn", "register_hook", "register_post_accumulate_grad_hook"))
 
 
 class Watch(TorchFunctionMode):
@@ -50,10 +56,10 @@ class Watch(TorchFunctionMode):
         self._probe = torch.empty(0)
         self._forwards = forwards_of_functions()
         self._paths = [""]
-        self._batches: list[Any] = []
+        self._batches: list[Any] = []  # of all calls
         self._guards = 0
         self._caller: Any = None
-        self._fixed_by: Unimplemented | None = None
+        self._refused: Unimplemented | None = None
         self.returned: Any = None
         """The forward's result, in its original structure."""
         self.in_operator = False
@@ -71,15 +77,23 @@ class Watch(TorchFunctionMode):
     def following(self, batches: Sequence[Any], caller: types.CodeType) -> Iterator[None]:
         """Watches the calls of the block, a forward that the code `caller` calls. `batches` are
         the first extents of its inputs."""
-        self._paths, self._guards, self._caller = [""], 0, caller
-        self._batches = [batch for batch in batches if isinstance(batch, _TORCH.SymInt)]
-        with _TORCH.fx.traceback.preserve_node_meta(), self:
+        self._paths, self._caller = [""], caller
+        found = [batch for batch in batches if isinstance(batch, _TORCH.SymInt)]
+        self._batches = self._batches + found if found else []
+        with _TORCH.fx.traceback.preserve_node_meta(), self._answering(), self:
             yield
 
     def __torch_function__(self, func: Any, _types: Any, args: Any = (),
                            kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") not in _MODES:
+        name = getattr(func, "__name__", "")
+        if name not in _MODES:
             self._check()
+        is_attribute = name in ("__get__", "__set__")
+        asked = getattr(func.__self__, "__name__", "") if is_attribute else name
+        is_known = (asked, name) == ("requires_grad", "__get__") and isinstance(
+            args[0], nn.Parameter)
+        if asked in _OF_ONE_CALL and not is_known and not _is_from_inside(asked):
+            self._refuse_question(f"'{asked}' of a tensor")
         try:
             with _annotate({LINE: _line_under_way(self._caller)}):
                 result = func(*args, **(kwargs or {}))
@@ -91,10 +105,44 @@ class Watch(TorchFunctionMode):
             self.in_operator = True
             raise
 
-    def check_batches(self) -> None:
-        """Raises Unimplemented if the forward's graph doesn't hold for every batch."""
-        if self._fixed_by is not None:
-            raise self._fixed_by
+    @contextlib.contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Answers the forward's questions about modes as outside of torch.export, or refuses
+        them. Other threads and torch itself get torch.export's answers."""
+        own_thread = threading.get_ident()
+
+        def answer(name: str, own: Any) -> Any:
+            def function(*args: Any, **kwargs: Any) -> Any:
+                if threading.get_ident() != own_thread or _is_from_inside(name):
+                    return own(*args, **kwargs)
+                if name in _ASKED:
+                    self._refuse_question(f"torch.{name}()")
+                return False
+
+            return function
+
+        found = [(place, name, getattr(place, name)) for place, names in (
+            (torch, _ASKED), (_TORCH.compiler, _FOLLOWED)) for name in names
+            if hasattr(place, name)]
+        for place, name, own in found:
+            setattr(place, name, answer(name, own))
+        try:
+            yield
+        finally:
+            for place, name, own in found:
+                setattr(place, name, own)
+
+    def _refuse_question(self, found: str) -> None:
+        """Raises Unimplemented, in check() again if the forward catches it."""
+        where = named(self._model.get_submodule(self.path), self.path)
+        self._refused = refuse(where, f"{found} in a forward",
+                               "a forward that does the same in each call")
+        raise self._refused
+
+    def check(self) -> None:
+        """Raises Unimplemented if the forward's graph doesn't hold for every call."""
+        if self._refused is not None:
+            raise self._refused
 
     def _check(self) -> None:
         check_callers(self._forwards, self._caller)
@@ -111,10 +159,10 @@ class Watch(TorchFunctionMode):
         self._paths.append(path)
 
     def _leave(self, path: str) -> None:
-        if self._batches and self._fixed_by is None:
+        if self._batches and self._refused is None:
             reason = self._what_fixed_a_batch()
             if reason:
-                self._fixed_by = refuse(
+                self._refused = refuse(
                     named(self._model.get_submodule(path), path), reason,
                     "a forward that does the same for every batch")
         while self._paths.pop() != path:  # modules whose errors the forward has caught
@@ -127,18 +175,15 @@ class Watch(TorchFunctionMode):
         symbols = [batch.node.expr for batch in self._batches]
         for symbol in symbols:
             now = env.replace(symbol)
-            if now.is_number:
+            if not now.is_symbol:
                 return f"a batch of {now} alone"
         new, self._guards = env.guards[self._guards:], len(env.guards)
+        # Inputs with the same batch have it in each call.
         hints = [batch.node.hint for batch in self._batches]
+        same = {symbol: symbols[hints.index(hint)] for symbol, hint in zip(symbols, hints)}
         for guard in new:
-            if not guard.expr.free_symbols <= set(symbols):
-                continue
-            for sample in _SAMPLES:  # the same for inputs with the same batch size
-                sizes = {symbol: sample + 1000 * hints.index(hint)
-                         for symbol, hint in zip(symbols, hints)}
-                if not guard.expr.subs(sizes):
-                    return f"a condition on the batch, {guard.expr}"
+            if env.replace(guard.expr).subs(same) != True:  # noqa: E712, sympy's
+                return f"a condition on the batch, {guard.expr}"
         for symbol in symbols:
             bounds = env.var_to_range.get(symbol)
             if bounds is not None and (bounds.lower > 2 or bounds.upper.is_finite and
@@ -172,11 +217,24 @@ def for_this_thread() -> Iterator[None]:
         tracer.call_module, tracer.getattr = traced_call, traced_attribute
 
 
+def _is_inside(frame: types.FrameType) -> bool:
+    """Returns whether torch or this package calls, not a user's forward."""
+    return frame.f_code.co_filename.startswith(INSIDE)
+
+
+def _is_from_inside(name: str) -> bool:
+    """Returns whether torch or this package has called the caller, a function called `name`."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_name in (name, "handle_torch_function"):
+        frame = frame.f_back
+    return _is_inside(frame)
+
+
 def _line_under_way(until: types.CodeType) -> str:
     """Returns file and line of the innermost code outside torch and this package, if any."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code is not until:
-        if not frame.f_code.co_filename.startswith(INSIDE):
+        if not _is_inside(frame):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
@@ -186,6 +244,6 @@ def line_of_error(error: BaseException) -> str:
     """Returns file and line of the innermost such code in the error's traceback."""
     found = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if not frame.f_code.co_filename.startswith(INSIDE):
+        if not _is_inside(frame):
             found = f"{frame.f_code.co_filename}:{line}"
     return found

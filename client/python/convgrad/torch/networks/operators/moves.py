@@ -158,6 +158,8 @@ def stack(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:
 
 
 def roll(to: Importer, x: Value, shifts: Any, dims: Any = ()) -> Value:
+    if isinstance(dims, (list, tuple)) and not dims:
+        raise to.refuse("roll without an axis", "an axis")
     for shift, dim in zip(*(([n] if isinstance(n, int) else n) for n in (shifts, dims))):
         extent, axis = extent_of(to, x, dim), dim % len(x.shape)
         if shift % extent:

@@ -1,0 +1,151 @@
+"""Tests forwards that ask about their batch, their inputs or the modes around them: each call
+does what PyTorch does, or is refused."""
+
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_networks import images
+from test_remote_import import Module, import_
+from test_remote_writes import Model
+from torch import nn
+
+import convgrad
+
+
+def squeezed(self, x):
+    return self.fc(F.adaptive_avg_pool2d(x, 1).squeeze())
+
+
+def of_one_sample(self, x):
+    y = torch.relu(x) if x.shape[0] == 1 else torch.sigmoid(x)
+    return self.fc(y.mean((2, 3)))
+
+
+def of_several_samples(self, x):
+    y = self.fc(x.mean((2, 3)))
+    return y - y.mean(0) if y.size(0) == 1 else y
+
+
+@pytest.mark.parametrize("forward", [squeezed, of_one_sample, of_several_samples])
+def test_a_batch_of_one_does_what_torch_does(make_remote, forward):
+    model = Module(forward, fc=nn.Linear(3, 2))
+    net = make_remote(model)
+    for batch in (4, 1, 3, 1):
+        found = []
+        for one in (net, model):
+            x = images(batch, 3, 4, 4).requires_grad_()
+            y = one(x)
+            y.square().sum().backward()
+            found.append((y.detach(), x.grad))
+        torch.testing.assert_close(*found, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(net.gradients()["fc.weight"], model.fc.weight.grad)
+
+
+@pytest.mark.parametrize("condition", [
+    lambda x: x.shape[0] % 2, lambda x: x.shape[0] == 32, lambda x: x.shape[0] != 32,
+    lambda x: x.numel() > 10**6, lambda x: 3 * x.shape[0] <= 20000, lambda x: x.shape[0] < 3,
+    lambda x: x.shape[0] == 5, lambda x: len(x) > 1000, lambda x: x.shape[0] in (48, 96)])
+def test_conditions_on_a_batch_are_refused(condition):
+    with pytest.raises(convgrad.Unimplemented, match="a (condition on the |)batch"):
+        import_(Module(lambda self, x: x.relu() if condition(x) else x.sigmoid()))
+
+
+class Two(nn.Module):
+    def forward(self, x, y):
+        return torch.relu(x) if x.shape[0] < y.shape[0] else torch.sigmoid(x)
+
+
+def test_conditions_on_two_batches(make_remote):
+    model, x = Two(), images(3, 2)
+    net = make_remote(model)
+    assert torch.equal(net(x, x), model(x, x))
+    for other in (images(2, 2), images(4, 2)):
+        with pytest.raises(convgrad.Unimplemented, match="a condition on the batch"):
+            net(x, other)
+
+
+class Rebuilding(nn.Module):
+    """Keeps what it made of an input until the batch is another one."""
+
+    kept = None
+
+    def forward(self, x):
+        if self.kept is None or self.kept.shape[0] != x.shape[0]:
+            self.kept = torch.sigmoid(x)
+        return x + self.kept
+
+
+def test_what_is_kept_for_a_batch():
+    with pytest.raises(convgrad.Unimplemented, match="'kept', which its forward changes"):
+        import_(Rebuilding())
+
+
+def hooked(self, x):
+    y = self.conv(x)
+    y.register_hook(lambda gradient: 2 * gradient)
+    return y
+
+
+def asked_and_caught(self, x):
+    try:
+        is_training = torch.is_grad_enabled()
+    except Exception:
+        is_training = False
+    return self.conv(x) if is_training else x * 2
+
+
+def frozen(self, x):
+    self.conv.weight.requires_grad = False
+    return self.conv(x)
+
+
+def unless(question):
+    return lambda self, x: self.conv(x) if question(x) else x * 2
+
+
+@pytest.mark.parametrize("forward, words", [
+    (unless(lambda x: torch.is_grad_enabled()), r"torch\.is_grad_enabled\(\)"),
+    (unless(lambda x: torch.is_inference_mode_enabled()), r"is_inference_mode_enabled\(\)"),
+    (unless(lambda x: torch.is_autocast_enabled("cpu")), r"is_autocast_enabled\(\)"),
+    (unless(lambda x: x.is_contiguous()), "'is_contiguous' of a tensor"),
+    (unless(lambda x: x.is_contiguous(memory_format=torch.channels_last)), "'is_contiguous'"),
+    (unless(lambda x: x.stride(1) == 1), "'stride'"),
+    (unless(lambda x: x.requires_grad), "'requires_grad'"),
+    (unless(lambda x: x.is_leaf), "'is_leaf'"), (unless(lambda x: x.grad_fn), "'grad_fn'"),
+    (asked_and_caught, "is_grad_enabled"), (hooked, "'register_hook'"),
+    (frozen, "'requires_grad'")])
+def test_questions_that_are_refused(forward, words):
+    with pytest.raises(convgrad.Unimplemented, match=words + ".* in a forward, expected "):
+        import_(nn.Sequential(nn.ReLU(), Module(forward, conv=nn.Conv2d(3, 3, 1))), ("input",))
+    assert isinstance(torch.is_grad_enabled, types.BuiltinFunctionType)
+
+
+def test_questions_that_have_one_answer(make_remote):
+    def forward(self, x):
+        if torch.compiler.is_compiling() or torch.compiler.is_exporting() or (
+                torch._dynamo.is_compiling() or torch.jit.is_tracing()):
+            return x * 2
+        return self.conv(x) if self.conv.weight.requires_grad else torch.relu(x)
+
+    model, x = Module(forward, conv=nn.Conv2d(3, 3, 1)), images(2, 3, 4, 4)
+    net = make_remote(model)
+    for _ in range(2):
+        torch.testing.assert_close(net(x), model(x), rtol=1e-4, atol=1e-5)
+        for one in (net.model, model):
+            one.conv.requires_grad_(False)
+
+
+@pytest.mark.parametrize("function", [
+    lambda self, y, x: y.softmax(0), lambda self, y, x: y.flatten(1).t() @ y.flatten(1),
+    lambda self, y, x: F.group_norm(y.transpose(0, 1), 1),
+    lambda self, y, x: F.scaled_dot_product_attention(*[y.permute(1, 2, 0, 3)] * 3),
+    lambda self, y, x: torch.einsum("nchw,ndhw->cdhw", y, y)])
+def test_sums_over_the_batch(make_remote, function):
+    torch.manual_seed(3)
+    model = Model(function)
+    net = make_remote(model)
+    for batch in (3, 1, 4):
+        x = torch.randn(batch, 3, 4, 6)
+        torch.testing.assert_close(net(x), model(x), rtol=1e-4, atol=1e-5)
