@@ -74,7 +74,7 @@ class RemoteState(RemoteModule):
         end_with(self, (session,) if owns_session else (), thread)
         self._following = following = Following(self.model)
         self.kept_gradients = KeptGradients(self.pipeline, lambda: following.parameters)
-        # For each parameter, the optimizer whose state the session has.
+        # For each parameter and averaged buffer, the optimizer whose state the session has.
         self.optimizers: dict[str, object] = {}
         self.trainer_states = TrainerStates()
         self.reads_averages = False
