@@ -122,11 +122,12 @@ class RemoteOptimizer(torch.optim.Optimizer):
         self._check_group(group, "params")
         names = names_of(group)
         network = self.network
+        # A later group leaves the averages of buffers to the first one.
+        buffers = [] if self.param_groups else network.averaged_buffers()
         if not self._resumes:
-            # A later group leaves the averages of buffers to the first one.
-            buffers = [] if self.param_groups else network.averaged_buffers()
             network.drop_states([*names, *buffers])
-        network.optimizers.update(dict.fromkeys(names, self._mark))
+        owned = [*names, *buffers] if self.ema_decay else names
+        network.optimizers.update(dict.fromkeys(owned, self._mark))
         self.param_groups.append(group)
 
     def step(self, closure: Callable[[], Any] | None = None, *,
@@ -184,7 +185,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
             gradient_scale=self.gradient_scale, clip_norm=min(clip_norms, default=0.0),
             skip_nonfinite=self.skip_nonfinite, keep_gradients=keep_gradients,
             clip_value=self.clip_grad_value, ema_decay=self.ema_decay,
-            averaged=self.network.averaged_buffers() if self.ema_decay else ())
+            averaged=self._averaged_buffers() if self.ema_decay else ())
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients, so that the parameters aren't stepped. `set_to_none=False` sets
@@ -270,6 +271,11 @@ class RemoteOptimizer(torch.optim.Optimizer):
         if decouples is not None and decouples != (self.algorithm == "adamw"):
             raise unimplemented(f"{field}.decoupled_weight_decay", decouples,
                                 "AdamW where it is True, Adam where it is False")
+
+    def _averaged_buffers(self) -> list[str]:
+        """Excludes buffers that a later optimizer averages, so that one of them does it."""
+        return [name for name in self.network.averaged_buffers()
+                if self.network.optimizers.get(name, self._mark) is self._mark]
 
     def _check_owner(self) -> None:
         owners = self.network.optimizers

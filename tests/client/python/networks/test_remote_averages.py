@@ -121,6 +121,20 @@ def test_a_later_group_keeps_the_averages_of_buffers(make_remote):
     torch.testing.assert_close(found["1.running_mean"], expected["1.running_mean"])
 
 
+def test_one_of_two_optimizers_averages_buffers(make_remote):
+    net, whole = make_remote(with_statistics()), make_remote(with_statistics())
+    parameters = list(net.parameters())
+    both = [optim.SGD(some, lr=0.1, ema_decay=0.5) for some in (parameters[:2], parameters[2:])]
+    beside = optim.SGD(whole.parameters(), lr=0.1, ema_decay=0.5)
+    for _ in range(3):
+        step(whole, beside)
+        net.zero_grad()
+        F.cross_entropy(net(X), Y).backward()
+        for optimizer in both:
+            optimizer.step()
+    assert_states(net.averaged_state_dict(), whole.averaged_state_dict())
+
+
 def test_training_with_averages_is_refused(make_remote):
     net = make_remote(with_statistics())
     step(net, optim.SGD(net.parameters(), lr=0.1, ema_decay=0.9))

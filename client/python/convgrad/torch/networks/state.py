@@ -51,7 +51,7 @@ class RemoteState(RemoteModule):
         self._following = following = Following(self.model)
         self.kept_gradients = KeptGradients(self.pipeline, lambda: following.parameters)
         self._variants = Variants(self.model, following.settings, self.pipeline)
-        # For each parameter, the optimizer whose state the session has.
+        # For each parameter and averaged buffer, the optimizer whose state the session has.
         self.optimizers: dict[str, object] = {}
         self.trainer_states = TrainerStates()
         self.reads_averages = False
