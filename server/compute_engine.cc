@@ -1,6 +1,7 @@
 #include "server/compute_engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,19 @@
 #include "server/workers.h"
 
 namespace convgrad {
+
+namespace {
+
+// Returns a clock that steps of the system's clock don't change, because these
+// must neither end sessions nor keep them.
+SessionUse::Clock SteadyClock() {
+  using Clock = std::chrono::steady_clock;
+  return [began = absl::Now(), start = Clock::now()] {
+    return began + absl::FromChrono(Clock::now() - start);
+  };
+}
+
+}  // namespace
 
 ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
                              std::vector<RegisteredBackend> own_backends,
@@ -24,7 +38,7 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
       regions(&memory->budget, config.max_region_bytes),
       sessions(std::make_shared<KeptMemory>(memory, config.max_kept_bytes),
                {config.max_client_sessions, config.max_client_kept_bytes},
-               [] { return absl::Now(); }),
+               SteadyClock()),
       plans(config.plan_cache_bytes, &memory->budget),
       weights(config.weight_cache_bytes),
       router(backends, {config.max_macs, config.max_reference_macs},

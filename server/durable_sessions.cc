@@ -39,7 +39,7 @@ SessionTable::StoredSession StoredOf(const SnapshotEntry& entry) {
   stored.settings.durable = true;
   stored.settings.open_id = head.open_id;
   stored.number = head.number;
-  stored.epoch = head.epoch;
+  stored.epochs = EpochsOf(head);
   stored.totals.tensors = entry.tensors;
   stored.totals.quota_bytes = entry.bytes;
   for (const NamedEntry& named : entry.named) {

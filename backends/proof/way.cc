@@ -36,9 +36,11 @@ absl::string_view GroupsKind(const ConvProblem& problem) {
 }
 
 // Returns whether the channels of a group end inside a vector, because other
-// code handles such a tail.
+// code handles such a tail. If groups have one channel, a vector has one of
+// each group.
 absl::string_view TailOf(int64_t channels, int64_t groups) {
-  return channels / groups % 16 == 0 ? "" : "+";
+  const int64_t adjacent = channels == groups ? channels : channels / groups;
+  return adjacent % 16 == 0 ? "" : "+";
 }
 
 }  // namespace

@@ -13,8 +13,9 @@ namespace convgrad {
 
 // Returns the way of a plan with `implementation` for `operation`: the
 // implementation with direction, ranks, kinds of groups, bias, residual, ReLU
-// and scale, whether the channels of a group fill vectors of 16, and dtype and
-// layout of every tensor. Operations with equal ways run the same code.
+// and scale, whether the channels of a group (of all groups, if they have one
+// each) fill vectors of 16, and dtype and layout of every tensor. Operations
+// with equal ways run the same code.
 std::string WayOf(const ConvOperation& operation,
                   absl::string_view implementation);
 

@@ -107,8 +107,14 @@ double HardswishGradient(const Element& at, Numbers) {
 }
 
 double Clamp(double x, Numbers n) { return Within(x, n.first, n.second); }
-double ClampGradient(const Element& at, Numbers n) {
+double HardtanhGradient(const Element& at, Numbers n) {
   return at.x <= n.first || at.x >= n.second ? 0 : at.gradient;
+}
+// An infinite limit isn't there. Unlike a hardtanh, a clamp is flat at NaN.
+double ClampGradient(const Element& at, Numbers n) {
+  const bool is_above = std::isinf(n.first) || at.x > n.first;
+  const bool is_below = std::isinf(n.second) || at.x < n.second;
+  return is_above && is_below ? at.gradient : 0;
 }
 double Neg(double x, Numbers) { return -x; }
 double NegGradient(const Element& at, Numbers) { return -at.gradient; }
@@ -203,7 +209,7 @@ std::vector<ExactOperator> ExactActivations() {
       {Operator::kHardsigmoid, &Forward<Hardsigmoid>,
        &Backward<HardsigmoidGradient>},
       {Operator::kHardswish, &Forward<Hardswish>, &Backward<HardswishGradient>},
-      {Operator::kHardtanh, &Forward<Clamp>, &Backward<ClampGradient>},
+      {Operator::kHardtanh, &Forward<Clamp>, &Backward<HardtanhGradient>},
       {Operator::kClamp, &Forward<Clamp>, &Backward<ClampGradient>},
       {Operator::kNeg, &Forward<Neg>, &Backward<NegGradient>},
       {Operator::kAbs, &Forward<Abs>, &Backward<AbsGradient>},

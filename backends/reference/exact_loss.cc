@@ -47,6 +47,11 @@ class CrossEntropy {
   bool IsIgnored(int64_t position) const {
     return has_indices_ && TargetAt(position) == ignored_;
   }
+  // Returns whether the loss at `position` depends on the class `label`. As in
+  // PyTorch, a share of 0 times an infinite logarithm is then NaN.
+  bool Counts(int64_t position, int64_t label) const {
+    return !has_indices_ || smoothing_ > 0 || TargetAt(position) == label;
+  }
   double WeightOf(int64_t label) const {
     return data_.Has(kWeight) ? data_.operands[kWeight][label] : 1;
   }
@@ -129,9 +134,7 @@ Values CrossEntropyForward(const StepData& data) {
     const Values logs = loss.LogProbabilities(i);
     const Values shares = loss.Shares(i);
     for (int64_t c = 0; c < loss.classes(); ++c) {
-      // A class other than the index has no share where its logarithm is
-      // infinite either. A probability of 0 gives NaN there, as in PyTorch.
-      if (shares[c] != 0 || !loss.has_indices()) sum -= shares[c] * logs[c];
+      if (loss.Counts(i, c)) sum -= shares[c] * logs[c];
     }
   }
   return {sum / loss.Denominator()};

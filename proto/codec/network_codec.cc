@@ -1,6 +1,5 @@
 #include "proto/codec/network_codec.h"
 
-#include <cmath>
 #include <limits>
 #include <set>
 #include <utility>
@@ -121,10 +120,15 @@ absl::Status CheckRange(double value, double least, double most,
                       absl::StrCat("a number from ", least, " to ", most));
 }
 
+absl::Status CheckBeta(double value, const std::string& path) {
+  if (value >= 0 && value < 1) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, path, absl::StrCat(value),
+                      "a number from 0 on, below 1");
+}
+
 // Checks the ranges that torch.optim allows.
 absl::Status CheckGroup(const v1::UpdateParametersRequest::Group& group,
                         const std::string& path) {
-  const double below_1 = std::nextafter(1.0, 0.0);
   RETURN_IF_ERROR(
       CheckRange(group.learning_rate(), 0, kMost, path + ".learning_rate"));
   RETURN_IF_ERROR(
@@ -132,8 +136,8 @@ absl::Status CheckGroup(const v1::UpdateParametersRequest::Group& group,
   RETURN_IF_ERROR(CheckRange(group.momentum(), 0, kMost, path + ".momentum"));
   RETURN_IF_ERROR(
       CheckRange(group.dampening(), -kMost, kMost, path + ".dampening"));
-  RETURN_IF_ERROR(CheckRange(group.beta1(), 0, below_1, path + ".beta1"));
-  RETURN_IF_ERROR(CheckRange(group.beta2(), 0, below_1, path + ".beta2"));
+  RETURN_IF_ERROR(CheckBeta(group.beta1(), path + ".beta1"));
+  RETURN_IF_ERROR(CheckBeta(group.beta2(), path + ".beta2"));
   RETURN_IF_ERROR(CheckRange(group.epsilon(), 0, kMost, path + ".epsilon"));
   RETURN_IF_ERROR(CheckRange(group.alpha(), 0, kMost, path + ".alpha"));
   if (!group.nesterov() || (group.momentum() > 0 && group.dampening() == 0)) {

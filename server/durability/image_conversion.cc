@@ -124,6 +124,10 @@ absl::Status AddReplies(const SessionCapture& capture,
 
 }  // namespace
 
+ChangeOrder::Epochs EpochsOf(const ImageHead& head) {
+  return {head.epoch, head.first_epoch, head.resumed_by};
+}
+
 absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,
                                       const SessionCapture& capture,
                                       const ReplyFormat& replies,
@@ -140,7 +144,9 @@ absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,
   head.lease = settings.lease;
   head.quota_bytes = settings.quota_bytes;
   head.number = state.number;
-  head.epoch = capture.epoch;
+  head.epoch = capture.epochs.newest;
+  head.first_epoch = capture.epochs.first;
+  head.resumed_by = capture.epochs.resumed_by;
   if (state.trainer_state != nullptr) {
     head.trainer_state = *state.trainer_state;
   }
@@ -178,7 +184,7 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
   *broken = std::move(loaded->broken);
   const SessionImage& image = loaded->image;
   SessionCapture capture;
-  capture.epoch = image.head.epoch;
+  capture.epochs = EpochsOf(image.head);
   ASSIGN_OR_RETURN(capture.state, StateOf(image, memory));
   int64_t before = 0;
   for (const ImageReply& reply : image.replies) {

@@ -31,6 +31,9 @@ struct CapturedImage {
   Reservation paid;
 };
 
+// Returns the epochs in a snapshot's head.
+ChangeOrder::Epochs EpochsOf(const ImageHead& head);
+
 // Returns the image of `capture`. It shares the bytes of the tensors. Its
 // `computed_by` is empty if this server has computed the state.
 // Errors: kResourceExhausted, reason BUSY, if there is no memory to copy
@@ -41,8 +44,8 @@ absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,
                                       KeptMemory* memory);
 
 // Loads the newest intact snapshot of the session whose id has this hash, into
-// memory that sessions keep. The capture's epoch is that of the image. Adds a
-// message to `*broken` for each newer snapshot that is broken.
+// memory that sessions keep. The capture's epochs are those of the image. Adds
+// a message to `*broken` for each newer snapshot that is broken.
 // Errors: those of SnapshotStore::Load, with an ErrorDetail; kDataLoss if the
 // image's programs or tensors are inconsistent; kResourceExhausted if there is
 // no memory.

@@ -54,8 +54,8 @@ void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
     }
     spdlog::info("session {} restored after change {}", settings.handle,
                  content->state->number);
-    content->epoch =
-        std::max(content->epoch + 1, FirstEpoch(store_->fencing_number()));
+    int64_t& epoch = content->epochs.newest;
+    epoch = std::max(epoch + 1, FirstEpoch(store_->fencing_number()));
     session->Restore(*content, sessions_->now());
   });
 }

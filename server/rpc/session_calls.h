@@ -1,6 +1,9 @@
 // These calls of convgrad.v1.ConvGradSessions carry no tensors.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "convgrad/v1/session.pb.h"
@@ -74,6 +77,10 @@ class ResumeSessionCall final : public SessionCall {
  private:
   absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) override;
   void OnSession() override;
+
+  // Of the request.
+  int64_t held_ = 0;
+  std::string call_id_;
 };
 
 // `CloseSessionCall` answers when nothing of the session is on disk.

@@ -19,6 +19,8 @@ namespace {
 // The most sessions that a refusal names.
 constexpr size_t kNamedSessions = 5;
 
+constexpr size_t kCallIdBytes = 16;
+
 SessionRequest Decode(const v1::OpenSessionRequest& request) {
   SessionRequest open;
   open.open_id = request.open_id();
@@ -138,7 +140,7 @@ void OpenSessionCall::OnSession() {
     // This call may repeat the one that opened a session, which is on disk.
     if (use()->durable_snapshot().number >= 0) return End(saved);
     services().sessions->Close(
-        CallerOf(permit()), use()->settings().id,
+        CallerOf(permit()), use()->settings().id, /*held=*/0,
         [this, saved](const absl::Status& /*closed*/) { End(saved); });
   });
 }
@@ -164,6 +166,13 @@ absl::StatusOr<SessionUse> ResumeSessionCall::FindSession(
   v1::ResumeSessionRequest request;
   RETURN_IF_ERROR(Split(message, &request).status());
   const SessionCaller caller = CallerOf(permit());
+  held_ = request.epoch();
+  call_id_ = request.call_id();
+  if ((held_ != 0 || !call_id_.empty()) && call_id_.size() != kCallIdBytes) {
+    return InvalidField(Reason::kOutOfRange, "call_id",
+                        absl::StrCat(call_id_.size(), " bytes"),
+                        absl::StrCat(kCallIdBytes, " random bytes"));
+  }
   if (request.session_id().empty()) {
     return services().sessions->FindByName(caller, request.name());
   }
@@ -171,14 +180,19 @@ absl::StatusOr<SessionUse> ResumeSessionCall::FindSession(
 }
 
 void ResumeSessionCall::OnSession() {
-  const int64_t epoch = use()->StartEpoch();
-  use()->AwaitSettled([this, epoch](const ChangeOrder::Decision& settled) {
-    HandOver();
-    if (!settled.runs()) return End(settled.why);
-    use()->DropTapes(epoch, services().sessions->now());
-    // A client that resumes can't repeat the changes of the client before it.
-    Save([this, epoch](const absl::Status& /*saved*/) { Respond(epoch); });
-  });
+  // The client may have left while the content was loaded.
+  if (*cancelled()) return End(WhyGone());
+  const absl::StatusOr<int64_t> started = use()->StartEpoch(held_, call_id_);
+  if (!started.ok()) return End(started.status());
+  use()->AwaitSettled(
+      [this, epoch = *started](const ChangeOrder::Decision& settled) {
+        HandOver();
+        if (!settled.runs()) return End(settled.why);
+        use()->DropTapes(epoch, services().sessions->now());
+        // A client that resumes can't repeat the changes of the client before
+        // it.
+        Save([this, epoch](const absl::Status& /*saved*/) { Respond(epoch); });
+      });
 }
 
 absl::Status CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
@@ -195,9 +209,11 @@ absl::Status CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
   HandOver();
   const SessionCaller caller = CallerOf(permit());
   if (request.handle().empty()) {
-    services().sessions->Close(caller, request.session_id(), closed);
+    services().sessions->Close(caller, request.session_id(), request.epoch(),
+                               closed);
   } else {
-    services().sessions->CloseByHandle(caller, request.handle(), closed);
+    services().sessions->CloseByHandle(caller, request.handle(),
+                                       request.epoch(), closed);
   }
   return absl::OkStatus();
 }

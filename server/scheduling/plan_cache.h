@@ -37,6 +37,11 @@ class PlanCache {
   // LIMIT_EXCEEDED, if there is no memory to make the plan.
   absl::StatusOr<Lookup> Get(const Backend& backend, const Operation& operation,
                              const PlanOptions& options);
+  // As Get, for threads that other calls need: at most `most` of them make
+  // plans or wait for them. Errors: as well kResourceExhausted, reason BUSY.
+  absl::StatusOr<Lookup> GetSoon(const Backend& backend,
+                                 const Operation& operation,
+                                 const PlanOptions& options, int most);
 
   // Changes the limit, and drops the plans beyond it.
   void SetMaxBytes(int64_t bytes);
@@ -56,6 +61,9 @@ class PlanCache {
   // Shared, because a waiter reads its entry after the cache dropped it.
   using Entries = std::list<std::shared_ptr<Entry>>;
 
+  absl::StatusOr<Lookup> GetAs(std::string key, const Backend& backend,
+                               const Operation& operation,
+                               const PlanOptions& options);
   absl::StatusOr<std::unique_ptr<Plan>> Make(const Backend& backend,
                                              const Operation& operation,
                                              const PlanOptions& options) const;
@@ -75,6 +83,8 @@ class PlanCache {
       ABSL_GUARDED_BY(mutex_);
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t plans_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Threads in GetSoon that make a plan or wait for one.
+  int blocked_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace convgrad

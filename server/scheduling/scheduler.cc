@@ -3,12 +3,24 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "backends/core/status.h"
 #include "server/scheduling/pin_thread.h"
 
 namespace convgrad {
+namespace {
+
+// Returns the number of gRPC's threads that may plan at once: all but one. gRPC
+// 1.51 has a thread for two cores, from 2 to 16 in all.
+int MostPlanning() {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / 2, 2, 16) - 1;
+}
+
+}  // namespace
+
 absl::Status DrainingError() {
   return MakeError(absl::StatusCode::kUnavailable,
                    {Reason::kDraining, "server", "a server that is going away",
@@ -44,7 +56,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> Scheduler::PlanFor(
     const Backend& backend, const Operation& operation) const {
   ASSIGN_OR_RETURN(
       PlanCache::Lookup lookup,
-      means_.plans->Get(backend, operation, {.threads = means_.threads}));
+      means_.plans->GetSoon(backend, operation, {.threads = means_.threads},
+                            MostPlanning()));
   return std::move(lookup.plan);
 }
 

@@ -66,9 +66,10 @@ class Scheduler {
   absl::StatusOr<std::unique_ptr<ActiveJob>> Prepare(Job job) const;
 
   // Returns the plan that a job of `operation` will use, and makes it if the
-  // cache lacks it, which takes up to a second for a network. Requires: a
-  // backend without devices.
-  // Errors: those of Backend::MakePlan.
+  // cache lacks it, which takes a second for a network, and longer for one of
+  // thousands of steps. Requires: a backend without devices.
+  // Errors: those of Backend::MakePlan; kResourceExhausted, reason BUSY, if so
+  // many calls plan that gRPC would have no thread left for others.
   absl::StatusOr<std::shared_ptr<const Plan>> PlanFor(
       const Backend& backend, const Operation& operation) const;
 

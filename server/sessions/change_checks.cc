@@ -10,6 +10,7 @@
 namespace convgrad {
 namespace {
 
+constexpr char kEpoch[] = "convgrad-session-epoch";
 constexpr char kSequence[] = "convgrad-session-sequence";
 
 absl::Status Refusal(Reason reason, absl::string_view field,
@@ -22,32 +23,35 @@ absl::Status Refusal(Reason reason, absl::string_view field,
 }  // namespace
 
 absl::Status ChangeOrder::CheckEpoch(int64_t epoch) const {
-  if (epoch == epoch_) return absl::OkStatus();
-  if (epoch > epoch_ || epoch < 1) {
-    return Refusal(Reason::kOutOfOrder, "convgrad-session-epoch",
-                   absl::StrCat(epoch), absl::StrCat(epoch_));
+  if (epoch == this->epoch()) return absl::OkStatus();
+  if (epoch > this->epoch() || epoch < 1) {
+    return Refusal(Reason::kOutOfOrder, kEpoch, absl::StrCat(epoch),
+                   absl::StrCat(this->epoch()));
   }
-  if (epoch >= first_epoch_) return EpochEnded();
-  if (is_restored_) {
-    return Refusal(Reason::kRestored, "convgrad-session-epoch",
-                   absl::StrCat(epoch),
-                   absl::StrCat("one that ResumeSession starts: the session "
-                                "was restored after change ",
-                                number_));
-  }
-  return Refusal(Reason::kTakenOver, "convgrad-session-epoch",
-                 absl::StrCat(epoch),
-                 absl::StrCat(epoch_,
-                              ", which began when the session was "
-                              "resumed"));
+  RETURN_IF_ERROR(CheckHolder(epoch));
+  if (!is_restored_) return EpochEnded();
+  return Refusal(
+      Reason::kRestored, kEpoch, absl::StrCat(epoch),
+      absl::StrCat("one that ResumeSession starts: the session was restored "
+                   "after change ",
+                   number_));
+}
+
+absl::Status ChangeOrder::CheckHolder(int64_t epoch,
+                                      const std::string& call_id) const {
+  const bool is_mine = !call_id.empty() && call_id == epochs_.resumed_by;
+  if (is_mine || epoch >= epochs_.first) return absl::OkStatus();
+  return Refusal(Reason::kTakenOver, kEpoch, absl::StrCat(epoch),
+                 absl::StrCat("at least ", epochs_.first,
+                              ", which began when the session was resumed"));
 }
 
 absl::Status ChangeOrder::EpochEnded() const {
   return MakeError(
       absl::StatusCode::kAborted,
-      {Reason::kEpochEnded, "convgrad-session-epoch",
+      {Reason::kEpochEnded, kEpoch,
        absl::StrCat("one that ended with a failure: ", last_failure_),
-       absl::StrCat("change ", number_ + 1, " in epoch ", epoch_)});
+       absl::StrCat("change ", number_ + 1, " in epoch ", epoch())});
 }
 
 absl::Status ChangeOrder::Missing() const {

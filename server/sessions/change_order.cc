@@ -161,13 +161,13 @@ absl::Status ChangeOrder::Fail(const absl::Status& why, absl::Time now,
   if (current.ok()) {
     last_failure_ = absl::StrCat("change ", number_ + 1, ", ",
                                  why.message().substr(0, 400));
-    ++epoch_;
+    ++epochs_.newest;
     RefuseWaiting(EpochEnded(), notices);
   }
   Decide(std::move(failed.waiters), Decision::Refuse(CheckEpoch(failed.epoch)),
          notices);
   Advance(notices);
-  return failed.epoch < first_epoch_ ? CheckEpoch(failed.epoch) : why;
+  return failed.epoch < epochs_.first ? CheckEpoch(failed.epoch) : why;
 }
 
 void ChangeOrder::PutBack(Pending change, const absl::Status& why,
@@ -210,11 +210,12 @@ void ChangeOrder::Advance(Notices* notices) {
   running_->waiters.erase(running_->waiters.begin());
 }
 
-int64_t ChangeOrder::Resume(Notices* notices) {
+int64_t ChangeOrder::Resume(Notices* notices, std::string call_id) {
   is_restored_ = false;
-  first_epoch_ = ++epoch_;
-  RefuseWaiting(CheckEpoch(epoch_ - 1), notices);
-  return epoch_;
+  const int64_t epoch = epochs_.newest + 1;
+  epochs_ = {epoch, epoch, std::move(call_id)};
+  RefuseWaiting(CheckEpoch(epoch - 1), notices);
+  return epoch;
 }
 
 void ChangeOrder::AwaitSettled(Decided settled, Notices* notices) {

@@ -47,8 +47,10 @@ struct ChangeId {
 //   change is admitted early until n+1 is committed.
 // * Resume starts a new epoch as well. Calls of older epochs are refused with
 //   FAILED_PRECONDITION, reason TAKEN_OVER.
-// * After Restore and until Resume, calls of older epochs, and reads that wait
-//   for a later change, are refused with FAILED_PRECONDITION, reason RESTORED.
+// * After Restore and until Resume, calls of the last client's epochs, and
+// reads
+//   that wait for a later change, are refused with FAILED_PRECONDITION, reason
+//   RESTORED.
 //
 // Thread-compatible: the session's lock guards it. It calls no callback; it
 // adds callbacks to `*notices`, and the caller runs them (Tell) after it has
@@ -83,6 +85,16 @@ class ChangeOrder {
   };
   using Decided = std::function<void(Decision)>;
   using Notices = std::vector<std::pair<Decided, Decision>>;
+
+  // The epochs that a session has had. Value type.
+  struct Epochs {
+    int64_t newest = 1;
+    // The first one since the last Resume. Earlier ones are those of clients
+    // from which the session was taken over.
+    int64_t first = 1;
+    // The id of the call that resumed the session; empty if it had none.
+    std::string resumed_by = {};
+  };
 
   // A committed change that the client hasn't acknowledged. Value type.
   struct Unacknowledged {
@@ -137,15 +149,20 @@ class ChangeOrder {
   // reasons TAKEN_OVER, RESTORED and OUT_OF_ORDER; kAborted, reason
   // EPOCH_ENDED, if a failure has ended it.
   absl::Status CheckEpoch(int64_t epoch) const;
-  // Starts a new epoch and returns it.
-  int64_t Resume(Notices* notices);
+  // Returns OK if the client that had `epoch` still has the session: nobody has
+  // resumed it since, or only the call `call_id` of this client, unless that is
+  // empty. Errors: kFailedPrecondition, reason TAKEN_OVER.
+  absl::Status CheckHolder(int64_t epoch,
+                           const std::string& call_id = "") const;
+  // Starts a new epoch for the call `call_id` and returns it.
+  int64_t Resume(Notices* notices, std::string call_id = "");
 
   // Returns the unacknowledged changes in the order of their numbers.
   std::vector<Unacknowledged> unacknowledged() const;
   // Makes this the order of a session that was restored after change `number`.
-  // `epoch` is greater than all epochs that the session has had. Requires: no
-  // call has arrived.
-  void Restore(int64_t number, int64_t epoch,
+  // `epochs.newest` is greater than all epochs that the session has had.
+  // Requires: no call has arrived.
+  void Restore(int64_t number, Epochs epochs,
                std::vector<Unacknowledged> changes, absl::Time now);
   // Runs `settled` when no change of an earlier epoch runs. number() then stays
   // the same until a change of the epoch that Resume returned commits.
@@ -159,7 +176,8 @@ class ChangeOrder {
 
   // The number of the last committed change; 0 before the first.
   int64_t number() const { return number_; }
-  int64_t epoch() const { return epoch_; }
+  int64_t epoch() const { return epochs_.newest; }
+  const Epochs& epochs() const { return epochs_; }
   int64_t reply_bytes() const { return reply_bytes_; }
 
  private:
@@ -202,9 +220,7 @@ class ChangeOrder {
   absl::Status EpochEnded() const;
 
   int64_t number_ = 0;
-  int64_t epoch_ = 1;
-  // The first epoch after the last Resume.
-  int64_t first_epoch_ = 1;
+  Epochs epochs_;
   // True from Restore to Resume.
   bool is_restored_ = false;
   int64_t acknowledged_ = 0;

@@ -16,11 +16,10 @@ std::vector<ChangeOrder::Unacknowledged> ChangeOrder::unacknowledged() const {
   return changes;
 }
 
-void ChangeOrder::Restore(int64_t number, int64_t epoch,
+void ChangeOrder::Restore(int64_t number, Epochs epochs,
                           std::vector<Unacknowledged> changes, absl::Time now) {
   number_ = number;
-  epoch_ = epoch;
-  first_epoch_ = epoch;
+  epochs_ = std::move(epochs);
   is_restored_ = true;
   acknowledged_ = changes.empty() ? number : changes.front().number - 1;
   replies_.clear();

@@ -99,10 +99,12 @@ absl::Status KeptSession::CheckEpoch(int64_t epoch) const {
   return order_.CheckEpoch(epoch);
 }
 
-int64_t KeptSession::StartEpoch() {
+absl::StatusOr<int64_t> KeptSession::StartEpoch(int64_t held,
+                                                const std::string& call_id) {
   Telling telling;
   MutexLock lock(&mutex_);
-  return order_.Resume(&telling.notices);
+  if (held != 0) RETURN_IF_ERROR(order_.CheckHolder(held, call_id));
+  return order_.Resume(&telling.notices, call_id);
 }
 
 void KeptSession::AwaitSettled(Decided settled) {
@@ -206,7 +208,7 @@ bool KeptSession::EndIfExpired(absl::Time now) {
   return true;
 }
 
-void KeptSession::End(const absl::Status& why) {
+absl::Status KeptSession::EndHeld(int64_t held, const absl::Status& why) {
   ChangeOrder::Notices notices;
   Promised promised;
   std::shared_ptr<const KeptState> old;
@@ -214,7 +216,8 @@ void KeptSession::End(const absl::Status& why) {
   std::vector<Ready> awaiting;
   {
     MutexLock lock(&mutex_);
-    if (has_ended_) return;
+    if (has_ended_) return absl::OkStatus();
+    if (held != 0) RETURN_IF_ERROR(order_.CheckHolder(held));
     has_ended_ = true;
     unneeded.swap(last_resumable_);
     awaiting.swap(awaiting_);
@@ -230,6 +233,7 @@ void KeptSession::End(const absl::Status& why) {
   }
   Tell(notices);
   for (const Ready& ready : awaiting) ready(why);
+  return absl::OkStatus();
 }
 
 }  // namespace convgrad

@@ -113,7 +113,12 @@ class KeptSession {
   void AdmitNextEarly(const ChangeId& change);
   bool Withdraw(uint64_t waiter);
   absl::Status CheckEpoch(int64_t epoch) const;
-  int64_t StartEpoch();
+  // Starts a new epoch and returns it. `held` is the epoch of a caller that
+  // continues after a restart of the server; 0 for one that takes the session
+  // over. Errors: kFailedPrecondition, reason TAKEN_OVER, if `held` isn't 0 and
+  // another call than `call_id` has resumed the session since.
+  absl::StatusOr<int64_t> StartEpoch(int64_t held = 0,
+                                     const std::string& call_id = "");
   void AwaitSettled(Decided settled);
   void Expire(absl::Time now);
 
@@ -154,16 +159,21 @@ class KeptSession {
   // lost. Returns whether it freed the memory now.
   bool RestIfExpired(absl::Time now);
   // Ends the session: drops its tensors and refuses waiting calls with `why`.
-  void End(const absl::Status& why);
+  void End(const absl::Status& why) { EndHeld(0, why).IgnoreError(); }
+  // Does the same if `held` is 0 or the epoch of a client that still has the
+  // session. Errors: those of ChangeOrder::CheckHolder.
+  absl::Status EndHeld(int64_t held, const absl::Status& why);
 
-  // Says that the session is only on disk, after change `number` in `epoch`,
-  // with contents of these totals. Requires: no call has used the session.
-  void StayOnDisk(int64_t number, int64_t epoch, const KeptTotals& totals);
+  // Says that the session is only on disk, after change `number`, with contents
+  // of these totals. Requires: no call has used the session.
+  void StayOnDisk(int64_t number, const ChangeOrder::Epochs& epochs,
+                  const KeptTotals& totals);
   // Calls `ready` when the session's content is in memory, or with the error
   // why it isn't; possibly before this returns. Returns whether the caller must
   // load the content, which ends with Restore or FailToRestore.
   bool AwaitContent(Ready ready);
-  // Takes the content from disk, in an epoch of at least `content.epoch`.
+  // Takes the content from disk, in an epoch of at least
+  // `content.epochs.newest`.
   void Restore(const SessionCapture& content, absl::Time now);
   void FailToRestore(const absl::Status& why);
 
@@ -216,7 +226,8 @@ class KeptSession {
   std::shared_ptr<const KeptState> GoBack(absl::Time now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Puts the session into the state of one that is only on disk.
-  void ForgetContent(int64_t number, int64_t epoch, const KeptTotals& totals)
+  void ForgetContent(int64_t number, const ChangeOrder::Epochs& epochs,
+                     const KeptTotals& totals)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Updates the client's quota to the bytes that are kept and promised now.
   // Errors: those of ClientQuotas::Exchange, but none if the bytes decrease.
@@ -240,6 +251,8 @@ class KeptSession {
   std::vector<Ready> awaiting_ ABSL_GUARDED_BY(mutex_);
   // -1 before the first snapshot.
   int64_t durable_number_ ABSL_GUARDED_BY(mutex_) = -1;
+  // ChangeOrder::Epochs::first in the newest snapshot.
+  int64_t durable_first_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   KeptTotals durable_totals_ ABSL_GUARDED_BY(mutex_);
   NamedSnapshots snapshots_ ABSL_GUARDED_BY(mutex_);
   absl::Time changed_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();

@@ -15,7 +15,7 @@ namespace convgrad {
 struct SessionCapture {
   // Has no tapes.
   std::shared_ptr<const KeptState> state;
-  int64_t epoch = 0;
+  ChangeOrder::Epochs epochs;
   std::vector<ChangeOrder::Unacknowledged> replies;
   // Later changes came after this time.
   absl::Time taken;

@@ -1,13 +1,30 @@
 // These functions of `KeptSession` move the content of a durable session
 // between memory and disk.
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "server/sessions/session.h"
 
 namespace convgrad {
+namespace {
+
+// Returns a capture without epochs.
+SessionCapture Captured(std::shared_ptr<const KeptState> state,
+                        std::vector<ChangeOrder::Unacknowledged> replies,
+                        absl::Time now) {
+  SessionCapture capture;
+  capture.state = std::move(state);
+  capture.replies = std::move(replies);
+  capture.taken = now;
+  return capture;
+}
+
+}  // namespace
 
 int64_t KeptSession::durable_number() const {
   MutexLock lock(&mutex_);
@@ -19,7 +36,8 @@ absl::Time KeptSession::changed_since() const {
   return changed_since_;
 }
 
-void KeptSession::ForgetContent(int64_t number, int64_t epoch,
+void KeptSession::ForgetContent(int64_t number,
+                                const ChangeOrder::Epochs& epochs,
                                 const KeptTotals& totals) {
   place_ = Place::kDisk;
   durable_number_ = number;
@@ -31,16 +49,18 @@ void KeptSession::ForgetContent(int64_t number, int64_t epoch,
   state_ = std::make_shared<const KeptState>(std::move(state));
   // A closed order refuses a read that found the session before it left memory.
   ChangeOrder::Notices none;
-  order_ = ChangeOrder();
-  order_.Restore(number, epoch, {}, absl::InfinitePast());
-  order_.Close(NoSuchSession(), &none);
+  ChangeOrder order;
+  order.Restore(number, epochs, {}, absl::InfinitePast());
+  order.Close(NoSuchSession(), &none);
+  order_ = std::move(order);
   Recount().IgnoreError();
 }
 
-void KeptSession::StayOnDisk(int64_t number, int64_t epoch,
+void KeptSession::StayOnDisk(int64_t number, const ChangeOrder::Epochs& epochs,
                              const KeptTotals& totals) {
   MutexLock lock(&mutex_);
-  ForgetContent(number, epoch, totals);
+  durable_first_epoch_ = epochs.first;
+  ForgetContent(number, epochs, totals);
 }
 
 bool KeptSession::RestIfExpired(absl::Time now) {
@@ -57,7 +77,7 @@ bool KeptSession::RestIfExpired(absl::Time now) {
   old = state_;
   unneeded.swap(last_resumable_);
   order_.Close(NoSuchSession(), &telling.notices);
-  ForgetContent(durable_number_, order_.epoch(), KeptTotals(durable_totals_));
+  ForgetContent(durable_number_, order_.epochs(), KeptTotals(durable_totals_));
   return true;
 }
 
@@ -83,9 +103,11 @@ void KeptSession::Restore(const SessionCapture& content, absl::Time now) {
     // A session that has ended has told those that waited.
     if (has_ended_) return;
     awaiting.swap(awaiting_);
-    const int64_t epoch = std::max(content.epoch, order_.epoch() + 1);
+    ChangeOrder::Epochs epochs = order_.epochs();
+    epochs.newest = std::max(content.epochs.newest, epochs.newest + 1);
     order_ = ChangeOrder();
-    order_.Restore(content.state->number, epoch, content.replies, now);
+    order_.Restore(content.state->number, std::move(epochs), content.replies,
+                   now);
     place_ = Place::kMemory;
     state_ = content.state;
     durable_number_ = state_->number;
@@ -117,7 +139,10 @@ std::shared_ptr<const KeptState> KeptSession::Capturable() const {
   } else if (last_resumable_) {
     newest = last_resumable_->state;
   }
-  const bool is_new = newest != nullptr && newest->number > durable_number_;
+  if (newest == nullptr) return nullptr;
+  // A server that starts again must know who has resumed the session.
+  const bool is_new = newest->number > durable_number_ ||
+                      order_.epochs().first > durable_first_epoch_;
   return is_new ? newest : nullptr;
 }
 
@@ -125,9 +150,11 @@ std::optional<SessionCapture> KeptSession::NewestCapture(absl::Time now) const {
   MutexLock lock(&mutex_);
   std::shared_ptr<const KeptState> newest = Capturable();
   if (newest == nullptr) return std::nullopt;
-  if (newest != state_) return last_resumable_;
-  return SessionCapture{std::move(newest), order_.epoch(),
-                        order_.unacknowledged(), now};
+  SessionCapture capture = newest == state_
+                               ? Captured(state_, order_.unacknowledged(), now)
+                               : *last_resumable_;
+  capture.epochs = order_.epochs();
+  return capture;
 }
 
 std::optional<SessionCapture> KeptSession::NoteChange(const KeptState& after,
@@ -138,9 +165,8 @@ std::optional<SessionCapture> KeptSession::NoteChange(const KeptState& after,
     unneeded.swap(last_resumable_);
   } else if (IsResumable(*state_) &&
              (after.trainer_state != nullptr || Capturable() != nullptr)) {
-    unneeded = std::exchange(
-        last_resumable_,
-        SessionCapture{state_, order_.epoch(), order_.unacknowledged(), now});
+    unneeded = std::exchange(last_resumable_,
+                             Captured(state_, order_.unacknowledged(), now));
   }
   return unneeded;
 }
@@ -148,9 +174,12 @@ std::optional<SessionCapture> KeptSession::NoteChange(const KeptState& after,
 std::shared_ptr<const KeptState> KeptSession::GoBack(absl::Time now) {
   const SessionCapture content = *std::exchange(last_resumable_, std::nullopt);
   ChangeOrder::Notices none;
-  const int64_t epoch = order_.epoch();
-  order_.Restore(content.state->number, epoch - 1, content.replies, now);
-  order_.Resume(&none);
+  ChangeOrder::Epochs epochs = order_.epochs();
+  const std::string resumed_by = epochs.resumed_by;
+  --epochs.newest;
+  order_.Restore(content.state->number, std::move(epochs), content.replies,
+                 now);
+  order_.Resume(&none, resumed_by);
   std::shared_ptr<const KeptState> old = std::exchange(state_, content.state);
   if (state_->number <= durable_number_) {
     changed_since_ = absl::InfiniteFuture();
@@ -163,6 +192,7 @@ void KeptSession::OnDurable(const SessionCapture& capture) {
   std::optional<SessionCapture> unneeded;
   MutexLock lock(&mutex_);
   durable_number_ = std::max(durable_number_, capture.state->number);
+  durable_first_epoch_ = capture.epochs.first;
   durable_totals_ = capture.state->totals;
   const bool has_all = state_->number == durable_number_;
   changed_since_ = has_all ? absl::InfiniteFuture() : capture.taken;

@@ -15,7 +15,7 @@ absl::Status SessionTable::AddStored(const StoredSession& stored) {
   MutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(const std::shared_ptr<KeptSession> session,
                    Add(stored.settings, /*is_new=*/false));
-  session->StayOnDisk(stored.number, stored.epoch, stored.totals);
+  session->StayOnDisk(stored.number, stored.epochs, stored.totals);
   // The client may have more than its limit, as with sessions.
   session->SetSnapshots(stored.snapshots);
   return absl::OkStatus();

@@ -178,7 +178,7 @@ absl::StatusOr<SessionUse> SessionTable::FindByName(const SessionCaller& caller,
 }
 
 void SessionTable::Close(const SessionCaller& caller, const std::string& id,
-                         const Closed& closed) {
+                         int64_t held, const Closed& closed) {
   const std::shared_ptr<KeptSession> session = Lookup(id);
   if (session == nullptr) return closed(WhyMissing(id));
   const bool may = caller.is_admin || IsOwner(caller, *session);
@@ -186,7 +186,8 @@ void SessionTable::Close(const SessionCaller& caller, const std::string& id,
   {
     const absl::StatusOr<SessionUse> use = Enter(session, /*renews=*/true);
     if (!use.ok()) return closed(use.status());
-    session->End(NoSuchSession());
+    const absl::Status ended = session->EndHeld(held, NoSuchSession());
+    if (!ended.ok()) return closed(ended);
   }
   Remove(id);
   if (!session->settings().durable) return closed(absl::OkStatus());
@@ -194,7 +195,7 @@ void SessionTable::Close(const SessionCaller& caller, const std::string& id,
 }
 
 void SessionTable::CloseByHandle(const SessionCaller& caller,
-                                 const std::string& handle,
+                                 const std::string& handle, int64_t held,
                                  const Closed& closed) {
   std::string id;
   std::string broken;
@@ -210,7 +211,7 @@ void SessionTable::CloseByHandle(const SessionCaller& caller,
     }
   }
   if (!broken.empty()) return archive_->Remove(broken, closed);
-  Close(caller, id, closed);
+  Close(caller, id, held, closed);
 }
 
 std::vector<std::shared_ptr<KeptSession>> SessionTable::All() const {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
 #include "server/sessions/client_quotas.h"
@@ -64,13 +65,13 @@ class SessionTable {
   struct StoredSession {
     KeptSession::Settings settings;  // `handle` and `label` may be empty.
     int64_t number = 0;
-    int64_t epoch = 0;
+    ChangeOrder::Epochs epochs;
     KeptTotals totals;
     NamedSnapshots snapshots = {};
   };
 
-  // All sessions together keep at most the share of `memory`. Tests may pass
-  // their own `clock`.
+  // All sessions together keep at most the share of `memory`. `clock` needn't
+  // agree with the system's.
   SessionTable(std::shared_ptr<KeptMemory> memory, ClientQuotas::Limits limits,
                SessionUse::Clock clock);
 
@@ -112,17 +113,18 @@ class SessionTable {
                                         const std::string& name);
 
   using Closed = SessionArchive::Done;
-  // Ends a session of the caller; an admin may end every session. Calls
-  // `closed` when nothing of it is on disk either, possibly before this
-  // returns; with kNotFound if there is no such session; with other errors if
-  // something stays on disk.
-  void Close(const SessionCaller& caller, const std::string& id,
+  // Ends a session of the caller; an admin may end every session. `held` is the
+  // caller's epoch, or 0. Calls `closed` when nothing of it is on disk either,
+  // possibly before this returns; with kNotFound if there is no such session;
+  // with kFailedPrecondition, reason TAKEN_OVER, if another client has resumed
+  // it since `held`; with other errors if something stays on disk.
+  void Close(const SessionCaller& caller, const std::string& id, int64_t held,
              const Closed& closed);
   // As Close, for the session with this handle. Requires an identity or the
   // role admin; otherwise the error is kNotFound. An admin may end a session
   // that AddBroken has named.
   void CloseByHandle(const SessionCaller& caller, const std::string& handle,
-                     const Closed& closed);
+                     int64_t held, const Closed& closed);
 
   // Returns the caller's sessions, or all sessions if `everybody`. Doesn't
   // check the caller's role.
@@ -137,6 +139,10 @@ class SessionTable {
   void EndAll(const absl::Status& why);
 
   absl::Time now() const { return clock_(); }
+  // Returns a time of the system's clock in terms of now().
+  absl::Time ToOwnClock(absl::Time time) const {
+    return now() + (time - absl::Now());
+  }
   DigestIndex* digests() { return &digests_; }
   const DigestIndex& digests() const { return digests_; }
   const std::shared_ptr<KeptMemory>& memory() const { return memory_; }

@@ -30,7 +30,7 @@ absl::StatusOr<int64_t> ReadNumber(const std::string& path, FileSystem* files) {
       absl::StatusCode::kDataLoss,
       {Reason::kMalformed, path, absl::StrCat(text->size(), " other bytes"),
        "a number from 1 to 1073741823 and a line feed; without the file, "
-       "numbers start again"});
+       "numbers go on after those of the sessions"});
 }
 
 }  // namespace
@@ -42,11 +42,13 @@ Fence::Fence(std::string path, FileSystem* files,
       lock_(std::move(lock)),
       number_(number) {}
 
-absl::StatusOr<std::unique_ptr<Fence>> Fence::Take(const std::string& folder,
-                                                   FileSystem* files) {
+absl::StatusOr<std::unique_ptr<Fence>> Fence::Take(
+    const std::string& folder, FileSystem* files,
+    const std::function<int64_t()>& known) {
   ASSIGN_OR_RETURN(auto lock, files->Lock(absl::StrCat(folder, "/lock")));
   const std::string path = absl::StrCat(folder, "/fence");
-  ASSIGN_OR_RETURN(const int64_t last, ReadNumber(path, files));
+  ASSIGN_OR_RETURN(int64_t last, ReadNumber(path, files));
+  if (last == 0 && known) last = known();
   const std::string text = absl::StrCat(last + 1, "\n");
   const std::string beside = absl::StrCat(path, ".tmp");
   RETURN_IF_ERROR(

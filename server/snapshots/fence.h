@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,11 +20,13 @@ namespace convgrad {
 // Thread-safe.
 class Fence {
  public:
-  // Locks `folder` and takes the next number. Requires: the folder exists.
-  // Errors: kFailedPrecondition if another process holds the lock; kDataLoss if
-  // the file has no number; those of FileSystem.
-  static absl::StatusOr<std::unique_ptr<Fence>> Take(const std::string& folder,
-                                                     FileSystem* files);
+  // Locks `folder` and takes the next number. If there is no file, this is 1,
+  // or 1 more than `known` returns. Requires: the folder exists. Errors:
+  // kFailedPrecondition if another process holds the lock; kDataLoss if the
+  // file has no number; those of FileSystem.
+  static absl::StatusOr<std::unique_ptr<Fence>> Take(
+      const std::string& folder, FileSystem* files,
+      const std::function<int64_t()>& known = nullptr);
 
   // Returns OK if the number in the file is still number().
   // Errors: kFailedPrecondition if it isn't; those of FileSystem.

@@ -103,6 +103,10 @@ absl::Status CheckHead(const ImageHead& head) {
     return OutOfRange("session id bytes", static_cast<int64_t>(head.id.size()),
                       "16");
   }
+  if (!head.resumed_by.empty() && head.resumed_by.size() != kIdBytes) {
+    return OutOfRange("resumed_by bytes",
+                      static_cast<int64_t>(head.resumed_by.size()), "16 or 0");
+  }
   if (head.trainer_state.size() > kMostTrainerState) {
     return OutOfRange("trainer_state bytes",
                       static_cast<int64_t>(head.trainer_state.size()),
@@ -111,6 +115,7 @@ absl::Status CheckHead(const ImageHead& head) {
   RETURN_IF_ERROR(CheckFacts(head));
   RETURN_IF_ERROR(CheckCount("number", head.number));
   RETURN_IF_ERROR(CheckCount("epoch", head.epoch));
+  RETURN_IF_ERROR(CheckCount("first_epoch", head.first_epoch));
   RETURN_IF_ERROR(CheckCount("quota_bytes", head.quota_bytes));
   if (head.lease >= absl::ZeroDuration()) return absl::OkStatus();
   return InvalidField(Reason::kOutOfRange, "lease",

@@ -23,6 +23,8 @@ void EncodeHead(const ImageHead& head, snapshots::Session* session) {
   session->set_quota_bytes(head.quota_bytes);
   session->set_number(head.number);
   session->set_epoch(head.epoch);
+  session->set_first_epoch(head.first_epoch);
+  session->set_resumed_by(head.resumed_by);
   session->set_trainer_state(head.trainer_state);
   for (const auto& [name, text] : head.computed_by) {
     snapshots::Fact& fact = *session->add_computed_by();
@@ -43,6 +45,8 @@ ImageHead DecodeHead(const snapshots::Session& session) {
   head.quota_bytes = session.quota_bytes();
   head.number = session.number();
   head.epoch = session.epoch();
+  head.first_epoch = session.first_epoch();
+  head.resumed_by = session.resumed_by();
   head.trainer_state = session.trainer_state();
   for (const snapshots::Fact& fact : session.computed_by()) {
     head.computed_by[fact.name()] = fact.text();

@@ -121,6 +121,7 @@ std::optional<SnapshotEntry> SessionFolder::Entry() {
     if (IsBroken(entry.status)) continue;
     if (!entry.status.ok()) return entry;
     entry.head = std::move(manifest->image.head);
+    entry.fencing_number = manifest->fencing_number;
     entry.generation = number;
     entry.tensors = static_cast<int64_t>(manifest->image.tensors.size());
     for (const ManifestPart& part : manifest->parts) entry.bytes += part.bytes;

@@ -66,6 +66,7 @@ struct SnapshotEntry {
   // members are only set if it is OK.
   absl::Status status;
   ImageHead head;
+  int64_t fencing_number = 0;  // Of the server that wrote it.
   int64_t generation = 0;
   int64_t tensors = 0;
   int64_t bytes = 0;              // Of tensors, programs and replies.

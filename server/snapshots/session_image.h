@@ -62,7 +62,12 @@ struct ImageHead {
   absl::Duration lease;
   int64_t quota_bytes = 0;
   int64_t number = 0;
+  // Epochs from `first_epoch` to `epoch` are those of the client that resumed
+  // the session last, with the call `resumed_by` (empty if it had no id). 0 in
+  // manifests of earlier servers.
   int64_t epoch = 0;
+  int64_t first_epoch = 0;
+  std::string resumed_by;
   std::string trainer_state;  // At most 64 KiB.
   // What the server was that committed the change `number`: at most 64 facts
   // by name, each with its name at most 1 KiB of printable ASCII. Empty if

@@ -28,6 +28,21 @@ std::string ParentOf(absl::string_view folder) {
   return std::string(folder.substr(0, slash + 1));
 }
 
+// Returns the highest fencing number of a server that has written a session; 0
+// if there is none.
+int64_t NewestServer(const std::string& sessions, FileSystem* files) {
+  int64_t newest = 0;
+  const auto names = files->List(sessions);
+  if (!names.ok()) return newest;
+  for (const std::string& name : *names) {
+    if (!IsKey(name)) continue;
+    const auto entry =
+        SessionFolder(sessions, name, files, /*fence=*/nullptr).Entry();
+    if (entry) newest = std::max(newest, entry->fencing_number);
+  }
+  return newest;
+}
+
 }  // namespace
 
 SnapshotStore::SnapshotStore(std::string folder, std::unique_ptr<Fence> fence,
@@ -42,8 +57,10 @@ absl::StatusOr<std::unique_ptr<SnapshotStore>> SnapshotStore::Open(
   // Who may not read the parent hasn't created the folder.
   const absl::Status synced = files->SyncFolder(ParentOf(folder));
   if (!absl::IsPermissionDenied(synced)) RETURN_IF_ERROR(synced);
-  ASSIGN_OR_RETURN(auto fence, Fence::Take(folder, files));
   const std::string sessions = absl::StrCat(folder, "/sessions");
+  ASSIGN_OR_RETURN(auto fence, Fence::Take(folder, files, [&] {
+                     return NewestServer(sessions, files);
+                   }));
   RETURN_IF_ERROR(files->CreateFolder(sessions));
   RETURN_IF_ERROR(files->SyncFolder(folder));
   std::unique_ptr<SnapshotStore> store(

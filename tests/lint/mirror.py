@@ -26,6 +26,7 @@ LARGE = 80
 COVERED = {
     # Parts of a class whose tests have the name of another part.
     "client/cpp/sessions/change_epochs.cc": "tests/client/cpp/sessions/change_sender_test.cc",
+    "client/cpp/sessions/change_reads.cc": "tests/client/cpp/sessions/change_sender_test.cc",
     "server/rpc/calls/call.cc": "tests/server/rpc/calls/message_call_test.cc",
     "server/rpc/calls/call_clients.cc": "tests/server/rpc/calls/message_call_test.cc",
     "server/sessions/change_checks.cc": "tests/server/sessions/change_order_test.cc",
@@ -36,6 +37,7 @@ COVERED = {
     # Their behaviour depends on the server that they call, or on a scheduler.
     "client/cpp/sessions/networks.cc": "tests/end_to_end/client/cpp_networks_test.cc",
     "client/cpp/sessions/session.cc": "tests/end_to_end/client/cpp_session_test.cc",
+    "client/cpp/sessions/session_life.cc": "tests/end_to_end/client/cpp_session_test.cc",
     "client/cpp/sessions/session_wire.cc": "tests/end_to_end/client/cpp_session_put_test.cc",
     "server/rpc/calls/unary_call.cc": "tests/end_to_end/answers_test.cc",
 }

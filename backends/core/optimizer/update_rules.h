@@ -2,8 +2,9 @@
 // elements, each element in f32.
 //
 // Formulas: torch.optim.SGD, Adam, AdamW and RMSprop, and timm's Lamb (You et
-// al., 2019) with its defaults: bias correction, averaged gradients, and no
-// trust ratio without weight decay. Thread-safe: free functions without state.
+// al., 2019) with bias correction, averaged gradients, and no trust ratio
+// without weight decay, which are its defaults. timm's limit of the gradients'
+// norm isn't part of the step. Thread-safe: free functions without state.
 #pragma once
 
 #include <cstdint>

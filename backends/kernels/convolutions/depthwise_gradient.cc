@@ -15,8 +15,23 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Products that are added in f32 before the sum is added in double.
+// After this many products the sum in f32 is added to the total in double. It
+// has at most one row more, and of a longer row a part.
 constexpr int64_t kShortSum = 128;
+
+// Returns the most products of a sum in f32. The error bound grows with the
+// root of all products, so few products need shorter sums.
+int64_t MostOfSum(const DepthwiseShape& shape) {
+  return shape.batch * shape.y.out * shape.x.out < 512 ? 176 : 2 * kShortSum;
+}
+
+// Returns the part of `outputs` within `limits`.
+AxisRange Within(const AxisRange& outputs, const AxisRange& limits) {
+  const int64_t begin = std::max(outputs.begin, limits.begin);
+  const int64_t end = std::min(outputs.end, limits.end);
+  return begin < end ? AxisRange{begin, end}
+                     : AxisRange{limits.begin, limits.begin};
+}
 
 // Some taps of a kernel's row in one block of channels.
 struct Part {
@@ -33,7 +48,8 @@ class TapSums {
       : shape_(shape),
         tensors_(tensors),
         part_(part),
-        rows_(OutputsOf(shape.y, part.row)) {
+        rows_(OutputsOf(shape.y, part.row)),
+        most_of_sum_(MostOfSum(shape)) {
     common_ = {0, shape.x.out};
     for (int k = 0; k < kTaps; ++k) {
       columns_[k] = OutputsOf(shape.x, part.first_tap + k);
@@ -70,24 +86,33 @@ class TapSums {
           tensors_.gradient + image * y.out * x.out * kBlock + lane;
       for (int64_t row = rows_.begin; row < rows_.end; ++row) {
         const int64_t from = row * y.stride + part_.row * y.dilation - y.pad;
-        SumRow(input + from * x.in * kBlock, gradient + row * x.out * kBlock,
-               sums);
-        products += x.out;
-        if (products < kShortSum) continue;
-        AddToTotals(sums);
-        products = 0;
+        for (int64_t begin = 0; begin < x.out; begin += kShortSum) {
+          const AxisRange part = {begin, std::min(begin + kShortSum, x.out)};
+          if (products + part.end - begin > most_of_sum_) {
+            AddToTotals(sums);
+            products = 0;
+          }
+          SumRow(input + from * x.in * kBlock, gradient + row * x.out * kBlock,
+                 part, sums);
+          products += part.end - begin;
+          if (products < kShortSum) continue;
+          AddToTotals(sums);
+          products = 0;
+        }
       }
     }
     AddToTotals(sums);
   }
 
+  // Adds the products of a part of a row.
   HWY_INLINE void SumRow(const float* input, const float* gradient,
-                         V* sums) const {
+                         const AxisRange& part, V* sums) const {
     const int64_t stride = shape_.x.stride;
+    const AxisRange common = Within(common_, part);
     const auto at = [&](int64_t column, int k) HWY_ATTR {
       return hn::LoadU(kTag, input + (column * stride + shift_[k]) * kBlock);
     };
-    for (int64_t i = common_.begin; i < common_.end; ++i) {
+    for (int64_t i = common.begin; i < common.end; ++i) {
       const V factor = hn::LoadU(kTag, gradient + i * kBlock);
       for (int k = 0; k < kTaps; ++k) {
         sums[k] = hn::MulAdd(at(i, k), factor, sums[k]);
@@ -100,8 +125,9 @@ class TapSums {
           sums[k] = hn::MulAdd(at(i, k), factor, sums[k]);
         }
       };
-      add(columns_[k].begin, std::min(columns_[k].end, common_.begin));
-      add(std::max(columns_[k].begin, common_.end), columns_[k].end);
+      const AxisRange columns = Within(columns_[k], part);
+      add(columns.begin, std::min(columns.end, common.begin));
+      add(std::max(columns.begin, common.end), columns.end);
     }
   }
 
@@ -135,6 +161,7 @@ class TapSums {
   const DepthwiseGradientTensors& tensors_;
   const Part part_;
   const AxisRange rows_;
+  const int64_t most_of_sum_;
   // Outputs of each tap, and of all of them.
   AxisRange columns_[kTaps], common_;
   int64_t shift_[kTaps];

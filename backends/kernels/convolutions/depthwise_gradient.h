@@ -28,8 +28,8 @@ struct DepthwiseGradientTensors {
 };
 
 // Writes the gradient: for each channel and tap the sum over all images and
-// outputs of gradient * input. Sums of some hundred products are in f32, and
-// are added in double. The bits depend on the shape alone. An element reaches
+// outputs of gradient * input. Sums of at most 256 products are in f32, and are
+// added in double. The bits depend on the shape alone. An element reaches
 // no sum that doesn't contain it. Thread-safe.
 void AddUpDepthwiseGradient(const DepthwiseShape& shape,
                             const DepthwiseGradientTensors& tensors,

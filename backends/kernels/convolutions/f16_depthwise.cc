@@ -69,7 +69,7 @@ struct F16Depthwise::Scratch {
   float* partial;  // partial results
   void* result;    // a copy of the result, of any dtype
   float* weight;   // by tap
-  float* sums;     // by tap, then of the source itself
+  double* sums;    // by tap, then of the source itself
   uint16_t* half;  // a copy of an operand
 };
 
@@ -104,7 +104,7 @@ std::optional<F16Depthwise> F16Depthwise::Make(const ConvProblem& problem) {
 }
 
 int64_t F16Depthwise::scratch_bytes() const {
-  const int64_t floats = source_ + 2 * band_ + 2 * taps_ + 1;
+  const int64_t floats = source_ + 2 * band_ + taps_ + 2 * (taps_ + 1);
   return (floats * kFloatBytes + std::max(source_, band_) * 2) * kBlock;
 }
 
@@ -118,7 +118,7 @@ F16Depthwise::Scratch F16Depthwise::Divide(void* scratch) const {
   made.partial = take(band_);
   made.result = take(band_);
   made.weight = take(taps_);
-  made.sums = take(taps_ + 1);
+  made.sums = reinterpret_cast<double*>(take(2 * (taps_ + 1)));
   made.half = reinterpret_cast<uint16_t*>(next);
   return made;
 }
@@ -217,7 +217,7 @@ void F16Depthwise::RunItem(const Pass& pass, const Item& item,
 }
 
 void F16Depthwise::AddSums(const Item& item, const Scratch& scratch,
-                           float* sums) const {
+                           double* sums) const {
   const Range share = backward_.Share(item.rows);
   for (int64_t y = share.begin; y < share.end; ++y) {
     const int64_t row = y + backward_.y.left - item.source.begin;
@@ -226,8 +226,8 @@ void F16Depthwise::AddSums(const Item& item, const Scratch& scratch,
         backward_.x.source, scratch.sums + taps_ * kBlock);
   }
   for (int64_t tap = 0; tap <= taps_; ++tap) {
-    const float* from = scratch.sums + tap * kBlock;
-    float* to = sums + tap * channels_ + item.channel;
+    const double* from = scratch.sums + tap * kBlock;
+    double* to = sums + tap * channels_ + item.channel;
     for (int64_t c = 0; c < item.channels; ++c) to[c] += from[c];
   }
 }
@@ -278,7 +278,7 @@ void F16Depthwise::Backward(const BackwardTensors& tensors, void* scratch,
     }
     if (has_sums) {
       data = ReadBlock(range(tensors.data.layout), tensors.data.data, own.half);
-      std::fill_n(own.sums, (taps_ + 1) * kBlock, 0.0f);
+      std::fill_n(own.sums, (taps_ + 1) * kBlock, 0.0);
     }
     RunItem(backward_, item, kZeros, block, data, own);
     if (has_result) CommitBlock(range(result.layout), block, result.data);

@@ -14,7 +14,9 @@
 namespace convgrad {
 
 // A convolution, prepared once and run repeatedly in items, which several
-// threads may share. Sums are in f32 and rounded once. Immutable; thread-safe.
+// threads may share. Results are rounded once: an output or an input's gradient
+// from a sum in f32, the other gradients from sums in f64 of short sums in f32.
+// Immutable; thread-safe.
 //
 // Layout: activations are dense, kNCX or kNXC. Weights and their gradients are
 // f32, kernel, C. Buffers need no alignment and must not overlap.
@@ -43,7 +45,7 @@ class F16Depthwise {
     Result grad_data;
     Operand data;  // needed for sums
     // the weight gradient, then the bias gradient; added to
-    float* sums = nullptr;
+    double* sums = nullptr;
   };
 
   // Returns nullopt unless `problem` is ordinary, has one or two axes and as
@@ -59,7 +61,7 @@ class F16Depthwise {
   }
   // Returns the bytes of scratch that a call needs, aligned to 64 bytes.
   int64_t scratch_bytes() const;
-  // Returns the number of floats in BackwardTensors::sums.
+  // Returns the number of elements of BackwardTensors::sums.
   int64_t sum_count() const { return (taps_ + 1) * channels_; }
 
   // Run the items [begin, end).
@@ -88,7 +90,7 @@ class F16Depthwise {
                const float* start, const f16_depthwise::ResultBlock& result,
                const f16_depthwise::DataBlock& data,
                const Scratch& scratch) const;
-  void AddSums(const Item& item, const Scratch& scratch, float* sums) const;
+  void AddSums(const Item& item, const Scratch& scratch, double* sums) const;
 
   int64_t batch_ = 0, channels_ = 0, blocks_ = 0;
   int64_t taps_ = 0, kernel_width_ = 0;

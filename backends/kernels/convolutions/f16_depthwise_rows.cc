@@ -1,5 +1,6 @@
 #include "backends/kernels/convolutions/f16_depthwise_rows.h"
 
+#include <algorithm>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
@@ -20,6 +21,9 @@ using f16_depthwise::DataBlock;
 using f16_depthwise::kBlock;
 using f16_depthwise::ResultBlock;
 
+// Products that are added in f32 before their sum is added in f64.
+constexpr int64_t kShortSum = 128;
+
 // Arguments for some of the taps. The first taps start the results, the last
 // ones finish them.
 struct Share {
@@ -39,6 +43,13 @@ HWY_INLINE void StoreResult(F32Vector value, const ResultBlock& result,
   }
 }
 
+HWY_INLINE void AddTo(double* sums, F32Vector more) {
+  const F32Tag d;
+  HWY_ALIGN float lanes[kBlock];
+  hn::Store(more, d, lanes);
+  for (size_t i = 0; i < hn::Lanes(d); ++i) sums[i] += lanes[i];
+}
+
 // Runs kTaps taps for one vector of the channels, from `lane` on.
 template <int kTaps, bool kResult, bool kSums>
 HWY_INLINE void RunLanes(const Share& share, const BlockTap* taps,
@@ -50,8 +61,15 @@ HWY_INLINE void RunLanes(const Share& share, const BlockTap* taps,
   for (int k = 0; k < kTaps; ++k) {
     source[k] = taps[k].source + lane;
     if (kResult) weight[k] = hn::LoadU(d, taps[k].weight + lane);
-    if (kSums) sum[k] = hn::LoadU(d, taps[k].sums + lane);
+    sum[k] = hn::Zero(d);
   }
+  const auto add_sums = [&]() HWY_ATTR {
+    for (int k = 0; k < kTaps; ++k) {
+      AddTo(taps[k].sums + lane, sum[k]);
+      sum[k] = hn::Zero(d);
+    }
+  };
+  int64_t room = kShortSum;
   const auto start =
       share.start == nullptr ? hn::Zero(d) : hn::LoadU(d, share.start + lane);
   float* partial = share.partial + lane;
@@ -59,6 +77,10 @@ HWY_INLINE void RunLanes(const Share& share, const BlockTap* taps,
     int64_t at = y * grid.row_step;
     int64_t from = y * grid.source_row_step * kBlock;
     for (int64_t x = 0; x < grid.columns; ++x, partial += kBlock) {
+      if (kSums && room-- == 0) {
+        add_sums();
+        room = kShortSum - 1;
+      }
       auto total = start, factor = start;
       if (kResult && share.start == nullptr) total = hn::LoadU(d, partial);
       if (kSums)
@@ -77,8 +99,7 @@ HWY_INLINE void RunLanes(const Share& share, const BlockTap* taps,
       from += grid.source_column_step * kBlock;
     }
   }
-  if (!kSums) return;
-  for (int k = 0; k < kTaps; ++k) hn::StoreU(sum[k], d, taps[k].sums + lane);
+  if (kSums) add_sums();
 }
 
 template <int kTaps>
@@ -129,11 +150,13 @@ void WidenAll(const DataBlock& elements, int64_t count, float* to) {
   }
 }
 
-void AddElementsOf(const float* elements, int64_t count, float* sums) {
+// Several independent sums, so that additions overlap.
+constexpr int kSums = 4;
+
+// Requires: count <= kSums * kShortSum.
+void AddFewElements(const float* elements, int64_t count, double* sums) {
   const F32Tag d;
   for (int64_t lane = 0; lane < kBlock; lane += hn::Lanes(d)) {
-    // Several independent sums, so that additions overlap.
-    constexpr int kSums = 4;
     F32Vector sum[kSums];
     for (auto& each : sum) each = hn::Zero(d);
     const float* at = elements + lane;
@@ -148,7 +171,14 @@ void AddElementsOf(const float* elements, int64_t count, float* sums) {
       sum[0] = hn::Add(sum[0], hn::LoadU(d, at));
     }
     const auto all = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
-    hn::StoreU(hn::Add(hn::LoadU(d, sums + lane), all), d, sums + lane);
+    AddTo(sums + lane, all);
+  }
+}
+
+void AddElementsOf(const float* elements, int64_t count, double* sums) {
+  constexpr int64_t kMost = kSums * kShortSum;
+  for (int64_t i = 0; i < count; i += kMost) {
+    AddFewElements(elements + i * kBlock, std::min(count - i, kMost), sums);
   }
 }
 
@@ -179,7 +209,7 @@ void Widen(const DataBlock& elements, int64_t count, float* to) {
   HWY_DYNAMIC_DISPATCH(WidenAll)(elements, count, to);
 }
 
-void AddElements(const float* elements, int64_t count, float* sums) {
+void AddElements(const float* elements, int64_t count, double* sums) {
   HWY_DYNAMIC_DISPATCH(AddElementsOf)(elements, count, sums);
 }
 

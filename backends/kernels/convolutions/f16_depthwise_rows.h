@@ -11,11 +11,11 @@ namespace convgrad::f16_depthwise {
 
 inline constexpr int64_t kBlock = 16;
 
-// A kernel tap with its source, weight and sums, in f32.
+// A kernel tap with its source and weight, in f32, and its sums.
 struct BlockTap {
   const float* source;  // the element that the grid's first element reads
   const float* weight;
-  float* sums;
+  double* sums;
 };
 
 // `rows` times `columns` elements that use the same taps. Steps are in
@@ -39,8 +39,9 @@ struct DataBlock {
 
 // Writes for each element of the grid
 //   result = start + the sum over taps of source * weight,
-// and adds source * data to each tap's sums. `result` or `data` is null if it
-// isn't requested. `partial` has room for the grid in f32.
+// and adds source * data to each tap's sums: up to 128 products in f32, and
+// their sum in f64. `result` or `data` is null if it isn't requested. `partial`
+// has room for the grid in f32.
 // Requires: at least one tap.
 void RunTaps(const BlockGrid& grid, absl::Span<const BlockTap> taps,
              const float* start, const ResultBlock& result,
@@ -49,7 +50,8 @@ void RunTaps(const BlockGrid& grid, absl::Span<const BlockTap> taps,
 // Converts `count` elements to contiguous f32.
 void Widen(const DataBlock& elements, int64_t count, float* to);
 
-// Adds `count` f32 elements to `sums`.
-void AddElements(const float* elements, int64_t count, float* sums);
+// Adds `count` f32 elements to `sums`, up to 512 of a channel in f32 before
+// their sum is added in f64.
+void AddElements(const float* elements, int64_t count, double* sums);
 
 }  // namespace convgrad::f16_depthwise

@@ -12,6 +12,8 @@
 #define CONVGRAD_ACTIVATIONS_INL_H_
 #endif
 
+#include <cmath>
+
 #include "backends/kernels/operators/element_math-inl.h"
 #include "backends/kernels/operators/elementary_functions-inl.h"
 
@@ -156,6 +158,20 @@ struct Hardtanh : Function<Activation::kHardtanh> {
   }
 };
 
+struct Clamp : Function<Activation::kClamp> {
+  static HWY_INLINE auto Of(auto d, Pointwise n, auto x) {
+    return Within(d, x, n.alpha, n.beta);
+  }
+  static HWY_INLINE auto Gradient(auto d, Pointwise n, auto dy, auto saved) {
+    const auto low = hn::Set(d, n.alpha), high = hn::Set(d, n.beta);
+    const auto is_above =
+        std::isinf(n.alpha) ? hn::Ge(saved, low) : hn::Gt(saved, low);
+    const auto is_below =
+        std::isinf(n.beta) ? hn::Le(saved, high) : hn::Lt(saved, high);
+    return hn::IfThenElseZero(hn::And(is_above, is_below), dy);
+  }
+};
+
 // x * tanh(log(1 + e)) = x * w / (w + 2), e = exp(x), w = e * (e + 2).
 struct Mish : Function<Activation::kMish> {
   // From here on w / (w + 2) is 1.
@@ -220,9 +236,9 @@ struct List {};
 using Activations =
     List<Rectified<Activation::kNone>, Rectified<Activation::kRelu>,
          Rectified<Activation::kRelu6>, LeakyRelu, Logistic, Silu, Tanh, Elu,
-         Gelu, GeluTanh, Hardsigmoid, Hardswish, Hardtanh, Mish, Softplus,
-         Absolute, Exponential, SquareRoot, ReciprocalRoot, Reciprocal,
-         Logarithm, Power, Sine, Cosine, Linear<Activation::kNeg>,
+         Gelu, GeluTanh, Hardsigmoid, Hardswish, Hardtanh, Clamp, Mish,
+         Softplus, Absolute, Exponential, SquareRoot, ReciprocalRoot,
+         Reciprocal, Logarithm, Power, Sine, Cosine, Linear<Activation::kNeg>,
          Linear<Activation::kShift>, Linear<Activation::kScale>,
          Linear<Activation::kQuotient>>;
 

@@ -26,7 +26,8 @@ enum class Activation {
   kGeluTanh,
   kHardsigmoid,
   kHardswish,
-  kHardtanh,  // limits x to alpha and beta; also clamp
+  kHardtanh,  // limits x to alpha and beta
+  kClamp,     // the same; an infinite limit isn't there. Flat at NaN
   kMish,
   kSoftplus,  // alpha: PyTorch's beta; beta: the threshold
   kAbs,

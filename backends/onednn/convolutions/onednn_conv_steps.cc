@@ -31,6 +31,11 @@ bool GathersSteps(const ConvOperation& operation) {
   return activation && ByteSizeOf(activation->dtype) == 2;
 }
 
+// The most numbers of a channel that the library may sum. It adds them in f32,
+// where the roundings of numbers of one sign may all have one sign. The error
+// of a longer sum would exceed the bound of proto/correctness.md.
+constexpr int64_t kMostSummed = 128;
+
 // Appends a step that writes the bias in f32, and repeats a single number
 // `size` times. Returns its location.
 Tensor AddBiasInF32(const Tensor& bias, int64_t size, PlanBuilder* builder) {
@@ -95,7 +100,7 @@ class Translator {
   // can't compute it.
   std::optional<Tensor> BiasToSum(const PlacedPass& pass) const;
   // Makes the library's pass compute the bias gradient, if the library can
-  // store it and isn't slow at it.
+  // store it, isn't slow at it, and sums few numbers.
   absl::Status FuseBiasSum(PassSpec spec, Candidate* chosen, PlacedPass* pass);
 
   const ConvOperation& operation_;
@@ -184,6 +189,9 @@ absl::Status Translator::FuseBiasSum(PassSpec spec, Candidate* chosen,
                                      PlacedPass* pass) {
   const std::optional<Tensor> bias = BiasToSum(*pass);
   if (!bias || SumsBiasSlowly(spec, *chosen)) return absl::OkStatus();
+  const int64_t summed = ElementCount(bias_sum_->gradient.descriptor) /
+                         operation_.problem.out_channels;
+  if (summed > kMostSummed) return absl::OkStatus();
   spec.bias = bias->descriptor.dtype;
   if (spec.bias != DataType::kF32 && spec.bias != spec.operand_dtype) {
     return absl::OkStatus();

@@ -86,7 +86,8 @@ void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
 struct BackwardPlaces {
   Tensor grad;
   std::optional<Tensor> weight, grad_data;  // for grad_data
-  std::optional<Tensor> data, sums;         // for grad_weight; sums per part
+  std::optional<Tensor> data, grad_weight;  // for grad_weight
+  Location sums;                            // per part, in f64
   Location scratch;
   int parts;
 };
@@ -99,30 +100,34 @@ void RunBackward(const F16Depthwise& depthwise, const BackwardPlaces& at,
     all.weight = context.Read<float>(at.weight->location);
     all.grad_data = Write(context, *at.grad_data);
   }
-  if (at.sums) {
+  if (at.data) {
     all.data = Read(context, *at.data);
-    all.sums = context.Write<float>(at.sums->location);
+    all.sums = context.Write<double>(at.sums);
   }
   std::byte* own = context.At(at.scratch);
   const int64_t count = depthwise.sum_count();
   ParallelFor(context.threads(), depthwise.backward_items(), 1,
               [&](int part, int64_t begin, int64_t end) {
                 F16Depthwise::BackwardTensors mine = all;
-                if (at.sums) {
+                if (at.data) {
                   mine.sums += part * count;
-                  std::fill_n(mine.sums, count, 0.0f);
+                  std::fill_n(mine.sums, count, 0.0);
                 }
                 depthwise.Backward(mine, own + part * depthwise.scratch_bytes(),
                                    begin, end);
               });
-  if (!at.sums) return;
-  for (int part = 1; part < at.parts; ++part) {
-    const float* more = all.sums + part * count;
-    for (int64_t i = 0; i < count; ++i) all.sums[i] += more[i];
+  if (!at.data) return;
+  auto* gradients = context.Write<float>(at.grad_weight->location);
+  for (int64_t i = 0; i < count; ++i) {
+    double sum = all.sums[i];
+    for (int part = 1; part < at.parts; ++part) {
+      sum += all.sums[part * count + i];
+    }
+    gradients[i] = static_cast<float>(sum);
   }
 }
 
-// Appends the conversion of a bias's gradient from the f32 at `sums`.
+// Appends the conversion of a bias's gradient from f32 at `sums`.
 void AddConversion(const Location& sums, const Tensor& bias,
                    PlanBuilder* builder) {
   builder->Add({sums}, {bias.location}, [=](const RunContext& context) {
@@ -148,11 +153,11 @@ void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
   if (weight_pass != nullptr) {
     at.data = ReadRowMajor(weight_pass->data, builder);
     reads.push_back(at.data->location);
-    const auto bytes = static_cast<int64_t>(sizeof(float));
-    at.sums =
-        Tensor{KernelFirst(weight_pass->weight),
-               builder->Allocate(at.parts * depthwise->sum_count() * bytes)};
-    writes.push_back(at.sums->location);
+    const int64_t count = depthwise->sum_count();
+    at.sums = builder->Allocate(at.parts * count * int64_t{sizeof(double)});
+    at.grad_weight = Tensor{KernelFirst(weight_pass->weight),
+                            builder->Allocate(count * int64_t{sizeof(float)})};
+    writes.insert(writes.end(), {at.sums, at.grad_weight->location});
   }
   builder->Add(
       reads, writes,
@@ -160,10 +165,12 @@ void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
       "");
   if (data_pass != nullptr) AddMove(*at.grad_data, data_pass->data, builder);
   if (weight_pass == nullptr) return;
-  AddMove(*at.sums, weight_pass->weight, builder);
+  AddMove(*at.grad_weight, weight_pass->weight, builder);
   if (!weight_pass->bias) return;
-  AddConversion(at.sums->location.At(*ByteSize(at.sums->descriptor)),
-                *weight_pass->bias, builder);
+  // The bias gradient follows the weight gradient.
+  const int64_t bytes = *ByteSize(at.grad_weight->descriptor);
+  AddConversion(at.grad_weight->location.At(bytes), *weight_pass->bias,
+                builder);
 }
 
 }  // namespace

@@ -73,7 +73,13 @@ absl::StatusOr<WholeSchedule> BuildInference(const ProgramOperation& operation,
     return ForwardOnly(std::move(fused.schedule()), std::move(wanted),
                        fused.fast());
   }
-  for (const BufferId values : fused.fetched()) {
+  std::vector<BufferId> results = fused.fetched();
+  for (const ProgramParameter& parameter : operation.program().parameters) {
+    if (!fused.IsUpdated(parameter.name)) continue;
+    if (ParameterDescriptor(parameter).dtype != DataType::kF32) continue;
+    results.push_back(fused.Parameter(parameter.name));
+  }
+  for (const BufferId values : results) {
     fused.RepeatIf(AddFiniteCheck(values, &fused.schedule()));
   }
   const BufferId flag = AddAnyOf(fused.repeats_if(), &fused.schedule());

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "client/cpp/command_line/checks/result_check.h"
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/files/operands.h"
 #include "client/cpp/command_line/progress.h"
@@ -22,7 +24,7 @@ absl::Status RunBench(const ConvProblem& problem,
                    MakeOperands(operation, settings));
   ASSIGN_OR_RETURN(PlacedCall placed,
                    Place(CallFor(operation, tensors, settings), settings));
-  for (int i = -settings.warmup; i < settings.repeat; ++i) {
+  for (int64_t i = -settings.warmup; i < settings.repeat; ++i) {
     placed.call.deadline = absl::Now() + settings.timeout;
     ASSIGN_OR_RETURN(OperationReply reply,
                      Send(placed.call, settings, context.client));
@@ -33,7 +35,7 @@ absl::Status RunBench(const ConvProblem& problem,
   }
   progress.reset();
   context.output->Bench(placed.call.operation, replies);
-  return absl::OkStatus();
+  return Verdict(std::all_of(replies.begin(), replies.end(), &PassedSelfCheck));
 }
 
 }  // namespace convgrad

@@ -60,6 +60,7 @@ absl::Status RunCheck(const std::vector<std::string>& problems,
   ASSIGN_OR_RETURN(const std::vector<Check> checks, ChecksOf(problems, dtypes));
   std::vector<Comparison> comparisons;
   bool ok = true;
+  bool has_compared = false;
   std::optional<Progress> progress;
   progress.emplace("check", static_cast<int>(checks.size()));
   for (const Check& check : checks) {
@@ -70,11 +71,16 @@ absl::Status RunCheck(const std::vector<std::string>& problems,
                                           settings, context.client));
     for (const ComparedResult& result : comparisons.back().results) {
       ok = ok && result.ok();
+      has_compared = true;
     }
     progress->Advance();
   }
   progress.reset();
   context.output->Comparisons(comparisons);
+  if (!has_compared) {
+    return absl::UnimplementedError(
+        "nothing was compared: the server computes none of these operations");
+  }
   return Verdict(ok);
 }
 

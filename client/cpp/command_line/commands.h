@@ -26,12 +26,14 @@ absl::Status RunOnce(Direction direction, const ConvProblem& problem,
                      const CommandContext& context);
 
 // Runs the problem repeatedly and reports the distribution of times.
+// Errors: a call's; kDataLoss if a self-check failed.
 absl::Status RunBench(const ConvProblem& problem,
                       const CommandContext& context);
 
 // Compares the server with its reference backend, forward and backward, on each
 // of `problems`, or on a built-in list if `problems` is empty.
-// Errors: a call's; kDataLoss if a result is wrong.
+// Errors: a call's; kDataLoss if a result is wrong; kUnimplemented if the
+// server computes none of them.
 absl::Status RunCheck(const std::vector<std::string>& problems,
                       const CommandContext& context);
 

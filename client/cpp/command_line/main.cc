@@ -88,12 +88,19 @@ void KeepLargeBuffers() {
   mallopt(M_TRIM_THRESHOLD, kThreshold);
 }
 
+// Returns whether all output is written, and prints an error if it isn't.
+bool WasPrinted() {
+  if (std::cout.flush()) return true;
+  PrintError(absl::InternalError("stdout can't be written"));
+  return false;
+}
+
 int Main(const std::vector<std::string>& arguments) {
   KeepLargeBuffers();
   const absl::StatusOr<CommandLine> line = ReadCommandLine(arguments);
   if (line.ok() && !line->answer.empty()) {
     std::cout << line->answer;
-    return 0;
+    return WasPrinted() ? 0 : kExitFailed;
   }
   // Print errors of the command line as JSON, too.
   const std::unique_ptr<Output> output =
@@ -103,6 +110,7 @@ int Main(const std::vector<std::string>& arguments) {
       line.ok() ? RunCommand(line->settings, output.get()) : line.status();
   if (!status.ok()) output->Error(status);
   output->Finish();
+  if (!WasPrinted()) return kExitFailed;
   if (status.ok()) return 0;
   return status.code() == absl::StatusCode::kInvalidArgument ? kExitUsage
                                                              : kExitFailed;

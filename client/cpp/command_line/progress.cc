@@ -21,7 +21,7 @@ constexpr char kWipe[] = "\r\x1b[K";
 
 }  // namespace
 
-Progress::Progress(std::string what, int total)
+Progress::Progress(std::string what, int64_t total)
     : what_(std::move(what)), total_(total) {
   if (isatty(STDERR_FILENO) == 0) return;
   thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });

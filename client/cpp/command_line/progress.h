@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -14,7 +15,7 @@ namespace convgrad {
 class Progress {
  public:
   // `total` is the number of items; of 1 only the time is shown.
-  Progress(std::string what, int total);
+  Progress(std::string what, int64_t total);
 
   // Another item is done.
   void Advance() { ++done_; }
@@ -23,8 +24,8 @@ class Progress {
   void Run(const std::stop_token& stop);
 
   const std::string what_;
-  const int total_;
-  std::atomic<int> done_ = 0;
+  const int64_t total_;
+  std::atomic<int64_t> done_ = 0;
   // The last member, because it uses the others.
   std::jthread thread_;
 };

@@ -33,14 +33,15 @@ absl::Status RunOnce(Direction direction, const ConvProblem& problem,
                      WriteResults(reply, settings.out));
     context.output->Wrote(paths);
   }
-  if (!settings.check) return absl::OkStatus();
+  const bool passed = PassedSelfCheck(reply);
+  if (!settings.check) return Verdict(passed);
   progress.emplace("checking", 1);
   ASSIGN_OR_RETURN(
       const ResultCheck check,
       CheckResults({operation, tensors, reply}, settings, context.client));
   progress.reset();
   context.output->Check(check);
-  return Verdict(check.ok());
+  return Verdict(passed && check.ok());
 }
 
 }  // namespace convgrad

@@ -19,7 +19,7 @@ absl::Status RunTop(const CommandContext& context) {
   ASSIGN_OR_RETURN(MetricsText before,
                    FetchMetrics(settings.metrics, settings.timeout));
   Clock::time_point then = Clock::now();
-  for (int i = 0; settings.count == 0 || i < settings.count; ++i) {
+  for (int64_t i = 0; settings.count == 0 || i < settings.count; ++i) {
     absl::SleepFor(settings.interval);
     ASSIGN_OR_RETURN(MetricsText after,
                      FetchMetrics(settings.metrics, settings.timeout));

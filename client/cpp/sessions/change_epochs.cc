@@ -65,6 +65,13 @@ void ChangeSender::Stop(const absl::Status& why) {
   StopLocked(why);
 }
 
+absl::Status ChangeSender::StopIn(int64_t epoch, const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  if (is_restoring_ || epoch_ != epoch) return absl::OkStatus();
+  StopLocked(why);
+  return why;
+}
+
 void ChangeSender::StopLocked(const absl::Status& why) {
   if (stopped_.ok()) stopped_ = why;
   for (auto& [sequence, change] : pending_) {
@@ -72,7 +79,7 @@ void ChangeSender::StopLocked(const absl::Status& why) {
     if (change->context != nullptr) change->context->TryCancel();
   }
   pending_.clear();
-  for (PendingRead* read : reads_) {
+  for (const auto& read : reads_) {
     if (read->context != nullptr) read->context->TryCancel();
   }
   changed_.NotifyAll();

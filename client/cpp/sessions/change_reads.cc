@@ -20,7 +20,7 @@ bool IsEarly(const absl::Status& status) {
 }  // namespace
 
 void ChangeSender::LoseReads(int64_t first, int64_t boundary) {
-  for (PendingRead* read : reads_) {
+  for (const auto& read : reads_) {
     if (read->after < first) continue;
     if (read->after < boundary) read->is_lost = true;
     read->after -= std::min(boundary, read->after + 1) - first;
@@ -28,19 +28,33 @@ void ChangeSender::LoseReads(int64_t first, int64_t boundary) {
   }
 }
 
-absl::StatusOr<grpc::ByteBuffer> ChangeSender::Read(absl::Time deadline,
-                                                    const Send& send) {
-  PendingRead read;
+absl::StatusOr<std::shared_ptr<ChangeSender::PendingRead>>
+ChangeSender::BeginRead() {
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(stopped_);
-  read.after = next_ - 1;
-  reads_.insert(&read);
-  absl::StatusOr<grpc::ByteBuffer> result = ReadUntil(deadline, send, &read);
-  reads_.erase(&read);
-  if (read.is_lost && !result.ok()) {
-    return EpochEnded(read.after + 1, result.status());
+  auto read = std::make_shared<PendingRead>();
+  read->after = next_ - 1;
+  reads_.insert(read);
+  return read;
+}
+
+absl::StatusOr<grpc::ByteBuffer> ChangeSender::FinishRead(
+    const std::shared_ptr<PendingRead>& read, absl::Time deadline,
+    const Send& send) {
+  MutexLock lock(&mutex_);
+  absl::StatusOr<grpc::ByteBuffer> result =
+      ReadUntil(deadline, send, read.get());
+  reads_.erase(read);
+  if (read->is_lost && !result.ok()) {
+    return EpochEnded(read->after + 1, result.status());
   }
   return result;
+}
+
+absl::StatusOr<grpc::ByteBuffer> ChangeSender::Read(absl::Time deadline,
+                                                    const Send& send) {
+  ASSIGN_OR_RETURN(const auto read, BeginRead());
+  return FinishRead(read, deadline, send);
 }
 
 absl::StatusOr<grpc::ByteBuffer> ChangeSender::ReadUntil(absl::Time deadline,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -18,6 +19,9 @@ namespace {
 // One resumes the session, one repeats committed changes, and one asks for
 // snapshots.
 constexpr int kRestoreThreads = 3;
+
+// The start of the keys that number changes.
+constexpr char kSessionKeys[] = "convgrad-session-";
 
 // Returns a status for RetryPolicy that stands for `why` if a repeat may help.
 absl::Status Passing(const absl::Status& why) {
@@ -77,6 +81,17 @@ int64_t ChangeSender::number() const {
     if (!change->is_repeat) return sequence - 1;
   }
   return next_ - 1;
+}
+
+int64_t ChangeSender::epoch() const {
+  MutexLock lock(&mutex_);
+  return epoch_;
+}
+
+int64_t ChangeSender::AwaitEpoch() {
+  MutexLock lock(&mutex_);
+  while (is_restoring_) changed_.Wait(&mutex_);
+  return epoch_;
 }
 
 int64_t ChangeSender::durable_number() const {
@@ -185,8 +200,9 @@ ChangeSender::Next ChangeSender::Judge(const Pending& change,
   }
   if (reason == Reason::kEpochEnded) return Next::kEpochEnded;
   if (reason == Reason::kOutOfOrder) {
-    if (absl::IsAborted(status)) return Next::kRepeat;
-    return change.void_since ? Next::kRepeat : Next::kStopped;
+    if (absl::IsAborted(status) || change.void_since) return Next::kRepeat;
+    // Another field is one of the request, which this change alone has.
+    if (absl::StartsWith(detail->field, kSessionKeys)) return Next::kStopped;
   }
   const bool is_gone =
       absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
@@ -255,10 +271,18 @@ ChangeSender::Then ChangeSender::Learn(const std::shared_ptr<Pending>& change,
 bool ChangeSender::AwaitAttempt(const Pending& change,
                                 const absl::Status& passing) {
   const bool is_void = change.void_since.has_value();
-  const auto delay =
-      retries_.DelayAfter(passing, is_void ? 1 : change.attempts);
-  const absl::Time limit =
-      is_void ? *change.void_since + lease_ : change.deadline;
+  RetryPolicy retries = retries_;
+  // The policy is for calls for which a caller waits.
+  if (is_void || change.is_repeat) {
+    retries.max_attempts =
+        std::max(retries.max_attempts, RetryPolicy().max_attempts);
+  }
+  const auto delay = retries.DelayAfter(passing, is_void ? 1 : change.attempts);
+  absl::Time limit = change.deadline;
+  if (is_void) {
+    // A durable session outlasts its lease.
+    limit = durability_ ? absl::InfiniteFuture() : *change.void_since + lease_;
+  }
   if (!delay) return false;
   const absl::Time until = absl::Now() + *delay;
   if (until >= limit) return false;

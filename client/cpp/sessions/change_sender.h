@@ -84,6 +84,14 @@ class ChangeSender {
     bool is_repeat = false;
   };
 
+  // A read in flight. The sender's lock guards its members.
+  struct PendingRead {
+    // The number of the last change that the read must see.
+    int64_t after = 0;
+    bool is_lost = false;
+    grpc::ClientContext* context = nullptr;
+  };
+
   // `opened` is the server's response. `send_void` sends a change that always
   // fails; the sender uses it in place of a change that its caller has given
   // up. `durability` is null unless the session is durable.
@@ -109,14 +117,30 @@ class ChangeSender {
   // Calls Begin and Finish.
   absl::StatusOr<grpc::ByteBuffer> Change(absl::Time deadline, const Send& send,
                                           OwnedChange owned = {});
-  // Sends a read, which sees all changes that began before it.
-  // Errors: as Finish; kAborted, reason EPOCH_ENDED, if one of those changes
-  // fails.
+  // Begins a read, which sees all changes that began before it; FinishRead must
+  // follow. Errors: the status that ended the session.
+  absl::StatusOr<std::shared_ptr<PendingRead>> BeginRead();
+  // Sends the read until the server has answered it.
+  // Errors: as Finish; kAborted, reason EPOCH_ENDED, if a change that it must
+  // see fails.
+  absl::StatusOr<grpc::ByteBuffer> FinishRead(
+      const std::shared_ptr<PendingRead>& read, absl::Time deadline,
+      const Send& send);
+  // Calls BeginRead and FinishRead.
   absl::StatusOr<grpc::ByteBuffer> Read(absl::Time deadline, const Send& send);
 
   // Ends the session for its callers: calls in flight and later calls fail with
   // `why`.
   void Stop(const absl::Status& why);
+  // Does the same and returns `why`, if `epoch` is still that of the next
+  // change. Returns OK if this client has resumed the session itself since, or
+  // is about to.
+  absl::Status StopIn(int64_t epoch, const absl::Status& why);
+
+  // Returns the epoch of the next change.
+  int64_t epoch() const;
+  // Does the same when the session isn't being restored.
+  int64_t AwaitEpoch();
 
   const std::string& id() const { return id_; }
   // Returns the highest number up to which the callers of all changes know that
@@ -145,12 +169,6 @@ class ChangeSender {
     kStopped,
     kRestored
   };
-  struct PendingRead {
-    int64_t after;
-    bool is_lost = false;
-    grpc::ClientContext* context = nullptr;
-  };
-
   Answer SendOnce(const Send& send, grpc::ClientContext* context,
                   int64_t restores) const;
   // Begins an attempt as soon as the session isn't being restored, and returns
@@ -239,7 +257,7 @@ class ChangeSender {
   // Number of the next change.
   int64_t next_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, std::shared_ptr<Pending>> pending_ ABSL_GUARDED_BY(mutex_);
-  std::set<PendingRead*> reads_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::shared_ptr<PendingRead>> reads_ ABSL_GUARDED_BY(mutex_);
   // True if the server has ended the epoch.
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
   // Error of every call; OK until Stop.

@@ -43,8 +43,9 @@ struct Session::PendingRun {
   RegionPlaces places;
   BorrowedSlices borrowed;
   grpc::ByteBuffer message;
-  // Null for a read.
+  // One of these is null.
   std::shared_ptr<ChangeSender::Pending> change;
+  std::shared_ptr<ChangeSender::PendingRead> read;
 };
 
 absl::StatusOr<grpc::ByteBuffer> Session::Send(
@@ -189,7 +190,10 @@ absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
       run->message,
       EncodeRequest(run->call, run->places,
                     PayloadsOf(run->call, run->places, run->borrowed)));
-  if (!is_change) return run;
+  if (!is_change) {
+    ASSIGN_OR_RETURN(run->read, changes_->BeginRead());
+    return run;
+  }
   OwnedChange owned;
   if (is_durable_) {
     owned = wire_->Own(MethodOf(run->call.operation), run->message);
@@ -204,7 +208,7 @@ absl::StatusOr<OperationReply> Session::Finish(PendingRun* run) {
   const ChangeSender::Send send = wire_->Sender(run->call, run->message);
   absl::StatusOr<grpc::ByteBuffer> message =
       run->change ? changes_->Finish(run->change, send)
-                  : changes_->Read(run->call.deadline, send);
+                  : changes_->FinishRead(run->read, run->call.deadline, send);
   run->message.Clear();
   run->borrowed.AwaitRelease();
   RETURN_IF_ERROR(message.status());

@@ -78,23 +78,32 @@ struct FetchedTensor {
   AlignedBuffer data;
 };
 
-// A change (Put, Drop, or a Run that keeps results) takes effect exactly once.
+// A change (Put, Drop, or a Run that keeps results) takes effect at most once.
 // If a connection or reply is lost, the session repeats the call until it knows
-// the outcome (ClientOptions::retries, or their defaults). An error therefore
-// means that nothing has changed, except for DEADLINE_EXCEEDED and UNAVAILABLE
-// after the last attempt. If a change fails, changes that began after it fail
-// with kAborted, reason EPOCH_ENDED.
+// the outcome (ClientOptions::retries, or their defaults). If a change fails,
+// changes that began after it fail with kAborted, reason EPOCH_ENDED. An error
+// means that nothing has changed, with these exceptions:
+// * kDataLoss, reason NOT_FOUND: the change took effect, and the server no
+//   longer has its reply.
+// * kCancelled, kDeadlineExceeded, kInternal, kResourceExhausted with a time to
+//   come again, kUnauthenticated, kUnavailable and kUnknown may follow a lost
+//   reply, so the outcome is unknown. The change doesn't take effect later.
+// * The errors below that end the session: a change in flight may have taken
+//   effect.
 //
 // A durable session whose server was started again has the state after its
 // durable number. The session then repeats the later changes by itself, and
 // its callers notice only the time. The session keeps copies of these changes
 // (replay_bytes) and doesn't use shared memory.
 //
-// Errors of all calls: the server's, with their detail (DetailOf). kNotFound:
-// the session has ended. kFailedPrecondition, reason TAKEN_OVER: another client
-// has resumed it; reason RESTORED: the server was started again, and the client
-// can't repeat what was lost. kDataLoss, reason MALFORMED: the server's files
-// of the session are damaged.
+// Errors of all calls: the server's, with their detail (DetailOf). These end
+// the session for its callers. kNotFound, field `session`: the session has
+// ended. kFailedPrecondition, reason TAKEN_OVER: another client has resumed it;
+// reason RESTORED: the server was started again, and the client can't repeat
+// what was lost. kDataLoss, reason MALFORMED, field `snapshot`: the server's
+// files of the session are damaged. kUnavailable, from every call: the server
+// couldn't be reached for as long as the lease, which a durable session
+// outlasts, or while the session was restored.
 //
 // Thread-safe. Changes take effect one after the other, in the order in which
 // they begin. A read sees the changes that began before it.
@@ -133,6 +142,8 @@ class Session {
   absl::Status Renew();
   // Ends the session; the server frees its memory at once. kNotFound is also
   // returned if an earlier attempt closed the session and its reply was lost.
+  // If another client has resumed the session, it stays open, and the error is
+  // kFailedPrecondition, reason TAKEN_OVER.
   absl::Status Close();
 
   // Writes all of the tensors or none, and returns their version. Uses a stream
@@ -192,6 +203,9 @@ class Session {
 
   Session(std::unique_ptr<SessionWire> wire, const v1::SessionResponse& opened,
           int64_t replay_bytes);
+  // Renews the lease. Ends the session for its callers if it isn't this
+  // client's any more.
+  absl::Status RenewUntil(absl::Time deadline);
   // Resumes the session after a restart of the server.
   absl::StatusOr<v1::SessionResponse> ResumeItself();
   // Sends `request` with `payloads` to a method of this session, repeats it by

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
 #include "client/cpp/calls/stoppable_sleep.h"
 #include "client/cpp/sessions/change_sender.h"
@@ -29,6 +30,12 @@ constexpr absl::Duration kRenewalTime = absl::Seconds(5);
 
 // The server may have to read a whole session from its disk, or write one.
 constexpr absl::Duration kDiskTime = absl::Minutes(10);
+
+// Returns whether a renewal says that the client can't use the session any
+// more.
+bool HasEnded(const absl::Status& renewed) {
+  return absl::IsNotFound(renewed) || HasReason(renewed, Reason::kTakenOver);
+}
 
 }  // namespace
 
@@ -53,9 +60,8 @@ Session::Session(std::unique_ptr<SessionWire> wire,
         const absl::Duration interval =
             std::min(lease / kRenewalsPerLease, kLongestSilence);
         while (SleepUnlessStopped(stop, interval)) {
-          const absl::Status renewed =
-              wire_->Renew(id(), absl::Now() + kRenewalTime);
-          if (absl::IsNotFound(renewed)) return changes_->Stop(renewed);
+          const absl::Status renewed = RenewUntil(absl::Now() + kRenewalTime);
+          if (HasEnded(renewed)) return;
         }
       }) {}
 
@@ -72,17 +78,32 @@ v1::SessionResponse Session::answer() const {
   return answer_;
 }
 
-absl::Status Session::Renew() {
-  return wire_->Renew(id(), absl::InfiniteFuture());
+absl::Status Session::Renew() { return RenewUntil(absl::InfiniteFuture()); }
+
+absl::Status Session::RenewUntil(absl::Time deadline) {
+  const int64_t epoch = changes_->epoch();
+  const absl::Status renewed = wire_->Renew(id(), epoch, deadline);
+  if (HasEnded(renewed)) return changes_->StopIn(epoch, renewed);
+  // The lease is renewed. The next change or read restores the session.
+  if (HasReason(renewed, Reason::kRestored)) return absl::OkStatus();
+  return renewed;
 }
 
 absl::Status Session::Close() {
-  return wire_->Close(id(), absl::InfiniteFuture());
+  while (true) {
+    const int64_t epoch = changes_->AwaitEpoch();
+    const absl::Status closed =
+        wire_->Close(id(), epoch, absl::InfiniteFuture());
+    const bool is_of_another = HasReason(closed, Reason::kTakenOver);
+    if (!is_of_another || !changes_->StopIn(epoch, closed).ok()) return closed;
+  }
 }
 
 absl::StatusOr<v1::SessionResponse> Session::ResumeItself() {
   v1::ResumeSessionRequest request;
   request.set_session_id(id());
+  request.set_epoch(changes_->epoch());
+  request.set_call_id(RandomRequestId());
   v1::SessionResponse answer;
   RETURN_IF_ERROR(wire_->Call(SessionMethod("ResumeSession"), request, &answer,
                               absl::Now() + kDiskTime));

@@ -44,7 +44,8 @@ absl::Status Follow(ClientOptions client, absl::Time deadline, Opened* opened) {
                    FollowedServer(asked, opened->answer.address()));
   if (client.server == asked) return absl::OkStatus();
   ASSIGN_OR_RETURN(auto wire, SessionWire::Make(client));
-  const absl::Status found = wire->Renew(opened->answer.session_id(), deadline);
+  const absl::Status found =
+      wire->Renew(opened->answer.session_id(), /*epoch=*/0, deadline);
   if (absl::IsNotFound(found)) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition,
@@ -97,7 +98,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(
   const absl::Status followed = Follow(client, absl::InfiniteFuture(), &opened);
   if (!followed.ok()) {
     // Nobody else knows its id, and its name would stay in use.
-    opened.wire->Close(opened.answer.session_id(), absl::Now() + kBriefTime)
+    opened.wire
+        ->Close(opened.answer.session_id(), /*epoch=*/0,
+                absl::Now() + kBriefTime)
         .IgnoreError();
     return followed;
   }

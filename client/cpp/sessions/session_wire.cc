@@ -174,16 +174,20 @@ absl::StatusOr<int64_t> SessionWire::MessageLimit(int64_t bytes,
   return max_message_bytes_.load();
 }
 
-absl::Status SessionWire::Renew(const std::string& id, absl::Time deadline) {
+absl::Status SessionWire::Renew(const std::string& id, int64_t epoch,
+                                absl::Time deadline) {
   v1::RenewSessionRequest request;
   request.set_session_id(id);
+  request.set_epoch(epoch);
   v1::SessionResponse response;
   return Call(SessionMethod("RenewSession"), request, &response, deadline);
 }
 
-absl::Status SessionWire::Close(const std::string& id, absl::Time deadline) {
+absl::Status SessionWire::Close(const std::string& id, int64_t epoch,
+                                absl::Time deadline) {
   v1::CloseSessionRequest request;
   request.set_session_id(id);
+  request.set_epoch(epoch);
   v1::CloseSessionResponse response;
   return Call(SessionMethod("CloseSession"), request, &response, deadline);
 }

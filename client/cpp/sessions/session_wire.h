@@ -66,8 +66,10 @@ class SessionWire {
   absl::StatusOr<int64_t> MessageLimit(int64_t bytes, absl::Time deadline);
 
   // Make the calls of these names for the session `id`.
-  absl::Status Renew(const std::string& id, absl::Time deadline);
-  absl::Status Close(const std::string& id, absl::Time deadline);
+  // `epoch` is that of the client, or 0. Errors: kFailedPrecondition, reason
+  // TAKEN_OVER, if another client has resumed the session since.
+  absl::Status Renew(const std::string& id, int64_t epoch, absl::Time deadline);
+  absl::Status Close(const std::string& id, int64_t epoch, absl::Time deadline);
 
   // Makes an idempotent call, and repeats it by the retry policy.
   absl::Status Call(const std::string& method,

@@ -68,7 +68,8 @@ class Client(ClientBase):
         """
         return Opening(lambda: self._session_client().session(
             name, lease=lease, quota=quota, readers=readers, resume=resume,
-            keep_open=keep_open, durable=durable, replay_bytes=replay_bytes))
+            keep_open=keep_open, durable=durable, replay_bytes=replay_bytes),
+            is_new=not resume)
 
     async def attach(self, session: bytes | str) -> Attached:
         """Attaches to a session to read it, as convgrad.Client.attach() does.
@@ -122,9 +123,12 @@ class Client(ClientBase):
                 error = self._failed(rpc, slot, call)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
-            except BaseException:  # the task was cancelled
+            except BaseException as ended:  # the task was cancelled, or close() its call
                 if call.loan is not None:
                     call.loan.give_up()
+                if (isinstance(ended, asyncio.CancelledError) and self._closed.is_set()
+                        and not _is_cancelled(asyncio.current_task())):
+                    raise Cancelled("the client is closed") from None
                 raise
             if is_unexplained(error, slot):
                 await asyncio.to_thread(self._explain, error, slot, attempts)
@@ -160,6 +164,11 @@ class Client(ClientBase):
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+def _is_cancelled(task: asyncio.Task[Any] | None) -> bool:
+    """Returns whether somebody cancelled the task; False in Python 3.10, which can't tell."""
+    return task is not None and hasattr(task, "cancelling") and task.cancelling() > 0
 
 
 async def export_session(session: Session | Attached, path: transfer.Path, *,

@@ -175,10 +175,7 @@ def attach(client: Caller, session: bytes | str) -> Attached:
         raise unimplemented("session", f"'{session}', a name or handle",
                             "session.id: servers find a session by its name only for "
                             "session(resume=True), which takes it over")
-    if not isinstance(session, bytes) or len(session) != _ID_BYTES:
-        found = (f"{len(session)} bytes" if isinstance(session, bytes)
-                 else f"a {type(session).__name__}")
-        raise invalid("OUT_OF_RANGE", "session", found, f"session.id, {_ID_BYTES} bytes")
+    check_id("session", session)
     message = session_pb2.ListTensorsRequest(page_size=1).SerializeToString()
 
     def ask(target: str, options: Options) -> Attached:
@@ -187,6 +184,14 @@ def attach(client: Caller, session: bytes | str) -> Attached:
         return Attached(client, session, target)
 
     return ask_each(client, ask)
+
+
+def check_id(field: str, session: object) -> None:
+    """Raises InvalidArgument, which names the field, unless it has the id of a session."""
+    if not isinstance(session, bytes) or len(session) != _ID_BYTES:
+        found = (f"{len(session)} bytes" if isinstance(session, bytes)
+                 else f"a {type(session).__name__}")
+        raise invalid("OUT_OF_RANGE", field, found, f"session.id, {_ID_BYTES} bytes")
 
 
 def _attached(call: Call[R], session_id: bytes, target: str) -> Call[R]:

@@ -41,12 +41,14 @@ class Caller(ClientBase):
         """Starts one attempt of a call that has one message as its answer. Returns its
         grpc.Future.
 
-        Errors: Cancelled after close().
+        Errors: Cancelled after close(); what the user's function for the token raises.
         """
         self.check_process()
         try:
             return self._start(self._pool.pick(call.target), call, seconds)
-        except ValueError:  # the channel was closed meanwhile
+        except ValueError as closed:
+            if not self._closed.is_set() or isinstance(closed, ConvgradError):
+                raise
             raise Cancelled("the client is closed") from None
 
     def _start(self, slot: Slot, call: Call[Any], seconds: float | None) -> Any:
@@ -86,6 +88,8 @@ class Caller(ClientBase):
                 if isinstance(rpc, grpc.Future) and rpc.cancelled():
                     raise error from None
             except grpc.FutureCancelledError:
+                if call.loan is not None:  # the server may still use it
+                    call.loan.give_up()
                 raise Cancelled("the call was cancelled") from None
             except ValueError as closed:
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 from convgrad import operations
-from convgrad.attached import Attached, attach
+from convgrad.attached import Attached, attach, check_id
 from convgrad.caller import Caller
 from convgrad.errors import FailedPrecondition, invalid, message_of
 from convgrad.moving.machine import facts_of
@@ -15,6 +15,8 @@ from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.sessions.leases import (
     OpenSession,
+    ask_each,
+    call_of,
     close_listed,
     list_sessions,
     open_session,
@@ -31,6 +33,7 @@ from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 from convgrad.sessions.session import Session
 from convgrad.sharing import address_of_regions, check_region
 from convgrad.tracebacks import short_traceback
+from convgrad.v1 import session_pb2
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,6 +48,25 @@ def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
         return self.run(prepare(*args, **kwargs))
 
     return method
+
+
+def _check_durable(client: Client, name: str, resume: bool | bytes) -> None:
+    """Raises FailedPrecondition if the session to resume isn't durable. Its user goes on then.
+    """
+    if isinstance(resume, bytes):
+        request = session_pb2.RenewSessionRequest(session_id=resume)
+        is_durable = ask_each(client, lambda target, options: client.run(call_of(
+            "RenewSession", request, target=target, options=options))).durable
+    else:
+        is_durable = not any(one.name == name and one.durable_number is None
+                             for one in list_sessions(client, everybody=False))
+    if not is_durable:
+        raise _not_durable()
+
+
+def _not_durable() -> FailedPrecondition:
+    return FailedPrecondition(message_of(
+        "durable", "a session that isn't", "one that was opened with durable=True"))
 
 
 class Client(Caller):
@@ -87,13 +109,22 @@ class Client(Caller):
         that the server has lost. If more are kept, it waits until the server has written them.
 
         Errors: SessionExpired if the session to resume doesn't exist; FailedPrecondition if it,
-        or the server, isn't durable.
+        or the server, isn't durable; AlreadyExists if the client has a session of this name;
+        ResourceExhausted if it has as many as the server allows; InvalidArgument.
 
         With CONVGRAD_RECORD=FOLDER in the environment, each session that is opened, and not
         resumed, is recorded in a new file there; see convgrad.replay().
         """
         if replay_bytes < 0:
             raise invalid("OUT_OF_RANGE", "replay_bytes", replay_bytes, "at least 0")
+        if isinstance(readers, str):
+            raise invalid("OUT_OF_RANGE", "readers", f"'{readers}'", "a list of names")
+        if not isinstance(resume, bool):
+            check_id("resume", resume)
+        elif resume and not name:
+            raise invalid("MISSING", "name", "nothing", "the name of the session to resume")
+        if resume and durable:
+            _check_durable(self, name, resume)
         recorder = None
         if resume:
             if recording_folder():
@@ -110,8 +141,7 @@ class Client(Caller):
                     recorder.discard()
                 raise
         if durable and not opened.answer.durable:
-            raise FailedPrecondition(message_of(
-                "durable", "a session that isn't", "one that was opened with durable=True"))
+            raise _not_durable()
         return Session(self, opened, keep_open, replay_bytes, recorder)
 
     def attach(self, session: bytes | str) -> Attached:
@@ -135,8 +165,11 @@ class Client(Caller):
         """Ends a session in the list of sessions() and drops everything that it keeps.
 
         Errors: SessionExpired if it doesn't exist, or belongs to another client and this one
-        isn't an admin.
+        isn't an admin; InvalidArgument for an id.
         """
+        if not isinstance(handle, str):
+            raise invalid("OUT_OF_RANGE", "handle", f"a {type(handle).__name__}",
+                          "a handle from sessions()")
         close_listed(self, handle)
 
     def region(self, nbytes: int) -> Region:

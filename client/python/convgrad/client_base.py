@@ -24,6 +24,7 @@ from convgrad.errors import (
     is_silent,
     unreachable,
 )
+from convgrad.options import seconds_of
 from convgrad.outages import Outages
 from convgrad.region import Region
 from convgrad.requests import Call
@@ -73,7 +74,7 @@ class ClientBase:
         self.handle = uuid.uuid4().hex
         """Identifies the client in this process where only text can be passed."""
         self._living[self.handle] = self
-        self._timeout = timeout
+        self._timeout = seconds_of(timeout)
         self._retry = retry
         self.outages = Outages()
         self._closed = threading.Event()
@@ -137,7 +138,7 @@ class ClientBase:
 
     def deadline_of(self, call: Call[Any]) -> float | None:
         """Returns the call's deadline as a time.monotonic(); None if it has none."""
-        timeout = call.options.get("timeout", self._timeout)
+        timeout = seconds_of(call.options.get("timeout", self._timeout))
         return None if timeout is None else time.monotonic() + timeout
 
     def _share(self, region: Region) -> None:

@@ -204,7 +204,7 @@ def parsing_response() -> Iterator[None]:
     """Raises Internal if the block fails to parse a message."""
     try:
         yield
-    except ConvgradError:
+    except (ConvgradError, Warning):  # a user may have made warnings errors
         raise
     except Exception as error:  # ValueError, or protobuf's DecodeError
         raise bad_reply("message", error, "a response") from None
@@ -265,7 +265,15 @@ def _parse_detail(value: bytes) -> error_pb2.ErrorDetail | None:
         return None
 
 
-def _parse_pushback(value: str | bytes) -> float | None:
+def number_in(value: str | bytes) -> int | None:
+    """Returns the number that a trailer has in decimal; None if it isn't one below 2^63."""
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else value
-    # gRFC A6: a value that isn't a number of milliseconds means "don't retry".
-    return int(text) / 1000 if text.isdigit() else None
+    # int() refuses thousands of digits, and takes digits of other scripts.
+    is_short = text.isascii() and text.isdigit() and len(text) <= 19
+    return int(text) if is_short and int(text) < 2**63 else None
+
+
+def _parse_pushback(value: str | bytes) -> float | None:
+    milliseconds = number_in(value)
+    # gRFC A6: a value that isn't a number of milliseconds in 32 bits means "don't retry".
+    return milliseconds / 1000 if milliseconds is not None and milliseconds < 2**31 else None

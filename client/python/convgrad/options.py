@@ -15,6 +15,8 @@ _PREFIX = "BACKEND_CHOICE_"
 _BACKENDS = tuple(name.removeprefix(_PREFIX).lower()
                   for name in service_pb2.BackendChoice.keys()[1:])
 _PRIORITIES = ("batch", "interactive")
+# Longer timeouts would overflow the clocks of gRPC and Python.
+_LONGEST_SECONDS = 365 * 86400.0
 
 
 class Options(TypedDict, total=False):
@@ -58,7 +60,8 @@ class Options(TypedDict, total=False):
 
 
 def wire_options(options: Options) -> service_pb2.Options:
-    """Returns the message. Raises InvalidArgument for an unknown backend or priority."""
+    """Returns the message. Raises InvalidArgument for an unknown backend or priority, and for a
+    traceparent that no metadata can have."""
     backend = options.get("backend", "auto")
     if backend not in _BACKENDS:
         raise invalid("INVALID_ENUM", "options.backend", backend, ", ".join(_BACKENDS))
@@ -66,6 +69,11 @@ def wire_options(options: Options) -> service_pb2.Options:
     if priority not in _PRIORITIES:
         raise invalid("INVALID_ENUM", "convgrad-priority", f"'{priority}'",
                       " or ".join(_PRIORITIES))
+    traceparent: Any = options.get("traceparent", "")
+    if not isinstance(traceparent, str) or not (
+            traceparent.isascii() and traceparent.isprintable()):
+        raise invalid("OUT_OF_RANGE", "traceparent", ascii(traceparent),
+                      "W3C's trace context, printable ASCII")
     choice: Any = service_pb2.BackendChoice.Value(_PREFIX + backend.upper())
     return service_pb2.Options(
         backend=choice, deterministic=options.get("deterministic", True),
@@ -76,3 +84,19 @@ def wire_options(options: Options) -> service_pb2.Options:
 def timeout_of(seconds: float | None) -> Options:
     """Returns the options of a call with only a timeout; None: the client's timeout."""
     return Options() if seconds is None else Options(timeout=seconds)
+
+
+def seconds_of(timeout: float | None) -> float | None:
+    """Returns a call's timeout, at most a year; None: the call has none.
+
+    Errors: InvalidArgument for anything but a number.
+    """
+    if timeout is None:
+        return None
+    try:
+        seconds = float(timeout)
+    except (TypeError, ValueError, OverflowError):
+        seconds = float("nan")
+    if seconds != seconds:
+        raise invalid("OUT_OF_RANGE", "timeout", ascii(timeout), "seconds, or None")
+    return min(seconds, _LONGEST_SECONDS)

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import math
 import mmap
+import operator
 import os
 import socket
 import struct
@@ -66,8 +67,9 @@ class Region:
         Errors: InvalidArgument for an invalid number or address; Unavailable if no server
         listens there; the server's, e.g. ResourceExhausted.
         """
-        if not 64 <= nbytes < 2**63:
-            raise invalid("OUT_OF_RANGE", "region.nbytes", nbytes, "at least 64")
+        if not isinstance(nbytes, (int, np.integer)) or not 64 <= nbytes < 2**63:
+            raise invalid("OUT_OF_RANGE", "region.nbytes", nbytes,
+                          "an integer of at least 64, below 2^63")
         if not address.startswith("unix:"):
             raise invalid("OUT_OF_RANGE", "region.address", f"'{address}'",
                           "unix:PATH of a server's --regions_listen")
@@ -82,7 +84,8 @@ class Region:
         self._begin = _address_of(self._bytes)
         self._arena = Arena(nbytes)
         self._held: list[object] = []
-        self._lock = threading.Lock()
+        # Reentrant, because a garbage collector that ends a session may call hold().
+        self._lock = threading.RLock()
 
     @property
     def nbytes(self) -> int:
@@ -107,11 +110,13 @@ class Region:
         `dtype` is a tensor's, by NumPy's or the contract's name ("bf16"). The bytes become free
         once no array and no tensor refers to them; torch.from_numpy shares them.
 
-        Errors: ResourceExhausted if no free range is large enough.
+        Errors: ResourceExhausted if no free range is large enough; InvalidArgument.
         """
         known = layouts.KEPT_DTYPES
         wanted = known[layouts.name_of_dtype(dtype, "dtype", known)]
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        dims = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+        if min(dims, default=0) < 0:
+            raise invalid("OUT_OF_RANGE", "shape", layouts.text_of(dims), "extents from 0 on")
         size = math.prod(dims) * wanted.itemsize
         if size == 0:
             return np.empty(dims, wanted)

@@ -117,14 +117,19 @@ void Call::AwaitTurn(bool may_be_early) {
   if (!status.ok()) return OnTurn(Decision::Refuse(status));
   if (!session_.in_session()) return TellTurn(Decision::Run());
   if (sample() != nullptr) sample()->session = session_.settings().label;
+  awaits_content_ = true;
   // Most sessions have their content in memory, so `ready` runs here.
   session_.AwaitContent(
       [this, may_be_early,
        hold = std::make_shared<CallHold>(this)](const absl::Status& loaded) {
         HandOver();
+        if (!awaits_content_.exchange(false)) return;  // Its client has left.
         if (!loaded.ok()) return OnTurn(Decision::Refuse(loaded));
         AwaitTurnInSession(may_be_early);
       });
+  // If the client cancelled before, OnCancel found no wait to end.
+  if (*cancelled_) CancelTurn();
+  HandOver();
 }
 
 void Call::AwaitTurnInSession(bool may_be_early) {
@@ -154,12 +159,6 @@ void Call::AwaitTurnInSession(bool may_be_early) {
 void Call::TellTurn(const ChangeOrder::Decision& decision) {
   const bool is_refused = decision.runs() && !refusal_.ok();
   OnTurn(is_refused ? Decision::Refuse(refusal_) : decision);
-}
-
-bool Call::CancelTurn() {
-  if (!session_.Withdraw()) return false;
-  OnTurn(Decision::Refuse(WhyGone()));
-  return true;
 }
 
 void Call::EndAs(const ChangeOrder::Decision& decision) {
@@ -237,21 +236,6 @@ void Call::EndWait(absl::StatusOr<Reservation> granted) {
     sample()->times.admission.Add(wait_start_, absl::Now());
   }
   OnMemory(status);
-}
-
-bool Call::CancelWait() {
-  const uint64_t waiter = waiter_id_;
-  if (waiter == 0 || !services_.memory->budget.CancelWait(waiter)) return false;
-  EndWait(WhyGone());
-  return true;
-}
-
-void Call::OnCancel() {
-  HandOver();
-  *cancelled_ = true;
-  if (CancelTurn() || CancelWait()) return;
-  OnGone();
-  HandOver();
 }
 
 void Call::OnDone() {

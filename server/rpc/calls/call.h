@@ -207,6 +207,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   const std::shared_ptr<std::atomic<bool>> cancelled_;
   // The id in the budget's queue; 0 if the call doesn't wait there.
   std::atomic<uint64_t> waiter_id_{0};
+  // Whether the call waits for the content of its session.
+  std::atomic<bool> awaits_content_{false};
   // Ids in the ClientWatch, of AwaitClient and of WatchAnswer; 0 if none.
   std::atomic<uint64_t> client_wait_{0};
   uint64_t answer_wait_ = 0;

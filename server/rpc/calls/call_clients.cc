@@ -1,5 +1,5 @@
 // These functions of `Call` limit how long it waits for its client and how much
-// the client may send, and return why the client has left.
+// the client may send, and end its waits when the client has left.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -102,6 +102,27 @@ absl::Status Call::WhyGone() const {
 
 bool Call::FailedToRead() const {
   return grpc_call_failed_before_recv_message(context_->c_call()) != 0;
+}
+
+bool Call::CancelTurn() {
+  if (!awaits_content_.exchange(false) && !session_.Withdraw()) return false;
+  OnTurn(ChangeOrder::Decision::Refuse(WhyGone()));
+  return true;
+}
+
+bool Call::CancelWait() {
+  const uint64_t waiter = waiter_id_;
+  if (waiter == 0 || !services_.memory->budget.CancelWait(waiter)) return false;
+  EndWait(WhyGone());
+  return true;
+}
+
+void Call::OnCancel() {
+  HandOver();
+  *cancelled_ = true;
+  if (CancelTurn() || CancelWait()) return;
+  OnGone();
+  HandOver();
 }
 
 }  // namespace convgrad

@@ -87,7 +87,8 @@ void CallSession::Await(absl::Time deadline, ChangeOrder::Decided decided,
         }
         decided(std::move(decision));
       };
-  ChangeOrder::Caller caller{deadline, told, std::move(admit_early)};
+  ChangeOrder::Caller caller{table_->ToOwnClock(deadline), told,
+                             std::move(admit_early)};
   waiter_ = is_change() ? use_->Arrive(*change_, now, std::move(caller))
                         : use_->AwaitNumber(after_, now, std::move(caller));
 }

@@ -87,7 +87,10 @@ void MessageCall::OnEarlyAdmission() {
 
 void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
   const CallHold hold(this);
-  Do(arrival_.TakeTurn(decision));
+  absl::Status status = decision.runs() ? CheckTurn() : absl::OkStatus();
+  Do(arrival_.TakeTurn(status.ok()
+                           ? decision
+                           : ChangeOrder::Decision::Refuse(std::move(status))));
 }
 
 void MessageCall::AdmitNextEarly() {

@@ -31,6 +31,9 @@ class MessageCall : public Call {
   // Returns an error if the server can refuse the call before it reads the
   // message.
   virtual absl::Status CheckArrival() { return absl::OkStatus(); }
+  // Returns an error if the server can refuse the call when its turn has come.
+  // A repeat of a change isn't refused.
+  virtual absl::Status CheckTurn() { return absl::OkStatus(); }
 
   // Parses the request except its payloads into `*head`, checks and counts the
   // bytes, and returns the payloads.

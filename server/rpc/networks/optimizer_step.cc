@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "server/rpc/networks/network_tensors.h"
@@ -72,6 +72,8 @@ std::optional<KeptTensor> OptimizerStep::Newest(const std::string& name) {
 
 absl::StatusOr<std::vector<OptimizerStep::Item>> OptimizerStep::FindItems(
     const DecodedUpdate& update) {
+  const absl::flat_hash_set<absl::string_view> averaged(update.averaged.begin(),
+                                                        update.averaged.end());
   std::vector<Item> items;
   for (size_t i = 0; i < update.groups.size(); ++i) {
     const std::string path = absl::StrCat(path_, "groups[", i, "].parameters");
@@ -83,7 +85,7 @@ absl::StatusOr<std::vector<OptimizerStep::Item>> OptimizerStep::FindItems(
       if (!item.gradient && !is_averaged_) continue;
       item.drops_gradient = !update.keep_gradients &&
                             session_.writes()->tensors.contains(gradient) &&
-                            !absl::c_linear_search(update.averaged, gradient);
+                            !averaged.contains(gradient);
       RETURN_IF_ERROR(CheckItem(item));
       items.push_back(std::move(item));
     }
@@ -177,8 +179,11 @@ absl::Status OptimizerStep::PlaceStates(const Item& item,
       parameter->has_states = old.has_value();
     }
     if (old.has_value() != parameter->has_states) {
-      return InvalidField(Reason::kMissing, name, "no tensor",
-                          ToString(descriptor));
+      const std::string found = ToString(descriptor);
+      return old ? InvalidField(Reason::kUnsupported, name, found,
+                                "none, because the session lacks other states "
+                                "of the parameter")
+                 : InvalidField(Reason::kMissing, name, "no tensor", found);
     }
     places->operands.push_back(old ? PlaceOf(*old) : TensorPlace());
     RETURN_IF_ERROR(Write(name, descriptor, places));

@@ -114,7 +114,12 @@ absl::Status RunProgramCall::PlaceRandomness(
   int64_t before[2] = {};
   const auto& tensors = session().state().tensors;
   const auto old = tensors.find(kRandomness);
-  if (old != tensors.end() && old->second.descriptor == descriptor) {
+  if (old != tensors.end()) {
+    const TensorDescriptor& found = old->second.descriptor;
+    if (found != descriptor) {
+      return InvalidField(Reason::kShapeMismatch, kRandomness, ToString(found),
+                          ToString(descriptor));
+    }
     std::copy_n(reinterpret_cast<const int64_t*>(old->second.bytes->data()), 2,
                 before);
   }

@@ -15,7 +15,7 @@
 #include "server/memory/shared_bytes.h"
 
 namespace convgrad {
-absl::Status PutTensorsCall::CheckArrival() {
+absl::Status PutTensorsCall::CheckTurn() {
   return services().sessions->memory()->CheckRoom();
 }
 

@@ -17,7 +17,7 @@ class PutTensorsCall : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  absl::Status CheckArrival() override;
+  absl::Status CheckTurn() override;
   absl::Status OnMessage(grpc::ByteBuffer* message) override;
   void Settle(const absl::Status& status) override;
   absl::Status Begin(grpc::ByteBuffer* message);

@@ -68,6 +68,18 @@ TEST(WayOfTest, IsEqualForOtherExtentsAndNoOtherOperation) {
   EXPECT_NE(WayOf(scaled, "other"), WayOf(scaled, "jit"));
 }
 
+TEST(WayOfTest, SeparatesDepthwiseChannelsThatFillVectors) {
+  const auto way = [](absl::string_view problem) {
+    return WayOf(Whole(problem, Direction::kForward), "jit_dw");
+  };
+  const std::string full = way("conv2d_n1_c32_o32_g32_i8_k3");
+  const std::string tail = way("conv2d_n1_c24_o24_g24_i8_k3");
+  EXPECT_NE(full, tail);
+  EXPECT_EQ(way("conv2d_n1_c96_o96_g96_i8_k3"), full);
+  EXPECT_EQ(way("conv2d_n1_c40_o40_g40_i8_k3"), tail);
+  EXPECT_EQ(way("conv2d_n1_c8_o8_g8_i8_k3"), tail);
+}
+
 TEST(PiecesOfTest, IsWhatEachPieceIsComputedBy) {
   EXPECT_EQ(PiecesOf("batch*2(forward=brgconv:avx512_core/nxc)"),
             "forward=brgconv:avx512_core/nxc");

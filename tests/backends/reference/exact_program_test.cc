@@ -3,6 +3,7 @@
 #include "backends/reference/exact_program.h"
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "absl/algorithm/container.h"
@@ -237,6 +238,52 @@ TEST(ExactProgramTest, RefusesAClassThatIsNone) {
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(refused.status().message(),
             "t[1]: found 2, expected a class from 0 to 1, or -100");
+}
+
+// A class without weight counts, as in PyTorch: its product with the infinite
+// logarithm is NaN.
+TEST(ExactProgramTest, AClassWithoutWeightCountsIfItIsTheTarget) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto loss_of = [&](const std::string& smoothing, double target) {
+    return ValuesOf(
+               "input x\ninput t index\nparameter w [3] fixed\n"
+               "y = cross_entropy(x, t, w, label_smoothing=" +
+                   smoothing + ")\noutput y\n",
+               {2, 3},
+               {{"x", {-inf, 1, 2, 0, 1, 2}},
+                {"t", {target, 1}},
+                {"w", {0, 1, 1}}},
+               {{2}})
+        ->at("y")[0];
+  };
+  EXPECT_TRUE(std::isnan(loss_of("0.0", 0)));
+  EXPECT_NEAR(loss_of("0.0", 1), 1.3604338259813016, 1e-14);  // PyTorch's
+  EXPECT_NEAR(loss_of("0.0", -100), 1.4076059644443804, 1e-14);
+  EXPECT_TRUE(std::isnan(loss_of("0.1", 2)));
+  EXPECT_NEAR(loss_of("0.1", -100), 1.3273524322962342, 1e-14);
+}
+
+// PyTorch's gradients: a clamp is flat at NaN and has no limit at infinity.
+TEST(ExactProgramTest, AClampPassesGradientsBetweenItsLimits) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const Values x = {std::nan(""), -inf, -1, 0, 1, inf};
+  const auto gradient_of = [&](const std::string& step) {
+    ProgramCase given;
+    given.program = std::make_shared<const Program>(
+        *ParseProgram("input x\ny = " + step + "\noutput y\n"));
+    given.inputs = {{1, std::ssize(x)}};
+    const auto operation =
+        *ProgramOperation::Make(RequestOf(given, ProgramPart::kBackward));
+    NamedValues values = {{"x", x}}, gradients = {{"y", Values(x.size(), 1)}};
+    EXPECT_TRUE(ExactForward(*operation, kSeed, WriteAsItIs, &values).ok());
+    ExactBackward(*operation, kSeed, WriteAsItIs, values, &gradients);
+    return gradients.at("x");
+  };
+  EXPECT_THAT(gradient_of("clamp(x, min=-1, max=1)"),
+              ElementsAre(0, 0, 0, 1, 0, 0));
+  EXPECT_THAT(gradient_of("clamp(x, min=-1)"), ElementsAre(0, 0, 0, 1, 1, 1));
+  EXPECT_THAT(gradient_of("clamp(x, max=1)"), ElementsAre(0, 1, 1, 1, 0, 0));
+  EXPECT_THAT(gradient_of("hardtanh(x)"), ElementsAre(1, 0, 0, 1, 0, 0));
 }
 
 TEST(ExactProgramTest, DropoutKeepsWhatItsBitsSay) {

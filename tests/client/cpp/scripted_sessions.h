@@ -54,6 +54,7 @@ struct Answer {
   int64_t number = -1;
   std::string pushback_ms = {};
   int64_t durable_number = -1;
+  std::string field = "convgrad-session-sequence";
 };
 
 // `ScriptedSessions` implements DropTensors only.
@@ -132,7 +133,7 @@ class ScriptedSessions final : public v1::ConvGradSessions::Service {
     if (!answer.reason.empty()) {
       v1::ErrorDetail detail;
       detail.set_reason(answer.reason);
-      detail.set_field("change");
+      detail.set_field(answer.field);
       detail.set_found("that");
       detail.set_expected("this");
       context->AddTrailingMetadata(kErrorTrailer, detail.SerializeAsString());

@@ -49,6 +49,9 @@ class DurableStandIn(grpc.GenericRpcHandler):
     def __init__(self):
         self.lock = threading.Condition()
         self.epoch, self.number, self.first_epoch, self.is_restored = 1, 0, 1, False
+        self.resumed_by = b""
+        self.has_rival = False  # which resumes the session just before its client
+        self.lost_resumes = 0  # whose answers are lost
         self.history: list[bytes] = []
         self.replies: dict[int, bytes] = {}  # call ids by number
         self.disk = (0, {})
@@ -86,7 +89,7 @@ class DurableStandIn(grpc.GenericRpcHandler):
             self.tapes.clear()
             self.unanswered = 0
             self.epoch += 1000
-            self.first_epoch, self.is_restored = self.epoch, True
+            self.is_restored = True
             self.lock.notify_all()
 
     # What gRPC calls.
@@ -120,8 +123,9 @@ class DurableStandIn(grpc.GenericRpcHandler):
         if self.is_damaged:
             raise Refusal(CODES.DATA_LOSS, "MALFORMED", "snapshot")
         if method in ("OpenSession", "ResumeSession", "RenewSession"):
-            return self.session(method)
+            return self.session(method, request)
         if method == "CloseSession":
+            self.check_holder(session_pb2.CloseSessionRequest.FromString(request).epoch)
             self.is_closed = True
             return session_pb2.CloseSessionResponse()
         if method == "SaveState":
@@ -130,11 +134,23 @@ class DurableStandIn(grpc.GenericRpcHandler):
             return self.read(int(metadata["convgrad-session-after"]))
         return self.change(method, request, metadata)
 
-    def session(self, method):
+    def check_holder(self, epoch, call_id=b""):
+        if 0 < epoch < self.first_epoch and not (call_id and call_id == self.resumed_by):
+            raise Refusal(CODES.FAILED_PRECONDITION, "TAKEN_OVER")
+
+    def session(self, method, request):
         with self.lock:
             if method == "ResumeSession":
+                if self.has_rival:
+                    self.first_epoch, self.resumed_by = self.epoch, b""
+                resume = session_pb2.ResumeSessionRequest.FromString(request)
+                self.check_holder(resume.epoch, resume.call_id)
                 self.epoch += 1
+                self.resumed_by = resume.call_id
                 self.first_epoch, self.is_restored = self.epoch, False
+                self.lost_resumes -= 1
+                if self.lost_resumes >= 0:
+                    raise Refusal(CODES.UNAVAILABLE, "")
             return session_pb2.SessionResponse(
                 session_id=b"i" * 16, number=self.number, epoch=self.epoch, lease_seconds=600,
                 window=WINDOW, durable=True, durable_number=self.disk[0],
@@ -183,9 +199,9 @@ class DurableStandIn(grpc.GenericRpcHandler):
                 self.hold(sequence, epoch)
             if sequence <= self.number and self.replies.get(sequence) == call_id:
                 return self.reply(method, sequence)
-            if epoch < self.first_epoch:
-                raise Refusal(CODES.FAILED_PRECONDITION,
-                              "RESTORED" if self.is_restored else "TAKEN_OVER")
+            self.check_holder(epoch)
+            if epoch < self.epoch and self.is_restored:
+                raise Refusal(CODES.FAILED_PRECONDITION, "RESTORED")
             if epoch < self.epoch:
                 raise Refusal(CODES.ABORTED, "EPOCH_ENDED")
             if sequence <= self.number:

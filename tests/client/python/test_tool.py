@@ -195,8 +195,37 @@ def test_check_tells_what_is_refused(server):
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "not here")
 
     with behind(server, refuse) as address:
-        found = run_json("check", f"--server={address}", PROBLEM, "--dtype=f32")
+        found = run_json("check", f"--server={address}", PROBLEM, "--dtype=f32", code=1)
     assert [c["refusal"] for c in found["comparisons"]] == ["not here"] * 2
+    assert found["error"]["code"] == "UNIMPLEMENTED"  # nothing was compared
+
+
+@pytest.mark.parametrize("command", ["forward", "backward", "bench", "check"])
+def test_a_failed_self_check_fails_the_command(server, command):
+    def fail(response, context):
+        head, payloads = split_message(response)
+        message = service_pb2.ConvForwardResponse.FromString(head)
+        message.report.self_check.passed = False
+        return join_message(message.SerializeToString(), payloads)
+
+    with behind(server, fail) as address:
+        found = run_json(command, f"--server={address}", PROBLEM, code=1)
+    assert found["error"]["code"] == "DATA_LOSS"
+
+
+def test_output_that_cannot_be_written(at):
+    for arguments in (["help"], ["forward", PROBLEM, at], ["bench", PROBLEM, at, "--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([TOOL, *arguments], stdout=full, stderr=subprocess.PIPE)
+        assert done.returncode == 1 and b"stdout" in done.stderr
+
+
+def test_values_that_the_tool_refuses(at, tmp_path):
+    for option in ("--warmup", "--repeat"):
+        error = run_json("bench", PROBLEM, at, f"{option}=3000000000", code=2)["error"]
+        assert error["field"] == option and " to 1000000000" in error["expected"]
+    error = run_json("forward", PROBLEM, at, f"--input={tmp_path}", code=1)["error"]
+    assert error["found"] == "no readable file"
 
 
 def test_top():

@@ -209,6 +209,24 @@ TEST_F(CppDurableTest, ResumesAtTheTrainersState) {
             Reason::kTakenOver);
 }
 
+TEST_F(CppDurableTest, ARestartHidesNoTakeOver) {
+  Start({kNever});
+  const auto first = Open();
+  auto unseen = Open();
+  const auto second = Session::Resume(OptionsFor(address()), first->id());
+  ASSERT_TRUE(second.ok()) << second.status();
+  KillAndStart();
+  const Floats weights = RandomFloats(6, 1);
+  EXPECT_EQ(ReasonOf(first->Put("w", kWeights2x3, ViewOf(weights)).status()),
+            Reason::kTakenOver);
+  EXPECT_EQ(ReasonOf(first->Close()), Reason::kTakenOver);
+  ASSERT_TRUE((*second)->Put("w", kWeights2x3, ViewOf(weights)).ok());
+  EXPECT_EQ(Get(second->get(), "w"), weights);
+  EXPECT_TRUE((*second)->Close().ok());
+  // The own session may be closed before anything else.
+  EXPECT_TRUE(unseen->Close().ok());
+}
+
 TEST_F(CppDurableTest, RefusesReplayBytesOfNothing) {
   Start({kNever});
   const auto session = Session::Open(OptionsFor(address()),

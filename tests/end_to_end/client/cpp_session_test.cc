@@ -130,6 +130,18 @@ TEST_F(CppSessionTest, WhoResumesTakesOver) {
   EXPECT_EQ((*second)->Get("x")->version, 2);
 }
 
+TEST_F(CppSessionTest, WhoWasTakenOverClosesNothing) {
+  const auto first = Open();
+  auto second = Session::Resume(OptionsFor(server_.address()), first->id());
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(ReasonOf(first->Close()), Reason::kTakenOver);
+  EXPECT_TRUE((*second)->Renew().ok());
+  // Its own thread finds out as well.
+  EXPECT_EQ(ReasonOf(first->Renew()), Reason::kTakenOver);
+  EXPECT_EQ(ReasonOf(first->List().status()), Reason::kTakenOver);
+  EXPECT_TRUE((*second)->Close().ok());
+}
+
 TEST_F(CppSessionTest, ThreadsShareASession) {
   const auto session = Open();
   std::vector<std::thread> threads;

@@ -62,15 +62,20 @@ class DurableTest : public ::testing::Test {
     return open;
   }
 
-  v1::SessionResponse Resume(const std::string& id) {
+  // Resumes as a client does that has `epoch`. Sets `resumed_`, and returns the
+  // reason of the error; "" if there is none.
+  std::string ResumeIn(int64_t epoch, const std::string& id, char call = 'c') {
     v1::ResumeSessionRequest request;
     request.set_session_id(id);
+    request.set_epoch(epoch);
+    request.set_call_id(std::string(16, call));
     grpc::ClientContext context;
-    v1::SessionResponse response;
-    const grpc::Status status =
-        stub_->ResumeSession(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response;
+    const bool is_ok = stub_->ResumeSession(&context, request, &resumed_).ok();
+    return is_ok ? "" : TrailersOf(context).reason;
+  }
+  v1::SessionResponse Resume(const std::string& id) {
+    EXPECT_EQ(ResumeIn(0, id), "");
+    return resumed_;
   }
 
   SessionReply<v1::SaveStateResponse> Save(const std::string& id) {
@@ -87,9 +92,10 @@ class DurableTest : public ::testing::Test {
     return response;
   }
 
-  grpc::Status Close(const std::string& id) {
+  grpc::Status Close(const std::string& id, int64_t epoch = 0) {
     v1::CloseSessionRequest request;
     request.set_session_id(id);
+    request.set_epoch(epoch);
     grpc::ClientContext context;
     v1::CloseSessionResponse response;
     return stub_->CloseSession(&context, request, &response);
@@ -100,6 +106,7 @@ class DurableTest : public ::testing::Test {
   std::unique_ptr<ChildServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<Sessions> stub_;
+  v1::SessionResponse resumed_;
 };
 
 TEST_F(DurableTest, ASavedStateSurvivesSigkill) {
@@ -162,6 +169,28 @@ TEST_F(DurableTest, ALateCallOfAnEarlierEpochIsTakenOver) {
       stub_.get(), &Sessions::PutTensors,
       SessionClient::PutOf("a", Vector(1), BytesOf({1})), before.Next());
   EXPECT_EQ(late.trailers.reason, "TAKEN_OVER");
+}
+
+TEST_F(DurableTest, ARestartDoesNotHideATakeOver) {
+  Start();
+  const SessionClient first(channel_, Durable());
+  const std::string& id = first.id();
+  const int64_t second = Resume(id).epoch();
+  KillAndStart();
+  // The first client neither changes, resumes nor closes it.
+  const auto late = SessionClient::Call<Sessions>(
+      stub_.get(), &Sessions::PutTensors,
+      SessionClient::PutOf("a", Vector(1), BytesOf({1})), first.Next());
+  EXPECT_EQ(late.trailers.reason, "TAKEN_OVER");
+  EXPECT_EQ(ResumeIn(1, id, 'd'), "TAKEN_OVER");
+  EXPECT_EQ(Close(id, /*epoch=*/1).error_code(), grpc::FAILED_PRECONDITION);
+  ASSERT_EQ(ResumeIn(second, id, 'e'), "");
+  const int64_t third = resumed_.epoch();
+  KillAndStart();
+  // The second client may not have the answer, and repeats the call.
+  EXPECT_EQ(ResumeIn(second, id, 'e'), "");
+  EXPECT_EQ(ResumeIn(third, id, 'f'), "TAKEN_OVER");
+  EXPECT_TRUE(Close(id, resumed_.epoch()).ok());
 }
 
 TEST_F(DurableTest, ReadsThatWaitForALostChangeAreRestored) {

@@ -79,7 +79,7 @@ void AddStored(SnapshotStore* from, SessionTable* table) {
     stored.settings.open_id = entry.head.open_id;
     stored.settings.durable = true;
     stored.number = entry.head.number;
-    stored.epoch = entry.head.epoch;
+    stored.epochs = EpochsOf(entry.head);
     for (const NamedEntry& named : entry.named) {
       stored.snapshots[named.name] = {named.number, named.bytes};
     }
@@ -111,7 +111,9 @@ TEST(Snapshotter, ANewServerRestoresInALaterEpoch) {
     id = use->settings().id;
     server.Change(use, server.WritesOf("w", 2));
     EXPECT_TRUE(server.snapshotter.SaveAll());
-    epoch = use->StartEpoch();
+    epoch = *use->StartEpoch();
+    // Although nothing else has changed.
+    EXPECT_TRUE(server.Save(use).ok());
   }
   Running next(&files);
   AddStored(next.store.get(), &next.table);
@@ -122,7 +124,9 @@ TEST(Snapshotter, ANewServerRestoresInALaterEpoch) {
   EXPECT_EQ(use->state()->number, 1);
   EXPECT_EQ(StoredTable::ValueOf(*use->state(), "w"), 2);
   EXPECT_GT(use->info().epoch, epoch);
-  use->StartEpoch();
+  EXPECT_EQ(DetailOf(use->CheckEpoch(epoch - 1))->reason, Reason::kTakenOver);
+  EXPECT_EQ(DetailOf(use->CheckEpoch(epoch))->reason, Reason::kRestored);
+  EXPECT_TRUE(use->StartEpoch(epoch).ok());
   next.Change(use, next.WritesOf("w", 3));
   EXPECT_TRUE(next.Save(use).ok());
   EXPECT_EQ(use->durable_number(), 2);
@@ -189,9 +193,9 @@ TEST(Snapshotter, ARemovedSessionIsNotWrittenAgain) {
   EXPECT_EQ(server.store->List()->size(), 1u);
   server.Change(use, server.WritesOf("w", 1));
   std::promise<absl::Status> closed;
-  server.table.Close(kAda, use->settings().id, [&](const absl::Status& status) {
-    closed.set_value(status);
-  });
+  server.table.Close(
+      kAda, use->settings().id, /*held=*/0,
+      [&](const absl::Status& status) { closed.set_value(status); });
   EXPECT_TRUE(closed.get_future().get().ok());
   EXPECT_TRUE(server.Save(use).ok());
   EXPECT_TRUE(server.store->List()->empty());

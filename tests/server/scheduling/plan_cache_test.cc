@@ -112,6 +112,25 @@ Reason ReasonOf(const absl::Status& status) {
   return detail ? detail->reason : Reason::kInternal;
 }
 
+TEST(PlanCache, LeavesThreadsToOtherCalls) {
+  PuppetStrings strings;
+  const PuppetBackend backend(&strings);
+  PlanCache cache(1000);
+  const auto get = [&](int64_t channels) {
+    return cache.GetSoon(backend, TinyOperation(channels), {}, 1).status();
+  };
+  EXPECT_TRUE(get(1).ok());
+  strings.HoldPlans();
+  std::thread maker([&] { EXPECT_TRUE(get(2).ok()); });
+  strings.AwaitPlans(2);
+  EXPECT_EQ(ReasonOf(get(2)), Reason::kBusy);
+  EXPECT_EQ(ReasonOf(get(3)), Reason::kBusy);
+  EXPECT_TRUE(get(1).ok());
+  strings.Release();
+  maker.join();
+  EXPECT_TRUE(get(3).ok());
+}
+
 TEST(PlanCache, TakesWhatPlanningTakesFromTheBudget) {
   PuppetStrings strings;
   PuppetTraits traits;

@@ -21,7 +21,7 @@ class RestoredOrderTest : public ::testing::Test {
  protected:
   RestoredOrderTest() {
     // Change 3 is acknowledged, and the reply of change 4 is no longer kept.
-    order_.Restore(5, 100,
+    order_.Restore(5, {.newest = 100, .first = 40, .resumed_by = "mine"},
                    {{4, "four", nullptr, 0}, {5, "five", ReplyOf("5"), 7}},
                    absl::UnixEpoch());
   }
@@ -70,7 +70,7 @@ TEST_F(RestoredOrderTest, ContinuesWithNumberAndReplies) {
 }
 
 TEST_F(RestoredOrderTest, RefusesEarlierEpochsUntilItIsResumed) {
-  EXPECT_EQ(Arrive(1, 6, "six"), "RESTORED");
+  EXPECT_EQ(Arrive(40, 6, "six"), "RESTORED");
   EXPECT_EQ(Arrive(99, 6, "six"), "RESTORED");
   EXPECT_EQ(Await(6), "RESTORED");
   EXPECT_EQ(Await(5), "run");
@@ -78,6 +78,21 @@ TEST_F(RestoredOrderTest, RefusesEarlierEpochsUntilItIsResumed) {
   EXPECT_EQ(Arrive(1, 6, "six"), "TAKEN_OVER");
   EXPECT_EQ(Arrive(100, 6, "six"), "TAKEN_OVER");
   EXPECT_EQ(Await(6), "waits");
+}
+
+TEST_F(RestoredOrderTest, KnowsWhoHadItBefore) {
+  EXPECT_EQ(Arrive(39, 6, "six"), "TAKEN_OVER");
+  EXPECT_EQ(DetailOf(order_.CheckHolder(39))->reason, Reason::kTakenOver);
+  EXPECT_EQ(DetailOf(order_.CheckHolder(39, "other"))->reason,
+            Reason::kTakenOver);
+  // The repeat of the call that resumed the session.
+  EXPECT_TRUE(order_.CheckHolder(39, "mine").ok());
+  EXPECT_TRUE(order_.CheckHolder(40).ok());
+  order_.Resume(&notices_, "next");
+  EXPECT_EQ(DetailOf(order_.CheckHolder(99, "mine"))->reason,
+            Reason::kTakenOver);
+  EXPECT_TRUE(order_.CheckHolder(99, "next").ok());
+  EXPECT_EQ(order_.epochs().first, 101);
 }
 
 TEST_F(RestoredOrderTest, GivesWhatItRestores) {

@@ -148,15 +148,15 @@ TEST_F(SessionContentTest, AStateThatIsGoneBackToMayBeOnDiskAlready) {
   MakeDurable(use);
   Change(use, 2, TapeWrites());
   EXPECT_NE(use->changed_since(), absl::InfiniteFuture());
-  use->DropTapes(use->StartEpoch(), now_);
+  use->DropTapes(*use->StartEpoch(), now_);
   EXPECT_EQ(use->info().number, 1);
   EXPECT_EQ(use->changed_since(), absl::InfiniteFuture());
 }
 
 TEST_F(SessionContentTest, AnEarlierEpochDropsNothingOfALaterOne) {
   const SessionUse use = Open('a');
-  const int64_t earlier = use->StartEpoch();
-  const int64_t later = use->StartEpoch();
+  const int64_t earlier = *use->StartEpoch();
+  const int64_t later = *use->StartEpoch();
   Change(use, 1, TapeWrites(), later);
   use->DropTapes(earlier, now_);
   EXPECT_EQ(use->state()->tapes.size(), 1u);
@@ -167,9 +167,31 @@ TEST_F(SessionContentTest, AnEarlierEpochDropsNothingOfALaterOne) {
 TEST_F(SessionContentTest, AnOwnerKnowsThatItsEpochIsTakenOver) {
   const SessionUse use = Open('a');
   EXPECT_TRUE(use->CheckEpoch(1).ok());
-  const int64_t later = use->StartEpoch();
+  const int64_t later = *use->StartEpoch();
   EXPECT_EQ(DetailOf(use->CheckEpoch(1))->reason, Reason::kTakenOver);
   EXPECT_TRUE(use->CheckEpoch(later).ok());
+}
+
+TEST_F(SessionContentTest, WhoTookItOverIsCapturedAtOnce) {
+  const SessionUse use = Open('a');
+  Change(use, 1, TensorWrites());
+  MakeDurable(use);
+  EXPECT_EQ(CaptureOf(use), -1);
+  const int64_t later = *use->StartEpoch(0, "a call");
+  const auto capture = use->NewestCapture(now_);
+  ASSERT_TRUE(capture.has_value());
+  EXPECT_EQ(capture->epochs.first, later);
+  EXPECT_EQ(capture->epochs.resumed_by, "a call");
+  MakeDurable(use);
+  EXPECT_EQ(CaptureOf(use), -1);
+  // Going back keeps it.
+  KeptWrites step = TensorWrites();
+  step.trainer_state = std::make_shared<const std::string>("after step 1");
+  Change(use, 2, step, later);
+  Change(use, 3, TapeWrites(), later);
+  use->DropTapes(*use->StartEpoch(later, "another"), now_);
+  EXPECT_EQ(use->NewestCapture(now_)->epochs.first, later + 1);
+  EXPECT_EQ(use->NewestCapture(now_)->epochs.resumed_by, "another");
 }
 
 TEST_F(SessionContentTest, TheLeaseFreesMemoryWhenEverythingIsOnDisk) {
@@ -210,7 +232,7 @@ TEST_F(SessionContentTest, CallsWaitForOneLoad) {
   stored.settings.open_id = std::string(16, 'o');
   stored.settings.durable = true;
   stored.number = 7;
-  stored.epoch = 3;
+  stored.epochs = {3, 2, ""};
   stored.settings.name = "a name\n";
   EXPECT_TRUE(absl::IsInvalidArgument(table_.AddStored(stored)));
   stored.settings.name = "";
@@ -231,11 +253,13 @@ TEST_F(SessionContentTest, CallsWaitForOneLoad) {
   state.number = 7;
   SessionCapture content;
   content.state = std::make_shared<const KeptState>(state);
-  content.epoch = 2;
+  content.epochs = {2, 2, ""};
   use->Restore(content, now_);
   ASSERT_EQ(told.size(), 3u);
   EXPECT_TRUE(told[2].ok());
   EXPECT_GT(use->info().epoch, 3);
+  EXPECT_EQ(DetailOf(use->CheckEpoch(1))->reason, Reason::kTakenOver);
+  EXPECT_EQ(DetailOf(use->CheckEpoch(2))->reason, Reason::kRestored);
   EXPECT_EQ(CaptureOf(use), -1);
   table_.AwaitContent(use, note);
   EXPECT_EQ(archive_.loads.size(), 2u);
@@ -246,7 +270,7 @@ TEST_F(SessionContentTest, AClosedSessionHasNoCaptureAndLeavesTheDisk) {
   const SessionUse use = Open('a');
   Change(use, 1, TensorWrites());
   absl::Status closed = absl::UnknownError("not told");
-  table_.Close(kAda, use->settings().id,
+  table_.Close(kAda, use->settings().id, /*held=*/0,
                [&](const absl::Status& status) { closed = status; });
   EXPECT_TRUE(closed.ok());
   EXPECT_EQ(CaptureOf(use), -1);
@@ -269,9 +293,9 @@ TEST_F(SessionContentTest, BrokenSessionsAreNamedAndClosedByAnAdmin) {
   EXPECT_EQ(table_.Find(kAda, id).status().code(), absl::StatusCode::kDataLoss);
   absl::Status closed;
   const auto note = [&](const absl::Status& status) { closed = status; };
-  table_.CloseByHandle(kAda, HandleOf(id), note);
+  table_.CloseByHandle(kAda, HandleOf(id), /*held=*/0, note);
   EXPECT_EQ(closed.code(), absl::StatusCode::kNotFound);
-  table_.CloseByHandle({"root", true, true}, HandleOf(id), note);
+  table_.CloseByHandle({"root", true, true}, HandleOf(id), /*held=*/0, note);
   EXPECT_TRUE(closed.ok()) << closed;
   EXPECT_EQ(archive_.removed, std::vector<std::string>{HashOf(id)});
   EXPECT_EQ(table_.Find(kAda, id).status().code(), absl::StatusCode::kNotFound);

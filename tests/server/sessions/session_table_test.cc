@@ -30,9 +30,10 @@ class SessionTableTest : public ::testing::Test {
                    const std::string& name = "") {
     return (*Open(caller, open_id, name))->settings().id;
   }
-  absl::Status Close(const SessionCaller& caller, const std::string& id) {
+  absl::Status Close(const SessionCaller& caller, const std::string& id,
+                     int64_t held = 0) {
     absl::Status status = absl::UnknownError("not told");
-    table_.Close(caller, id,
+    table_.Close(caller, id, held,
                  [&](const absl::Status& closed) { status = closed; });
     return status;
   }
@@ -291,6 +292,20 @@ TEST_F(SessionTableTest, ADigestStandsForBytesThatAnySessionKeeps) {
   EXPECT_TRUE(digests.Find("ada", digest).has_value());
 }
 
+TEST_F(SessionTableTest, WhoWasTakenOverClosesNothing) {
+  const std::string id = IdOf(kAda, 'a');
+  const SessionUse use = *table_.Find(kAda, id);
+  EXPECT_EQ(*use->StartEpoch(), 2);
+  EXPECT_EQ(*use->StartEpoch(/*held=*/2), 3);
+  for (const absl::Status& refused :
+       {Close(kAda, id, 1), use->StartEpoch(/*held=*/2).status()}) {
+    EXPECT_EQ(DetailOf(refused)->reason, Reason::kTakenOver) << refused;
+  }
+  EXPECT_TRUE(table_.Find(kAda, id).ok());
+  EXPECT_EQ(use->info().epoch, 3);
+  EXPECT_TRUE(Close(kAda, id, 3).ok());
+}
+
 TEST_F(SessionTableTest, WhoResumesAClosedSessionIsToldAtOnce) {
   const SessionUse use = *Open(kAda, 'a');
   use->Arrive({1, 1, std::string(16, 'c'), 0}, now_,
@@ -298,7 +313,7 @@ TEST_F(SessionTableTest, WhoResumesAClosedSessionIsToldAtOnce) {
                [](const ChangeOrder::Decision& /*decision*/) {}});
   use->End(NoSuchSession());
   absl::Status status;
-  use->StartEpoch();
+  EXPECT_TRUE(use->StartEpoch().ok());
   use->AwaitSettled(
       [&](const ChangeOrder::Decision& decision) { status = decision.why; });
   EXPECT_EQ(status, NoSuchSession());

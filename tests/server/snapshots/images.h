@@ -63,6 +63,8 @@ inline SessionImage ImageOf(int64_t number, int64_t session = 0) {
                 1 << 20,
                 number,
                 7,
+                5,
+                "sixteen bytes id",
                 absl::StrCat("state of ", number),
                 {{"cpu", "a model"}, {"onednn", "3.1"}}};
   image.tensors = {
@@ -87,7 +89,8 @@ inline std::string TextOf(const SessionImage& image) {
       absl::BytesToHexString(head.id), " ", head.open_id, " ", head.name, " ",
       head.client, " ", head.owner, " ", absl::StrJoin(head.readers, ","), " ",
       absl::FormatDuration(head.lease), " ", head.quota_bytes, " ", head.number,
-      " ", head.epoch, " ", head.trainer_state, "\n");
+      " ", head.epoch, " ", head.first_epoch, " ", head.resumed_by, " ",
+      head.trainer_state, "\n");
   for (const auto& [name, fact] : head.computed_by) {
     absl::StrAppend(&text, name, ": ", fact, "\n");
   }

@@ -154,6 +154,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "printable ASCII"},
         Refused{[](M m) { m->mutable_session()->set_number(-1); }, "number"},
         Refused{[](M m) { m->mutable_session()->set_epoch(-1); }, "epoch"},
+        Refused{[](M m) { m->mutable_session()->set_first_epoch(-1); },
+                "first_epoch"},
+        Refused{[](M m) { m->mutable_session()->set_resumed_by("short"); },
+                "resumed_by bytes: found 5"},
         Refused{[](M m) {
                   m->mutable_session()->set_number(
                       std::numeric_limits<int64_t>::max());

@@ -321,6 +321,19 @@ TEST(SnapshotStoreFenceTest, KeepsAZombieFromCommitting) {
   EXPECT_EQ(files.Contents(), before);
 }
 
+TEST(SnapshotStoreFenceTest, GoesOnAfterTheSessionsIfTheNumberIsGone) {
+  MemoryFiles files(/*locks=*/false);
+  for (int server = 1; server <= 3; ++server) {
+    const auto store = SnapshotStore::Open("s", &files);
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_TRUE(server < 3 || (*store)->Write(ImageOf(5)).ok());
+  }
+  ASSERT_TRUE(files.Unlink("s/fence").ok());
+  const auto next = SnapshotStore::Open("s", &files);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_EQ((*next)->fencing_number(), 4);
+}
+
 TEST(SnapshotStoreThreadsTest, WritesSessionsAtOnce) {
   const std::string folder = testing::TempDir() + "/threads";
   const auto store = SnapshotStore::Open(folder, PosixFiles());

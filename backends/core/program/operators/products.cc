@@ -29,7 +29,7 @@ absl::StatusOr<Dims> Matmul(const StepDims& step) {
   }
   if (!fits) {
     return BadShape(
-        ".b", b,
+        ".y", b,
         absl::StrCat("(..., ", a[rank - 1], ", N), its other axes those of ",
                      ToString(a), " or 1"));
   }

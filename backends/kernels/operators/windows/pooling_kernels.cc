@@ -40,6 +40,39 @@ HWY_INLINE void ForEachTap(const Window& window, const Body& body) {
   }
 }
 
+// Taps that are added in f32 before their sum is added in f64.
+constexpr int64_t kShortSum = 128;
+
+// Returns the sum over the window's taps. add(sum, position, weight) returns
+// `sum` and the tap's term.
+template <class D, class Add>
+HWY_INLINE hn::Vec<D> SumOfTaps(D d, const Window& window, const Add& add) {
+  auto sum = hn::Zero(d);
+  const auto& [depths, rows, columns] = window.axes;
+  if (depths.size() * rows.size() * columns.size() <= kShortSum) {
+    ForEachTap(window, [&](int64_t position, float weight)
+                           HWY_ATTR { sum = add(sum, position, weight); });
+    return sum;
+  }
+  HWY_ALIGN float lanes[hn::MaxLanes(D())];
+  double totals[hn::MaxLanes(D())] = {};
+  const auto add_to_totals = [&]() HWY_ATTR {
+    hn::Store(sum, d, lanes);
+    sum = hn::Zero(d);
+    for (size_t i = 0; i < hn::Lanes(d); ++i) totals[i] += lanes[i];
+  };
+  int64_t taps = 0;
+  ForEachTap(window, [&](int64_t position, float weight) HWY_ATTR {
+    sum = add(sum, position, weight);
+    if (++taps % kShortSum == 0) add_to_totals();
+  });
+  add_to_totals();
+  for (size_t i = 0; i < hn::Lanes(d); ++i) {
+    lanes[i] = static_cast<float>(totals[i]);
+  }
+  return hn::Load(d, lanes);
+}
+
 // Calls body(window) for each result of a part, which is a row of one plane.
 template <class Body>
 HWY_INLINE void ForEachWindow(const PoolLists& lists, int64_t row,
@@ -66,11 +99,11 @@ void WeightedRow(const PlaneRow& plane, const T* x, T* y) {
   ForEachWindow(*plane.lists, plane.row, [&](const Window& window) HWY_ATTR {
     T* result = y + window.result * plane.block;
     ForVectors(plane.block, [&](auto d, size_t c) HWY_ATTR {
-      auto sum = hn::Zero(d);
-      ForEachTap(window, [&](int64_t position, float weight) HWY_ATTR {
-        const auto value = LoadElements(d, x + position * plane.block + c);
-        sum = hn::MulAdd(value, hn::Set(d, weight), sum);
-      });
+      const auto sum = SumOfTaps(
+          d, window, [&](auto before, int64_t position, float weight) HWY_ATTR {
+            const auto value = LoadElements(d, x + position * plane.block + c);
+            return hn::MulAdd(value, hn::Set(d, weight), before);
+          });
       StoreElements<kStream>(d, sum, result + c);
     });
   });
@@ -113,13 +146,15 @@ void MaxGradientRow(const PlaneRow& plane, const int32_t* chosen, const T* dy,
     ForVectors(plane.block, [&](auto d, size_t c) HWY_ATTR {
       const hn::RebindToSigned<decltype(d)> di;
       const auto self = hn::Set(di, static_cast<int32_t>(window.result));
-      auto sum = hn::Zero(d);
-      ForEachTap(window, [&](int64_t position, float /*weight*/) HWY_ATTR {
-        const int64_t at = position * plane.block + c;
-        const auto mine = hn::Eq(hn::LoadU(di, chosen + at), self);
-        const auto value = LoadElements(d, dy + at);
-        sum = hn::Add(sum, hn::IfThenElseZero(hn::RebindMask(d, mine), value));
-      });
+      const auto sum = SumOfTaps(
+          d, window,
+          [&](auto before, int64_t position, float /*weight*/) HWY_ATTR {
+            const int64_t at = position * plane.block + c;
+            const auto mine = hn::Eq(hn::LoadU(di, chosen + at), self);
+            const auto value = LoadElements(d, dy + at);
+            return hn::Add(before,
+                           hn::IfThenElseZero(hn::RebindMask(d, mine), value));
+          });
       StoreElements<kStream>(d, sum, result + c);
     });
   });

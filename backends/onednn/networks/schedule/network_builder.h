@@ -96,8 +96,8 @@ class NetworkBuilder {
   // program that has randomness.
   BufferId Randomness();
   // Records that a fused step may be wrong (see network_guard.h). The plan then
-  // repeats the run without fusion if a fetched value isn't finite, or if one
-  // of the conditions, I32, isn't 0.
+  // repeats the run without fusion if a fetched value or a new statistic isn't
+  // finite, or if one of the conditions, I32, isn't 0.
   void SetMayRepeat() { may_repeat_ = true; }
   bool may_repeat() const { return may_repeat_; }
   void RepeatIf(BufferId condition) { repeats_if_.push_back(condition); }

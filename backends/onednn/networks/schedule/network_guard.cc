@@ -39,16 +39,19 @@ BufferId AddFiniteCheck(BufferId values, Schedule* schedule) {
       schedule);
 }
 
-BufferId AddRangeCheck(BufferId range, Schedule* schedule) {
+bool IsSafeRange(double range) {
   // The range ignores rounding, so this leaves a margin. Rounding changes a sum
   // of many elements by far less than a factor of 4. bf16 may enlarge the
   // values and weights of each of a thousand steps by 1/256.
   constexpr double kMost = std::numeric_limits<float>::max() * 0x1p-20;
+  return range < kMost;  // false for NaN
+}
+
+BufferId AddRangeCheck(BufferId range, Schedule* schedule) {
   return AddCondition(
       {range},
       [=](const RunContext& context) {
-        const bool is_safe = *context.Read<double>(range) < kMost;
-        return !is_safe;
+        return !IsSafeRange(*context.Read<double>(range));
       },
       schedule);
 }

@@ -18,8 +18,11 @@ namespace convgrad::onednn {
 // I32: 1 if there are any, else 0.
 BufferId AddFiniteCheck(BufferId values, Schedule* schedule);
 
-// Appends a check whether the F64 `range` is so large that a sum of values
-// within it may overflow. Returns an I32 likewise.
+// Returns false if a sum of values within the range may overflow. So values
+// with a safe range (network_ranges.h) are finite.
+bool IsSafeRange(double range);
+
+// Appends a check whether the F64 `range` isn't safe. Returns an I32 likewise.
 BufferId AddRangeCheck(BufferId range, Schedule* schedule);
 
 // Appends a check whether one of the I32 `conditions` isn't 0. Returns an I32

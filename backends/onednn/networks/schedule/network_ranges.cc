@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backends/kernels/operators/magnitude.h"
+#include "backends/onednn/networks/schedule/network_guard.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -170,6 +171,26 @@ BufferId CombinedRange(const ProgramStep& step, bool is_sum,
       builder);
 }
 
+// Returns a function of the range of the step's operand.
+BufferId MappedRange(const ProgramStep& step, double (*map)(double),
+                     NetworkBuilder* builder) {
+  const BufferId x = RangeOf(step.operands[0], builder);
+  if (x == kNoBuffer) return kNoBuffer;
+  return AddRange(
+      {x},
+      [=](const RunContext& context) { return map(*context.Read<double>(x)); },
+      builder);
+}
+
+// A relu6 keeps NaN, and only a safe range excludes it.
+double CappedRange(double range) {
+  return IsSafeRange(range) ? std::min(range, 6.0) : range;
+}
+
+// The magnitudes of bicubic weights add up to less than 1.4 on an axis, and
+// there are two axes.
+double BicubicRange(double range) { return 2 * range; }
+
 BufferId ResultRange(const ProgramStep& step, NetworkBuilder* builder) {
   switch (step.op) {
     case Operator::kConv:
@@ -178,7 +199,11 @@ BufferId ResultRange(const ProgramStep& step, NetworkBuilder* builder) {
       return BoolAttribute(step, "training") ? kNoBuffer
                                              : NormRange(step, builder);
     case Operator::kRelu6:
-      return AddConstant(6, builder);
+      return MappedRange(step, &CappedRange, builder);
+    case Operator::kUpsample:
+      return WordAttribute(step, "mode") == "bicubic"
+                 ? MappedRange(step, &BicubicRange, builder)
+                 : RangeOf(step.operands[0], builder);
     case Operator::kAdd:
       return HasAttribute(step, "other") ? kNoBuffer
                                          : CombinedRange(step, true, builder);
@@ -199,7 +224,6 @@ BufferId ResultRange(const ProgramStep& step, NetworkBuilder* builder) {
     case Operator::kAdaptiveMaxPool:
     case Operator::kMean:
     case Operator::kFlatten:
-    case Operator::kUpsample:
       return RangeOf(step.operands[0], builder);
     default:
       return kNoBuffer;

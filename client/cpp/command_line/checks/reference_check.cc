@@ -4,9 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "backends/core/convolution/error_bound.h"
 #include "backends/core/logical_tensor.h"
 #include "backends/core/status.h"
+#include "client/cpp/command_line/checks/result_check.h"
 #include "client/cpp/command_line/files/operands.h"
 
 namespace convgrad {
@@ -61,6 +63,11 @@ absl::StatusOr<Values> RunTested(const Experiment& experiment) {
             settings));
   ASSIGN_OR_RETURN(const OperationReply reply,
                    Send(placed.call, settings, experiment.client));
+  if (!PassedSelfCheck(reply)) {
+    return absl::DataLossError(absl::StrCat("the server's self-check of ",
+                                            ToString(experiment.operation),
+                                            " failed"));
+  }
   return ValuesOf(reply);
 }
 

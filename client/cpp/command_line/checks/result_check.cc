@@ -192,6 +192,10 @@ bool ResultCheck::ok() const {
   return (!grad_bias || grad_bias->ok()) && (!adjoint || adjoint->ok());
 }
 
+bool PassedSelfCheck(const OperationReply& reply) {
+  return !reply.report.has_self_check() || reply.report.self_check().passed();
+}
+
 absl::Status Verdict(bool ok) {
   if (ok) return absl::OkStatus();
   return absl::DataLossError("a check of the results failed");

@@ -39,6 +39,10 @@ absl::StatusOr<ResultCheck> CheckResults(const FinishedCall& call,
                                          const Settings& settings,
                                          Client* client);
 
+// Returns false if the server has checked the results itself, because of
+// --self_check or its own choice, and found them wrong.
+bool PassedSelfCheck(const OperationReply& reply);
+
 // Returns kDataLoss unless `ok`.
 absl::Status Verdict(bool ok);
 

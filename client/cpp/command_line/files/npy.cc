@@ -1,8 +1,11 @@
 #include "client/cpp/command_line/files/npy.h"
 
+#include <unistd.h>
+
+#include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <optional>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -166,20 +169,27 @@ std::string SerializeNpy(const NpyArray& array) {
 
 absl::StatusOr<NpyArray> ReadNpy(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) {
+  std::ostringstream bytes;
+  // Reading a folder fails; an empty file has no bytes to insert.
+  bytes << file.rdbuf();
+  if (!file || bytes.bad()) {
     return MakeError(
         absl::StatusCode::kNotFound,
         {Reason::kMissing, path, "no readable file", "a .npy file"});
   }
-  const std::string bytes{std::istreambuf_iterator<char>(file),
-                          std::istreambuf_iterator<char>()};
-  return ParseNpy(bytes, path);
+  return ParseNpy(std::move(bytes).str(), path);
 }
 
 absl::Status WriteNpy(const std::string& path, const NpyArray& array) {
-  std::ofstream file(path, std::ios::binary);
+  // Leaves the file as it was until the new one is complete.
+  const std::string beside = absl::StrCat(path, ".", getpid(), ".tmp");
+  std::ofstream file(beside, std::ios::binary);
   file << SerializeNpy(array);
-  if (file.flush()) return absl::OkStatus();
+  file.close();
+  if (file && std::rename(beside.c_str(), path.c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  std::remove(beside.c_str());
   return MakeError(absl::StatusCode::kInternal,
                    {Reason::kInternal, path, "a file that can't be written",
                     "a directory with room and permission"});

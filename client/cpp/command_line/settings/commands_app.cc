@@ -11,6 +11,9 @@
 namespace convgrad {
 namespace {
 
+// Of bench. Nobody waits for more.
+constexpr int64_t kMostCalls = 1'000'000'000;
+
 constexpr char kProblemHelp[] =
     "PROBLEM, e.g. conv2d_n16_c64_o64_i56x56_k3_p1_b_relu: the kind (linear, "
     "conv1d to\nconv3d, convtranspose1d...), then n batch, c and o channels, i "
@@ -192,8 +195,9 @@ void AddCalls(const Target& target) {
   AddTensors(s, &bench);
   bench.Add({"--direction", "backward|forward"}, &s->bench_direction,
             "direction of the calls; default backward");
-  bench.Add({"--repeat", "NUMBER", 1}, &s->repeat, "number of timed calls");
-  bench.Add({"--warmup", "NUMBER"}, &s->warmup,
+  bench.Add({"--repeat", "NUMBER", 1, kMostCalls}, &s->repeat,
+            "number of timed calls");
+  bench.Add({"--warmup", "NUMBER", 0, kMostCalls}, &s->warmup,
             "number of calls before the timed ones");
   Command check(target, "check",
                 "compare the server's results with its reference backend",

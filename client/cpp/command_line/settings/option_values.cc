@@ -36,10 +36,14 @@ absl::Status ReadValue(const OptionEntry& option, absl::string_view text,
 
 absl::Status ReadValue(const OptionEntry& option, absl::string_view text,
                        int64_t* value) {
-  if (absl::SimpleAtoi(text, value) && *value >= option.least) {
+  if (absl::SimpleAtoi(text, value) && *value >= option.least &&
+      *value <= option.most) {
     return absl::OkStatus();
   }
-  return RefuseValue(option, text, absl::StrCat("at least ", option.least));
+  const bool has_most = option.most < std::numeric_limits<int64_t>::max();
+  return RefuseValue(option, text,
+                     has_most ? absl::StrCat(option.least, " to ", option.most)
+                              : absl::StrCat("at least ", option.least));
 }
 
 absl::Status ReadValue(const OptionEntry& option, absl::string_view text,

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,8 +23,9 @@ struct OptionEntry {
   // Accepted values, for help and completions: words separated by |, or a noun
   // such as FILE.
   std::string kind;
-  // Smallest accepted number.
+  // Smallest and largest accepted number.
   int64_t least = 0;
+  int64_t most = std::numeric_limits<int64_t>::max();
 };
 
 // Returns kInvalidArgument naming the option.

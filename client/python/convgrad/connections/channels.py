@@ -27,6 +27,8 @@ _DOWN_SECONDS = 1.0
 # Timeout of a connection until the server's first bytes. With gRPC's 20 s, a client would learn
 # only after 40 s that a server, which retries give about 30 s, doesn't answer.
 _CONNECT_SECONDS = 30
+# Disables gRPC's pings.
+_NEVER_MS = 2**31 - 1
 Token = str | Callable[[], str]
 
 
@@ -97,7 +99,7 @@ class Connections:
             # With gRPC's default of 30 s, clients of a rolling restart would keep addresses
             # without a server.
             ("grpc.dns_min_time_between_resolutions_ms", 1000),
-            ("grpc.keepalive_time_ms", int(self.keepalive_seconds * 1000)),
+            ("grpc.keepalive_time_ms", int(min(self.keepalive_seconds * 1000, _NEVER_MS))),
             ("grpc.keepalive_timeout_ms", int(min(self.keepalive_seconds, 20.0) * 1000)),
             # A call that waits longer than two pings take sends no data meanwhile.
             ("grpc.http2.max_pings_without_data", 0),
@@ -111,7 +113,9 @@ class Connections:
     def metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         if self.token is None:
             return ()
-        token = self.token if isinstance(self.token, str) else self.token()
+        token: Any = self.token() if callable(self.token) else self.token
+        if not isinstance(token, str):
+            raise Unauthenticated(f"token: found a {type(token).__name__}, expected a str")
         if not token.isprintable() or not token.isascii():
             raise Unauthenticated("token: found control characters, expected printable ASCII")
         return (("authorization", f"Bearer {token}"),)

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,9 @@ class LocalProcess:
         self.settings = settings
         self.owner = os.getpid()
         self._log, self.log_path = _open_log(settings.log)
+        # Stays open after the server's end, so that no other file gets its number, and closes
+        # with this object.
+        weakref.finalize(self, os.close, self._log).atexit = False
         self._log_begin = os.fstat(self._log).st_size
         try:
             with _socket_folder() as (folder, lock):
@@ -88,8 +92,9 @@ class LocalProcess:
         return f"process {self.pid}, {how}; its log, {self.log_path}, ends with: {self.tail()}"
 
     def log(self) -> str:
-        size = os.fstat(self._log).st_size
-        text = os.pread(self._log, size - self._log_begin, self._log_begin)
+        # The user may have cut a file of theirs.
+        size = max(os.fstat(self._log).st_size - self._log_begin, 0)
+        text = os.pread(self._log, size, self._log_begin)
         return text.decode("utf-8", "replace")
 
     def tail(self) -> str:
@@ -106,7 +111,6 @@ class LocalProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        os.close(self._log)
 
     def _start(self, program: Path, folder: str, lock: int) -> subprocess.Popen[bytes]:
         try:
@@ -128,7 +132,6 @@ class LocalProcess:
             self._process.kill()
             self._process.wait()
             shutil.rmtree(os.path.dirname(self._path), ignore_errors=True)
-        os.close(self._log)
 
     def _await(self) -> None:
         deadline = time.monotonic() + _START_SECONDS

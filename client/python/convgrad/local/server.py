@@ -38,14 +38,16 @@ class LocalServer:
         `threads` compute one operation (default: one for each core that this process may use,
         within its cgroup's quota). `memory_bytes` limits the server's memory (default: three
         quarters of the memory that the host and the cgroup have left). `log` is a file to
-        append to; without it, `log_path` is readable while this process runs. `flags` are
-        further flags of convgrad-server.
+        append to; without it, `log_path` is readable while this process has the handle.
+        `flags` are further flags of convgrad-server.
 
         Errors: FailedPrecondition if the program is missing or fails to start, or if the
         running server has other settings.
         """
         if threads is not None and threads < 1:
             raise invalid("OUT_OF_RANGE", "threads", threads, "at least 1")
+        if isinstance(flags, str):
+            raise invalid("OUT_OF_RANGE", "flags", f"'{flags}'", "a list of flags")
         if memory_bytes is not None and memory_bytes < 1:
             raise invalid("OUT_OF_RANGE", "memory_bytes", memory_bytes, "at least 1")
         wanted = Settings(threads, memory_bytes, None if log is None else os.path.abspath(log),
@@ -72,7 +74,8 @@ class LocalServer:
         return self._release.alive and self._found.is_there()
 
     def log(self) -> str:
-        """Returns the server's log so far."""
+        """Returns the server's log so far, also after close(); empty if the server is another
+        process's child."""
         return self._found.process.log() if self._found.process else ""
 
     def client(self, **keywords: Any) -> Client:
@@ -80,7 +83,9 @@ class LocalServer:
 
         Takes Client's keywords.
         """
-        keywords.setdefault("retry", _UntilItsEnd(address=self.address))
+        retry = keywords.get("retry", RetryPolicy())
+        if type(retry) is RetryPolicy:
+            keywords["retry"] = _UntilItsEnd(**vars(retry), address=self.address)
         client = Client(self.address, **keywords)
         client.at_close(self._outlast)  # keeps this handle
         return client

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,16 +15,26 @@ from convgrad.attached import Attached
 from convgrad.client import Client
 from convgrad.connections.retries import RetryPolicy
 from convgrad.connections.tls import Tls
-from convgrad.errors import ConvgradError, InvalidArgument, invalid, unimplemented
+from convgrad.errors import (
+    ConvgradError,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    invalid,
+    message_of,
+    unimplemented,
+)
 from convgrad.files import private
 from convgrad.moving.replaying import replay
-from convgrad.moving.safetensors import TensorFile
+from convgrad.moving.safetensors import TensorFile, check_target
 from convgrad.moving.transfer import Imported, check_import, export_session, import_session
 from convgrad.sessions.session import Session
 
 COMMANDS = ("export", "import", "snapshot", "restore", "replay")
 
 _ID_BYTES = 16
+# Of SessionInfo.handle in proto/convgrad/v1/session.proto.
+_HANDLE_DIGITS = 16
 # About a second, because a wrong address is likelier than a server that restarts.
 _MOST_ATTEMPTS = 5
 _SESSION_HELP = "a file with the session's id (16 bytes), or the session's name"
@@ -35,9 +46,8 @@ def run_command(arguments: Sequence[str]) -> int:
     parsed = _parser().parse_args(arguments)
     try:
         tls = Tls(parsed.ca, parsed.cert, parsed.key)
-        token = parsed.token and Path(parsed.token).read_text().split()[:1]
         with Client(parsed.server, tls=tls if tls != Tls() else False,
-                    token=token[0] if token else None, timeout=parsed.timeout,
+                    token=_token_in(parsed.token), timeout=parsed.timeout,
                     retry=RetryPolicy(max_attempts=_MOST_ATTEMPTS)) as client:
             done: bool = parsed.run(client, parsed)
         return 0 if done else 1
@@ -102,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _export(client: Client, parsed: argparse.Namespace) -> bool:
+    check_target(parsed.file)  # before the trainer is stopped
     if parsed.take_over:
         with _resumed(client, parsed.session) as session:
             number = export_session(session, parsed.file, trainer_state=session.trainer_state)
@@ -123,10 +134,12 @@ def _import(client: Client, parsed: argparse.Namespace) -> bool:
         with _opened(client, parsed) as session:
             found = import_session(session, parsed.file, optimizer=has_optimizer)
     else:
-        if os.path.isfile(parsed.session):  # refuses before the trainer is stopped
-            with _attached(client, parsed.session, "") as attached, \
-                    TensorFile(parsed.file) as file:
-                check_import(file, attached.tensors(), has_optimizer)
+        with TensorFile(parsed.file) as file:  # refuses before the trainer is stopped
+            kept = {}
+            if os.path.isfile(parsed.session):
+                with _attached(client, parsed.session, "") as attached:
+                    kept = attached.tensors()
+            check_import(file, kept, has_optimizer)
         with _resumed(client, parsed.session) as session:
             found = import_session(session, parsed.file, optimizer=has_optimizer)
     _tell(session, found)
@@ -142,6 +155,7 @@ def _tell(session: Session, found: Imported) -> None:
 def _snapshot(client: Client, parsed: argparse.Namespace) -> bool:
     with _attached(client, parsed.session, "") as attached:
         if parsed.drop is not None:
+            _check_snapshot(client, parsed.session, parsed.drop)
             attached.drop_state(parsed.drop)
             print(f"dropped {parsed.drop!a}")
         else:
@@ -150,11 +164,29 @@ def _snapshot(client: Client, parsed: argparse.Namespace) -> bool:
 
 
 def _restore(client: Client, parsed: argparse.Namespace) -> bool:
+    _check_snapshot(client, parsed.session, parsed.name)
     with _resumed(client, parsed.session) as session:
         session.restore_state(parsed.name)
+        print(f"change {session.number} of the session has the snapshot {parsed.name!a}")
         session.save_state()
-    print(f"change {session.number} of the session has the snapshot {parsed.name!a}")
     return True
+
+
+def _check_snapshot(client: Client, session: str, name: str) -> None:
+    """Raises an error if the session has no snapshot of this name, as far as the server lists
+    the client's sessions."""
+    handle = (hashlib.sha256(_id_in(session)).hexdigest()[:_HANDLE_DIGITS]
+              if os.path.isfile(session) else None)
+    for one in client.sessions():
+        if one.name != session if handle is None else one.handle != handle:
+            continue
+        if one.durable_number is None:
+            raise FailedPrecondition(message_of("session", "one that isn't durable",
+                                                "a durable session, which has snapshots"))
+        if name not in one.snapshots:
+            names = ", ".join(map(ascii, one.snapshots)) or "none yet"
+            raise NotFound(message_of("name", ascii(name), "a snapshot that SaveState has "
+                                      f"kept: {names}"))
 
 
 def _replay(client: Client, parsed: argparse.Namespace) -> bool:
@@ -182,10 +214,27 @@ def _attached(client: Client, session: str, remedy: str) -> Attached:
     return client.attach(_id_in(session))
 
 
-def _resumed(client: Client, session: str) -> Session:
-    if os.path.isfile(session):
-        return client.session(resume=_id_in(session), keep_open=True)
-    return client.session(session, resume=True, keep_open=True)
+@contextlib.contextmanager
+def _resumed(client: Client, session: str) -> Iterator[Session]:
+    """Takes the session over, and says so if the block fails."""
+    has_id = os.path.isfile(session)
+    with client.session("" if has_id else session, keep_open=True,
+                        resume=_id_in(session) if has_id else True) as resumed:
+        try:
+            yield resumed
+        except (ConvgradError, OSError):
+            print("convgrad: the session was taken over; its trainer can't go on",
+                  file=sys.stderr)
+            raise
+
+
+def _token_in(path: str | None) -> str | None:
+    if path is None:
+        return None
+    words = Path(path).read_text("utf-8", "replace").split()
+    if not words:
+        raise invalid("MISSING", path, "nothing", "a token")
+    return words[0]
 
 
 def _id_in(path: str) -> bytes:

@@ -201,17 +201,37 @@ def _header(tensors: Mapping[str, Array], metadata: Mapping[str, str]) -> bytes:
     return (len(text) + padding).to_bytes(_LENGTH_BYTES, "little") + text + b" " * padding
 
 
+def check_target(path: str) -> int | None:
+    """Returns the mode of the file that write_tensors() would replace; None if there is none.
+
+    Errors: those of write_tensors() for the path.
+    """
+    os.stat(_folder_of(path))
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(mode):
+        raise invalid("OUT_OF_RANGE", path, "a link, a folder or a device",
+                      "a file, or a new name")
+    return mode
+
+
+def _folder_of(path: str) -> str:
+    return os.path.dirname(path) or "."
+
+
 @contextlib.contextmanager
 def _replacing(path: str) -> Iterator[Any]:
-    """Yields a new file beside `path`, which takes its place if the block succeeds."""
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISREG(os.lstat(path).st_mode):
-            raise invalid("OUT_OF_RANGE", path, "a link, a folder or a device",
-                          "a file, or a new name")
-    folder = os.path.dirname(path) or "."
+    """Yields a new file beside `path`, which takes its place and permissions if the block
+    succeeds."""
+    mode = check_target(path)
+    folder = _folder_of(path)
     beside = os.path.join(folder, f".convgrad-{secrets.token_hex(8)}")
     try:
         with open(beside, "xb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), stat.S_IMODE(mode))
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -85,9 +85,10 @@ class Network:
         Errors: InvalidArgument for inputs of other shapes than the model's.
         """
         given = dict(zip(self.inputs, inputs)) | named
-        if len(inputs) > len(self.inputs) or given.keys() != self.inputs.keys():
-            raise invalid("MISSING", "inputs", ", ".join(given) or "none",
-                          ", ".join(self.inputs))
+        if len(inputs) + len(named) != len(self.inputs) or given.keys() != self.inputs.keys():
+            raise invalid("MISSING", "inputs", ", ".join([
+                *map(str, range(1, len(inputs) + 1)), *named]) or "none",
+                          ", ".join(self.inputs) or "none")
         arrays = {key: np.asarray(array) for key, array in given.items()}
         batch = self._batch_of(arrays)
         run = session.run(name, {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -100,7 +101,7 @@ class Session:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is closed, expired or taken over."""
+        """Whether it is closed, or was ended by an error."""
         return self._session.is_lost
 
     @property
@@ -205,8 +206,9 @@ class Attached:
 class Opening:
     """A session that is being opened; use `await` or `async with`."""
 
-    def __init__(self, open_session: Callable[[], sessions.Session]) -> None:
+    def __init__(self, open_session: Callable[[], sessions.Session], *, is_new: bool) -> None:
         self._open = open_session
+        self._is_new = is_new
         self._session: Session | None = None
 
     def __await__(self) -> Generator[Any, None, Session]:
@@ -221,4 +223,16 @@ class Opening:
         await self._session.__aexit__(*exception)
 
     async def _opened(self) -> Session:
-        return Session(await asyncio.to_thread(self._open))
+        is_given_up = threading.Event()
+
+        def opened() -> sessions.Session:
+            session = self._open()
+            if is_given_up.is_set() and self._is_new:
+                session.close()  # nobody knows its id
+            return session
+
+        try:
+            return Session(await asyncio.to_thread(opened))
+        except asyncio.CancelledError:
+            is_given_up.set()
+            raise

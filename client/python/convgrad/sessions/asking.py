@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 
 from convgrad.caller import Caller
-from convgrad.errors import Cancelled, ConvgradError, from_rpc
+from convgrad.errors import ConvgradError, from_rpc, unavailable
 from convgrad.requests import Call
 from convgrad.sessions.events import EventThread
 
@@ -21,7 +21,7 @@ def ask(client: Caller, thread: EventThread, call: Call[Any], seconds: float,
     """Sends the call once. Makes `thread` call `then` with the decoded answer, or with None and
     the error.
 
-    Calls `then` at once if the client is closed. Never blocks.
+    Calls `then` at once if the call can't be started. Never blocks.
     """
     def done(rpc: Any) -> None:
         if rpc.code() != grpc.StatusCode.OK:
@@ -34,6 +34,15 @@ def ask(client: Caller, thread: EventThread, call: Call[Any], seconds: float,
 
     try:
         rpc = client.start(call, seconds)
-    except Cancelled as closed:
-        return then(None, closed)
+    except BaseException as error:
+        return then(None, not_started(error))
     rpc.add_done_callback(lambda rpc: thread.later(0, functools.partial(done, rpc)))
+
+
+def not_started(error: BaseException) -> ConvgradError:
+    """Returns the error of a call whose start has raised `error`, such as an exception of the
+    user's function for the token."""
+    if isinstance(error, ConvgradError):
+        return error
+    return unavailable("", "start of a call", f"{type(error).__name__}: {error}",
+                       "no exception")

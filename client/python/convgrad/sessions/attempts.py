@@ -10,7 +10,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from convgrad.errors import ConvgradError
+from convgrad.errors import ConvgradError, number_in
 from convgrad.requests import Call
 from convgrad.v1 import session_pb2
 from convgrad.wire import Response
@@ -105,15 +105,21 @@ class Change:
         with contextlib.suppress(InvalidStateError):  # the session was closed meanwhile
             self.future.set_result(result)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """Fails the caller's future, unless it is done."""
         with contextlib.suppress(InvalidStateError):
             self.future.set_exception(error)
 
-    def give_up(self, error: ConvgradError) -> None:
-        """Fails the caller's future. Later attempts of the change have no effect, unless it was
-        committed before the server's restart."""
+    def abandon(self, error: BaseException) -> None:
+        """Fails the caller's future although an attempt may still use the caller's regions."""
+        if self.call.loan is not None:
+            self.call.loan.give_up()
         self.fail(error)
+
+    def give_up(self, error: BaseException) -> None:
+        """Abandons the change. Later attempts of it have no effect, unless it was committed
+        before the server's restart."""
+        self.abandon(error)
         if self.was_committed:
             return self._become_repeat()
         # Drops the message, because its memory belongs to the caller again.
@@ -188,6 +194,6 @@ class Read:
 def number_of(rpc: Any, trailer: str = NUMBER_TRAILER) -> int | None:
     """Returns the session's number, or another one; None if the server hasn't sent it."""
     for key, value in rpc.trailing_metadata() or ():
-        if key == trailer and str(value).isdigit():
-            return int(value)
+        if key == trailer:
+            return number_in(value)
     return None

@@ -41,6 +41,7 @@ class ChangeQueue:
         self._has_ended = False  # the server has ended the epoch
         # How often the session was restored. Outcomes of earlier attempts don't count.
         self._restores = 0
+        self._is_restoring = False
         self._broken: ConvgradError | None = None
         self.thread = EventThread("convgrad-session")
 
@@ -125,10 +126,11 @@ class ChangeQueue:
         self.settle()
 
     def settle(self) -> None:
-        """Waits, for 2 s at most, until the outcome of each given-up change is known."""
+        """Waits, for 2 s at most, until the outcome of each given-up change is known and the
+        session isn't being restored."""
         with self._condition:
-            self._condition.wait_for(lambda: self._broken or not any(
-                change.future.done() for change in self._pending.all()), 2)
+            self._condition.wait_for(lambda: self._broken or not (self._is_restoring or any(
+                change.future.done() for change in self._pending.all())), 2)
 
     def stop(self, why: ConvgradError) -> None:
         """Fails the changes in flight, and all later calls, with `why`."""
@@ -149,7 +151,15 @@ class ChangeQueue:
         if self._recorder is not None:
             self._recorder.close()
         for change in changes:
-            change.fail(copy.copy(why))
+            change.abandon(copy.copy(why))
+
+    def stop_in(self, epoch: int, why: ConvgradError) -> None:
+        """Does the same, unless this client has resumed the session itself since it was in
+        `epoch`, or is about to."""
+        with self._condition:
+            is_mine = self._is_restoring or self._epoch != epoch
+        if not is_mine:
+            self.stop(why)
 
     def check_broken(self) -> None:
         """Raises the error that ended the session."""
@@ -162,11 +172,12 @@ class ChangeQueue:
 
     def _await_room(self, deadline: float | None) -> None:
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
-        if not self._condition.wait_for(
-                lambda: self._broken is not None or self._has_room(), left):
+        has_room = self._condition.wait_for(
+            lambda: self._broken is not None or self._has_room(), left)
+        self.check_broken()
+        if not has_room or left == 0:
             raise DeadlineExceeded("the deadline was over before the change was sent, behind "
                                    f"{len(self._pending.all())} others")
-        self.check_broken()
 
     def _send(self, change: Change, restores: int) -> None:
         """Sends the change, unless the session was restored since."""

@@ -21,6 +21,7 @@ from convgrad.errors import (
     unreachable,
 )
 from convgrad.full_servers import when_named
+from convgrad.sessions.asking import not_started
 from convgrad.sessions.attempts import Change, Opened, Read
 from convgrad.sessions.change_queue import ChangeQueue
 from convgrad.sessions.outcomes import Outcome, delay_after, late_error, outcome_of
@@ -49,12 +50,27 @@ class Changes(ChangeQueue):
             rpc = self._client.start(call, seconds)
         except Cancelled as closed:
             self.stop(closed)
+        except BaseException as error:  # such as one of the user's function for the token
+            self.thread.later(
+                0, functools.partial(self._on_unsent, change, error, restores))
+            if not isinstance(error, Exception):  # Ctrl-C
+                change.fail(error)  # so that the caller's next change doesn't depend on it
+                raise
         else:
             rpc.add_done_callback(lambda rpc: self.thread.later(
                 0, functools.partial(self._on_done, change, rpc, restores)))
 
     def _send_later(self, change: Change, delay: float) -> None:
         self.thread.later(delay, functools.partial(self._send, change, self._restores))
+
+    def _on_unsent(self, change: Change, error: BaseException, restores: int) -> None:
+        """Fails a change whose attempt couldn't be started, and settles it at the server."""
+        if self._broken is not None or restores != self._restores:
+            return
+        if change.is_void or change.is_repeat:
+            return self._repeat(change, not_started(error))
+        change.give_up(error)
+        self._send(change, restores)
 
     def _on_done(self, change: Change, rpc: Any, restores: int) -> None:
         self._note_answer(rpc)
@@ -91,9 +107,11 @@ class Changes(ChangeQueue):
         delay = max(self._client.retry.backoff(change.attempts),
                     error.pushback_seconds or 0)
         if change.is_void:
-            if time.monotonic() - change.void_since > self._opened.answer.lease_seconds:
+            seconds = time.monotonic() - change.void_since
+            if not self._opened.answer.durable and seconds > self._opened.answer.lease_seconds:
                 return self.stop(SessionExpired(
-                    "the server couldn't be reached for as long as the session's lease"))
+                    "the server couldn't be reached for as long as the session's lease: "
+                    f"{error.message}"))
         elif change.is_late_in(delay):
             return self._give_up(change, error, is_late=True)
         elif change.attempts >= self._client.retry.max_attempts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import time
 from typing import Any
 
@@ -57,7 +58,6 @@ class DurableChanges(Changes):
                  replay_bytes: int) -> None:
         super().__init__(client, opened, recorder)
         self.replay = Replay(opened.answer.durable_number, replay_bytes)
-        self._is_restoring = False
 
     @property
     def durable_number(self) -> int:
@@ -163,11 +163,13 @@ class DurableChanges(Changes):
             # From now on, the outcomes of earlier attempts don't count.
             self._restores += 1
             self._is_restoring = True
-        self._resume(1)
+        # A repeat of the call finds the session resumed by the attempt before.
+        request = session_pb2.ResumeSessionRequest(
+            session_id=self._opened.answer.session_id, epoch=self._epoch,
+            call_id=os.urandom(16))
+        self._resume(request.SerializeToString(), 1)
 
-    def _resume(self, attempts: int) -> None:
-        request = session_pb2.ResumeSessionRequest(session_id=self._opened.answer.session_id)
-
+    def _resume(self, request: bytes, attempts: int) -> None:
         def answered(answer: session_pb2.SessionResponse | None,
                      error: ConvgradError | None) -> None:
             if error is None:
@@ -177,9 +179,9 @@ class DurableChanges(Changes):
                 return self.stop(error)
             self._client.note_repeat("ResumeSession", self._opened.target, error, attempts,
                                      delay, None)
-            self.thread.later(delay, functools.partial(self._resume, attempts + 1))
+            self.thread.later(delay, functools.partial(self._resume, request, attempts + 1))
 
-        self._ask(Call("ConvGradSessions/ResumeSession", request.SerializeToString(),
+        self._ask(Call("ConvGradSessions/ResumeSession", request,
                        session_pb2.SessionResponse.FromString, target=self._opened.target),
                   answered)
 

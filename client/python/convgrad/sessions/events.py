@@ -59,7 +59,7 @@ class EventThread:
             # Outside the handler: errors that the event keeps must not have Empty as context.
             try:
                 event()
-            except Exception:
+            except BaseException:  # such as SystemExit in a callback of the user's
                 _LOG.exception("a session's thread goes on")
             # Don't keep the event's objects until the next event.
             del event, added

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
@@ -17,13 +17,13 @@ from convgrad.errors import (
     ConvgradError,
     FailedPrecondition,
     SessionExpired,
-    SessionRestored,
+    SessionTakenOver,
     message_of,
 )
 from convgrad.options import Options
 from convgrad.requests import Call
 from convgrad.sessions.asking import ask
-from convgrad.sessions.attempts import VOID, Opened, metadata_of
+from convgrad.sessions.attempts import Opened
 from convgrad.sessions.changes import Changes
 from convgrad.v1 import session_pb2
 
@@ -151,18 +151,21 @@ def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
 
 def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
     """Makes the session's thread renew the lease until it is stopped."""
-    request = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
-    call = call_of("RenewSession", request, target=opened.target)
     seconds = min(opened.answer.lease_seconds / _RENEWALS_PER_LEASE, _LONGEST_SILENCE_SECONDS)
 
     def renew() -> None:
-        ask(client, changes.thread, call, seconds, answered)
+        epoch = changes.epoch
+        request = session_pb2.RenewSessionRequest(
+            session_id=opened.answer.session_id, epoch=epoch)
 
-    def answered(_: Any, error: ConvgradError | None) -> None:
-        if isinstance(error, SessionExpired):
-            changes.stop(error)
-        elif not client.is_closed:
-            changes.thread.later(seconds, renew)
+        def answered(_: Any, error: ConvgradError | None) -> None:
+            if isinstance(error, (SessionExpired, SessionTakenOver)):
+                changes.stop_in(epoch, error)
+            if not (client.is_closed or changes.error):
+                changes.thread.later(seconds, renew)
+
+        ask(client, changes.thread, call_of("RenewSession", request, target=opened.target),
+            seconds, answered)
 
     changes.thread.later(seconds, renew)
 
@@ -191,31 +194,14 @@ def close_listed(client: Caller, handle: str) -> None:
 
 
 def close_session(client: Caller, opened: Opened, changes: Changes) -> None:
-    """Closes the session, unless another client has resumed it meanwhile.
+    """Closes the session; the server refuses that if another client has resumed it meanwhile.
 
     A session on an unreachable server ends with its lease.
     """
     # A short timeout for a server that has just failed to answer.
     seconds = _BRIEF_SECONDS if client.outages.is_away(opened.target) else _CLOSE_SECONDS
-    request: Any = session_pb2.RenewSessionRequest(session_id=opened.answer.session_id)
-    settings: dict[str, Any] = dict(
-        target=opened.target, options=Options(timeout=seconds))
+    request = session_pb2.CloseSessionRequest(
+        session_id=opened.answer.session_id, epoch=changes.epoch)
     with contextlib.suppress(ConvgradError):
-        if (client.run(call_of("RenewSession", request, **settings)).epoch <= changes.epoch
-                or _was_restored(client, opened, changes, settings)):
-            request = session_pb2.CloseSessionRequest(
-                session_id=opened.answer.session_id)
-            client.run(call_of("CloseSession", request, **settings))
-
-
-def _was_restored(client: Caller, opened: Opened, changes: Changes,
-                  settings: dict[str, Any]) -> bool:
-    """Returns whether a new epoch of the session comes from a restart of its server."""
-    if not opened.answer.durable:
-        return False
-    try:  # a change that the server would refuse in any epoch
-        client.run(replace(VOID, **settings, metadata=metadata_of(
-            opened, changes.epoch, changes.number + 1, os.urandom(16), changes.number)))
-    except SessionRestored:
-        return True
-    return False
+        client.run(call_of("CloseSession", request, target=opened.target,
+                           options=Options(timeout=seconds)))

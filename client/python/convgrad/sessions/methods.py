@@ -11,8 +11,9 @@ from convgrad.layouts import Descriptor
 from convgrad.problem import OPERANDS
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Instead
+from convgrad.streams import Stream
 from convgrad.tracebacks import short_traceback
-from convgrad.wire import joined
+from convgrad.wire import LentMessage, joined
 
 R = TypeVar("R")
 Prepared = tuple[Call[R], "Instead | None"]
@@ -76,6 +77,14 @@ def with_own_bytes(call: Call[R]) -> Call[R]:
     if call.frames is not None:
         frames = list(call.frames())
         return replace(call, frames=lambda: iter(frames), place=None)
+    message = call.message
+    if isinstance(call.stream, Stream) and isinstance(message, LentMessage) and (
+            message.payloads):
+        # Message and stream have the same payloads in the same order, and share the copies.
+        payloads = {name: memoryview(bytes(payload))
+                    for name, payload in call.stream.payloads.items()}
+        return replace(call, message=replace(message, payloads=list(payloads.values())),
+                       stream=replace(call.stream, payloads=payloads), place=None)
     if call.message is not None:
         return replace(call, message=joined(call.message), place=None)
     return call

@@ -73,8 +73,11 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
     if error.reason == "EPOCH_ENDED":
         return error, Outcome.EPOCH_ENDED
     if error.reason == "OUT_OF_ORDER":
-        is_unknown = change.is_void or error.code == grpc.StatusCode.ABORTED
-        return error, Outcome.UNKNOWN if is_unknown else Outcome.SESSION_ENDED
+        if change.is_void or error.code == grpc.StatusCode.ABORTED:
+            return error, Outcome.UNKNOWN
+        # Another field is one of the request, which this change alone has.
+        if error.field.startswith("convgrad-session-"):
+            return error, Outcome.SESSION_ENDED
     if number is not None and error.code not in _GONE:
         return error, Outcome.REFUSED
     if error.code in _UNKNOWN or error.pushback_seconds is not None:

@@ -34,7 +34,7 @@ def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
                     ("convgrad-session-after", str(after))),
                 on_start=read.begin if after > changes.number else None)
             if deadline is not None:
-                left = max(deadline - time.monotonic(), 0.001)
+                left = deadline - time.monotonic()
                 placed = replace(placed, options={**call.options, "timeout": left})
             try:
                 result = client.run(placed)

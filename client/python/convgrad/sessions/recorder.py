@@ -37,7 +37,8 @@ class Recorder:
         Errors: FailedPrecondition.
         """
         self.path = path
-        self._lock = threading.Lock()
+        # Reentrant, because a garbage collector that ends the session calls close().
+        self._lock = threading.RLock()
         try:
             self._file = open(path, "xb", buffering=0, opener=private)
             self._write(MAGIC + part_of({"server": dict(server)}))

@@ -61,8 +61,9 @@ class Session:
     A call sees the changes that any thread submitted before it. A change takes effect exactly
     once: the client repeats a change whose answer it didn't receive.
 
-    Errors: each method may raise SessionExpired and SessionTakenOver; the session is then
-    unusable. EpochEnded: a change submitted before has failed.
+    Errors: each method may raise SessionExpired and SessionTakenOver, those of a durable
+    session also SessionRestored and SessionDamaged; the session is then unusable. EpochEnded: a
+    change submitted before has failed.
     """
 
     conv_forward = operation(operations.conv_forward)
@@ -125,7 +126,7 @@ class Session:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is closed, expired or taken over."""
+        """Whether it is closed, or was ended by an error."""
         return self._changes.error is not None
 
     @property
@@ -144,8 +145,11 @@ class Session:
             futures = [session.submit(session.put, name, array) for name, array in ...]
 
         Changes take effect in the order of these calls. Blocks only while 64 changes are in
-        flight, or while a durable session makes room or is restored. A future's callbacks must
-        not wait for the session.
+        flight, while a durable session makes room or is restored, or while the client asks the
+        server for shapes or digests. A future's callbacks must not wait for the session.
+
+        Errors: in the future those of the method; here InvalidArgument, DeadlineExceeded if
+        there is no room in time, and those of a session that has ended.
         """
         prepare = getattr(method, "prepare", None)
         if prepare is None or getattr(method, "__self__", None) is not self:
@@ -153,8 +157,10 @@ class Session:
         self.check_process()
         call, instead = prepare(self, *args, **kwargs)
         call = with_own_bytes(call)
+        if call.whole is not None:
+            instead = whole_if_unknown(call.whole)  # with its own bytes, too
         if is_change(call):
-            return self._changes.submit(call, instead, call.whole or call)
+            return self._submitted(call, instead, call.whole or call)
         return self._client.submit(self._read, call, self._changes.begin_read())
 
     @method
@@ -176,17 +182,18 @@ class Session:
             raise invalid("MISSING", "array", "nothing", "one beside the name")
         puts = [put_of(key, value, (layouts or {}).get(key, layout))  # type: ignore[arg-type]
                 for key, value in arrays.items()]
-        self._known.remember({put.name: put.descriptor for put in puts})
         call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
                                 options=timeout_of(timeout), is_change=True)
-        limit = self._uploads.message_limit(sum(put.payload.nbytes for put in puts))
-        if not dedupe:
-            return sent(call, PutRequest(puts, {}, trainer_state), limit), None
-        digests = {put.name: put.digest() for put in puts}
+        limit = self._uploads.message_limit(sum(put.payload.nbytes for put in puts), timeout)
+        digests = {put.name: put.digest() for put in puts} if dedupe else {}
+        known = self._uploads.known(digests.values(), timeout)
+        self._known.remember({put.name: put.descriptor for put in puts})
         request = PutRequest(puts, digests, trainer_state)
         whole = sent(call, request, limit)
-        known = replace(request, known=self._uploads.known(digests.values()))
-        return replace(sent(call, known, limit), whole=whole), whole_if_unknown(whole)
+        if not known:
+            return whole, None
+        rest = sent(call, replace(request, known=known), limit)
+        return replace(rest, whole=whole), whole_if_unknown(whole)
 
     @method
     def get(self, name: str | Iterable[str], *, dtype: npt.DTypeLike | None = None,
@@ -195,7 +202,7 @@ class Session:
         """Returns a kept tensor, by default with the dtype and layout in which it is kept.
 
         For several names returns a dict of arrays, all as of one change. `items` selects that
-        many items of the batch, from `first_item` on; 0: the rest.
+        many items of the batch, from `first_item` on; 0: the rest. Errors: NotFound.
         """
         names = (name,) if isinstance(name, str) else name
         request = get_request(names, dtype, layout, first_item, items)
@@ -205,7 +212,7 @@ class Session:
 
     @method
     def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:
-        """Drops these tensors, all or none; without names, all tensors."""
+        """Drops these tensors, all or none; without names, all tensors. Errors: NotFound."""
         request = session_pb2.DropTensorsRequest(names=names, all=not names)
         self._known.forget(names)
         return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
@@ -245,7 +252,7 @@ class Session:
             return
         if awaits_changes:
             self._changes.flush()
-        else:  # the server may have ended the epoch, which must not look like a resume
+        else:
             self._changes.settle()
         # After any other error the server may still have the session.
         has_ended = isinstance(self._changes.error, ENDS)
@@ -258,13 +265,21 @@ class Session:
         if not is_change(call):
             return self._read(call, self._changes.begin_read())
         placed, kept = self._changes.forms_of(call)
+        future = self._submitted(placed, instead, kept)
         try:
-            result: R = self._changes.submit(placed, instead, kept).result()
+            return future.result()
         except BaseException:
-            if placed.loan is not None:  # an attempt may still use it
+            if placed.loan is not None and not future.done():  # Ctrl-C
                 placed.loan.give_up()
             raise
-        return result
+
+    def _submitted(self, call: Call[R], instead: Instead | None,
+                   kept: Call[R] | None) -> Future[R]:
+        try:
+            return self._changes.submit(call, instead, kept)
+        except BaseException:  # so that the tensors aren't as the call was to leave them
+            self._known.forget(())
+            raise
 
     def _read(self, call: Call[R], read: Read) -> R:
         return run_read(self._client, self._opened, self._changes, call, read)

@@ -46,8 +46,8 @@ def restore_state(self: Saving, name: str, *,
     of the snapshot are there again, and others stay. Warns if another CPU model, version or
     configuration of the server computed it.
 
-    Errors: NotFound; SnapshotDamaged if its files on the server's disk are damaged. The session
-    is as before then.
+    Errors: NotFound; FailedPrecondition if the session isn't durable; SnapshotDamaged if its
+    files on the server's disk are damaged. The session is as before then.
     """
     def decode(response: bytes) -> bytes:
         answer = session_pb2.RestoreStateResponse.FromString(response)
@@ -62,7 +62,10 @@ def restore_state(self: Saving, name: str, *,
 
 @method
 def drop_state(self: Saving, name: str, *, timeout: float | None = None) -> Prepared[None]:
-    """Drops the snapshot that save_state() has kept under this name, if there is one."""
+    """Drops the snapshot that save_state() has kept under this name, if there is one.
+
+    Errors: FailedPrecondition if the session isn't durable.
+    """
     request = session_pb2.DropStateRequest(name=name)
     return Call(_SERVICE + "DropState", request.SerializeToString(), lambda _: None,
                 options=timeout_of(timeout)), None

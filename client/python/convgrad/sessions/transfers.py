@@ -59,8 +59,8 @@ def put_of(name: str, array: npt.ArrayLike, layout: str) -> Put:
         raise invalid("LAYOUT_MISMATCH", f"tensors.{name}.layout", layout,
                       "a row-major layout, whose dims follow from the array's shape")
     dims = layouts.logical_dims(found.shape, layout)
-    packed, layout = layouts.pack(found, layout)
-    payload = packed.reshape(-1).view(np.uint8).data
+    # Not pack(), which may choose another layout: get() returns the array as it was put.
+    payload = np.ascontiguousarray(found).reshape(-1).view(np.uint8).data
     return Put(name, Descriptor(dtype, layout, dims), payload)
 
 

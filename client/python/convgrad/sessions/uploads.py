@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from convgrad import operations
 from convgrad.caller import Caller
+from convgrad.options import timeout_of
 from convgrad.requests import MAX_PAYLOAD_BYTES, Call
 from convgrad.v1 import session_pb2
 
@@ -22,20 +23,24 @@ class Uploads:
         self._target = target
         self._max_message_bytes: int | None = None
 
-    def known(self, digests: Iterable[bytes]) -> frozenset[bytes]:
+    def known(self, digests: Iterable[bytes], timeout: float | None) -> frozenset[bytes]:
         """Returns the digests whose bytes the server has."""
         asked = list(dict.fromkeys(digests))
+        if not asked:
+            return frozenset()
         request = session_pb2.HaveTensorsRequest(digests=asked)
         answer = self._client.run(Call(
             "ConvGradSessions/HaveTensors", request.SerializeToString(),
-            session_pb2.HaveTensorsResponse.FromString, target=self._target))
+            session_pb2.HaveTensorsResponse.FromString, target=self._target,
+            options=timeout_of(timeout)))
         return frozenset(digest for digest, have in zip(asked, answer.have) if have)
 
-    def message_limit(self, size: int) -> int:
+    def message_limit(self, size: int, timeout: float | None) -> int:
         """Returns how many bytes a request of `size` may have in one message."""
         if size <= _UNASKED_BYTES:
             return _UNASKED_BYTES + size
         if self._max_message_bytes is None:
-            answer = self._client.run(replace(operations.capabilities(), target=self._target))
+            answer = self._client.run(replace(
+                operations.capabilities(timeout=timeout), target=self._target))
             self._max_message_bytes = answer.limits.max_message_bytes
         return min(self._max_message_bytes, MAX_PAYLOAD_BYTES)

@@ -58,12 +58,22 @@ class RemoteOptimizer(torch.optim.Optimizer):
     `resume=True` keeps the session's state, e.g. after resuming it. An earlier optimizer over
     one of the parameters can't step any more.
 
+    step() calls the hooks that register_step_pre_hook() and register_step_post_hook() have
+    registered. submit_step() and the network's train_step() refuse an optimizer that has some.
+
     `foreach`, `fused` and `capturable`, which say how torch computes, have no effect.
     """
 
     algorithm: str
     states: tuple[str, ...]
     """Names of the server's state of each parameter, as in torch's state."""
+    # From torch's constructor.
+    _optimizer_step_pre_hooks: dict[int, Any]
+    _optimizer_step_post_hooks: dict[int, Any]
+    _optimizer_state_dict_pre_hooks: dict[int, Any]
+    _optimizer_state_dict_post_hooks: dict[int, Any]
+    _optimizer_load_state_dict_pre_hooks: dict[int, Any]
+    _optimizer_load_state_dict_post_hooks: dict[int, Any]
 
     def __init__(self, params: Parameters, defaults: dict[str, Any], *,
                  clip_grad_norm: float = 0.0, clip_grad_value: float = 0.0,
@@ -80,6 +90,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
             check_range("betas", beta, 1.0)
         self._resumes = resume
         self._mark = object()
+        self._network: RemoteState | None = None  # which handles don't keep
         self.clip_grad_norm = clip_grad_norm
         self.clip_grad_value = clip_grad_value
         self.ema_decay = ema_decay
@@ -102,16 +113,19 @@ class RemoteOptimizer(torch.optim.Optimizer):
             if id(parameter) in seen:
                 raise invalid("DUPLICATE", "params", f"'{parameter.name}' twice", "each once")
             seen.add(id(parameter))
-            if parameter.network is not self._first(group).network:
+            self._network = self._network or parameter.network
+            if parameter.network is not self._network:
                 raise invalid("INVALID_ENUM", "params", "parameters of two networks",
                               "an optimizer for each network")
         for name, value in self.defaults.items():
             group.setdefault(name, value)
         self._check_group(group, "params")
         names = names_of(group)
-        network: RemoteState = self._first(group).network
+        network = self.network
         if not self._resumes:
-            network.drop_states([*names, *network.averaged_buffers()])
+            # A later group leaves the averages of buffers to the first one.
+            buffers = [] if self.param_groups else network.averaged_buffers()
+            network.drop_states([*names, *buffers])
         network.optimizers.update(dict.fromkeys(names, self._mark))
         self.param_groups.append(group)
 
@@ -137,14 +151,26 @@ class RemoteOptimizer(torch.optim.Optimizer):
     def submit_step(self, *, trainer_state: TrainerState | None = None,
                     ) -> Future[Updated]:
         """Does the same as step(); the future's result has the gradients' norm and whether the
-        step was skipped."""
+        step was skipped. Errors: Unimplemented if the optimizer has hooks of its steps."""
+        self.check_step_hooks("submit_step")
         return self.network.submit_update(self.update(), trainer_state)
+
+    def check_step_hooks(self, call: str) -> None:
+        """Raises Unimplemented if step() would call hooks, which `call` couldn't do."""
+        # `torch.optim` deletes its attribute `optimizer`.
+        of_all = sys.modules[torch.optim.Optimizer.__module__]
+        hooks = [getattr(of_all, f"_global_optimizer_{kind}_hooks", None)
+                 for kind in ("pre", "post")]
+        if any((*hooks, self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks)):
+            raise unimplemented(call, "an optimizer with hooks of its steps",
+                                "step(), which calls them")
 
     def update(self, *, keep_gradients: bool = True) -> Update:
         """Returns the step for the session.
 
         Errors: FailedPrecondition if a later optimizer owns the parameters.
         """
+        self.network.follow()
         self._check_owner()
         for group in self.param_groups:
             self._check_group(group, "param_groups")
@@ -152,6 +178,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         asked = self.network.clip_norm_of(
             name for group in self.param_groups for name in names_of(group))
         clip_norms = [norm for norm in (asked, self.clip_grad_norm) if norm]
+        self._opt_called = True  # torch's schedulers warn of steps before the optimizer's
         return Update(
             self.algorithm, [self.settings_of(group) for group in self.param_groups],
             gradient_scale=self.gradient_scale, clip_norm=min(clip_norms, default=0.0),
@@ -167,11 +194,13 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     @property
     def network(self) -> RemoteState:
-        network: RemoteState = self._first(self.param_groups[0]).network
-        return network
+        assert self._network is not None  # torch's constructor refuses no parameters
+        return self._network
 
     def state_dict(self) -> dict[str, Any]:
         """Fetches the state that torch's optimizer of the same name would have."""
+        for hook in self._optimizer_state_dict_pre_hooks.values():
+            hook(self)
         self._check_owner()
         handles = [p for group in self.param_groups for p in group["params"]]
         kept = self.network.session.tensors()
@@ -185,11 +214,17 @@ class RemoteOptimizer(torch.optim.Optimizer):
         numbers = iter(range(len(handles)))
         groups = [{**group, "params": [next(numbers) for _ in group["params"]]}
                   for group in self.param_groups]
-        return {"state": state, "param_groups": groups}
+        whole: dict[str, Any] = {"state": state, "param_groups": groups}
+        for hook in self._optimizer_state_dict_post_hooks.values():
+            whole = _either(hook(self, whole), whole)
+        return whole
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Loads a state_dict of this optimizer or of torch's of the same name. Missing state
         starts again."""
+        state_dict = dict(state_dict)
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            state_dict = _either(hook(self, state_dict), state_dict)
         self._check_owner()
         groups = state_dict["param_groups"]
         found = [len(group["params"]) for group in groups]
@@ -210,12 +245,14 @@ class RemoteOptimizer(torch.optim.Optimizer):
                     raise unimplemented(f"state_dict.state[{i}]", key, ", ".join(self.states))
                 value = torch.as_tensor(entry)
                 if handles[i].is_current:
-                    tensors[f"{handles[i].name}#{key}"] = (
-                        value.to(torch.int64) if key == "step" else value)
+                    tensors[f"{handles[i].name}#{key}"] = value.to(
+                        torch.int64 if key == "step" else torch.float32)
         self.network.put(tensors)
         self.network.drop_states([p.name for p in handles.values() if p.is_current], tensors)
         for group, own in zip(groups, self.param_groups):
             own.update({key: value for key, value in group.items() if key != "params"})
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
+            hook(self)
 
     def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
         """Returns the group's names and settings for the server."""
@@ -243,10 +280,10 @@ class RemoteOptimizer(torch.optim.Optimizer):
                         "optimizer", f"a later optimizer for '{name}'",
                         "steps by that one, which began its state anew"))
 
-    def _first(self, group: dict[str, Any]) -> RemoteParameter:
-        groups = [*self.param_groups, group]
-        found: RemoteParameter = groups[0]["params"][0]
-        return found
+
+def _either(result: dict[str, Any] | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Returns what a hook has returned, or what it was given if it has returned nothing."""
+    return given if result is None else result
 
 
 def names_of(group: dict[str, Any]) -> list[str]:

@@ -1,6 +1,7 @@
 // Tests the gradient of depthwise weights against the definition.
 #include "backends/kernels/convolutions/depthwise_gradient.h"
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -142,6 +143,32 @@ TEST(DepthwiseGradient, AddsUpManyProductsInShortSums) {
     }
     // One long sum has some 2e-6.
     EXPECT_LT(std::sqrt(error / norm), 3e-7);
+  });
+}
+
+// Numbers of one sign, whose roundings may all have the same sign.
+TEST(DepthwiseGradient, AddsLongRowsWithinTheErrorBound) {
+  ForEachSimdTarget([] {
+    for (const auto& [batch, rows, columns] :
+         {std::array<int64_t, 3>{1, 1, 20000}, {1, 2, 127}, {1, 3, 63},
+          {2, 1, 90}, {1, 60, 200}, {2, 56, 56}}) {
+      const auto products = static_cast<double>(batch * rows * columns);
+      for (int i = 3; i < 20; i += 2) {
+        const Example example({batch,
+                               16,
+                               16,
+                               {rows, rows, 1, 1, 1, 0},
+                               {columns, columns, 3, 1, 1, 1}},
+                              [=] { return 1.0F / static_cast<float>(i); });
+        const std::vector<double> expected = example.Expected();
+        const std::vector<float> got = example.Run();
+        for (size_t j = 0; j < got.size(); ++j) {
+          const double bound = (4 * std::sqrt(products + 2) + 1) * 0x1p-24;
+          EXPECT_NEAR(got[j], expected[j], bound * expected[j])
+              << rows << "x" << columns << " 1/" << i;
+        }
+      }
+    }
   });
 }
 

@@ -1,6 +1,7 @@
 // Compares depthwise f16 kernels with plain loops, with every instruction set.
 #include "backends/kernels/convolutions/f16_depthwise.h"
 
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -84,7 +85,8 @@ struct Example {
   SpatialAxis y, x;
   int64_t channels;
   std::vector<float> data, weight, bias, grad;
-  std::vector<float> out, grad_data, sums;
+  std::vector<float> out, grad_data;
+  std::vector<double> sums;
 };
 
 // Converts from the order N, spatial, C.
@@ -114,7 +116,7 @@ void Check(const Example& example, Layout in, Layout out) {
   std::vector<float> scratch = dirt;
   std::vector<uint16_t> y(example.out.size()), grad_data(data.size());
   std::vector<float> wide(example.data.size());
-  std::vector<float> sums(made->sum_count()), same(sums.size());
+  std::vector<double> sums(made->sum_count()), same(sums.size());
   F16Depthwise::ForwardTensors forward = {
       .data = {data.data(), in},
       .weight = example.weight.data(),
@@ -144,6 +146,47 @@ void Check(const Example& example, Layout in, Layout out) {
   EXPECT_EQ(wide, place(in, example.grad_data));
   EXPECT_EQ(sums, example.sums);
   EXPECT_EQ(same, example.sums);
+}
+
+// Numbers of one sign, whose roundings may all have the same sign.
+TEST(F16Depthwise, AddsLongRowsWithinTheErrorBound) {
+  for (const char* text : {"conv1d_n1_c16_o16_g16_i9000_k3_p1",
+                           "conv2d_n600_c16_o16_g16_i1_k1",
+                           "conv2d_n1_c16_o16_g16_i40x60_k2_s2"}) {
+    const Example example(text);
+    const auto made = F16Depthwise::Make(example.problem);
+    ASSERT_TRUE(made);
+    const auto elements = std::ssize(example.grad) / example.channels;
+    ForEachSimdTarget([&] {
+      for (int i = 3; i < 20; i += 2) {
+        const std::vector<float> number(1, 1.0F / static_cast<float>(i));
+        const uint16_t half = ToHalf(number)[0];
+        const std::vector<uint16_t> data(example.data.size(), half);
+        const std::vector<uint16_t> grad(example.grad.size(), half);
+        std::vector<float> scratch(made->scratch_bytes() / sizeof(float));
+        std::vector<double> sums(made->sum_count());
+        F16Depthwise::BackwardTensors backward;
+        backward.grad = {grad.data(), Layout::kNXC};
+        backward.data = {data.data(), Layout::kNXC};
+        backward.sums = sums.data();
+        made->Backward(backward, scratch.data(), 0, made->backward_items());
+        std::vector<double> expected(sums.size());
+        const double value = LoadAsDouble(DataType::kF16, &half);
+        example.ForEachProduct([&](int64_t, int64_t w, int64_t) {
+          expected[w] += value * value;
+        });
+        for (int64_t j = 0; j < std::ssize(sums); ++j) {
+          if (j >= std::ssize(example.weight)) {
+            expected[j] = static_cast<double>(elements) * value;
+          }
+          const auto count = static_cast<double>(elements);
+          EXPECT_NEAR(sums[j], expected[j],
+                      4 * std::sqrt(count + 2) * 0x1p-24 * expected[j])
+              << text << " 1/" << i;
+        }
+      }
+    });
+  }
 }
 
 TEST(F16Depthwise, AgreesWithPlainLoops) {

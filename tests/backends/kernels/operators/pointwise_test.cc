@@ -94,9 +94,17 @@ const Function kFunctions[] = {
                            : x > 2  ? 2
                                     : x; },
      [](double saved) { return saved <= -0.5 || saved >= 2 ? 0.0 : 1.0; }},
-    {{Activation::kHardtanh, -INFINITY, 1},
+    {{Activation::kClamp, -0.5f, 2},
+     [](double x) { return x < -0.5 ? -0.5
+                           : x > 2  ? 2
+                                    : x; },
+     [](double saved) { return saved > -0.5 && saved < 2 ? 1.0 : 0.0; }},
+    {{Activation::kClamp, -INFINITY, 1},
      [](double x) { return x > 1 ? 1 : x; },
-     [](double saved) { return saved == -kInf || saved >= 1 ? 0.0 : 1.0; }},
+     [](double saved) { return saved < 1 ? 1.0 : 0.0; }},
+    {{Activation::kClamp, -0.5f, INFINITY},
+     [](double x) { return x < -0.5 ? -0.5 : x; },
+     [](double saved) { return saved > -0.5 ? 1.0 : 0.0; }},
     {{Activation::kMish},
      [](double x) { return x * std::tanh(Softplus(x)); },
      [](double saved) {

@@ -124,5 +124,30 @@ TEST(CheckNetwork, RefusesPoolingsOfTooManyPositions) {
             "2^31 positions of an image");
 }
 
+TEST(CheckNetwork, RefusesOutputPaddingsThatTheLibraryCannotSkip) {
+  const auto operation_of = [](const char* attributes) {
+    ProgramRequest request;
+    request.program =
+        std::make_shared<const convgrad::Program>(*ParseProgram(absl::StrCat(
+            "input x\nparameter w [3, 2, 3]\n", "y = conv_transpose(x, w, ",
+            attributes, ")\noutput y\n")));
+    request.part = ProgramPart::kForward;
+    request.inputs.resize(1);
+    request.inputs[0].dims = {1, 3, 5};
+    request.input_gradients = {false};
+    return *ProgramOperation::Make(std::move(request));
+  };
+  const auto possible =
+      operation_of("stride=2, dilation=4, padding=1, output_padding=2");
+  EXPECT_TRUE(CheckNetwork(*possible).ok());
+  EXPECT_TRUE(MakeNetworkPlan(*possible, {}).ok());
+  const absl::Status status = CheckNetwork(
+      *operation_of("stride=2, dilation=4, padding=1, output_padding=3"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(status.message(),
+            "steps[0] (y).output_padding: found 3, expected less than stride + "
+            "padding, 3");
+}
+
 }  // namespace
 }  // namespace convgrad::onednn

@@ -368,6 +368,20 @@ TEST_F(ChangeRestoreTest, AnotherClientKeepsTheSession) {
   EXPECT_EQ(ReasonOf(Change("3")), Reason::kTakenOver);
 }
 
+TEST_F(ChangeRestoreTest, AnOutageLongerThanTheLeaseEndsNothing) {
+  opened_.set_lease_seconds(0.05);
+  std::atomic<bool> is_away = true;
+  sessions_.Follow([&](const Attempt& attempt) {
+    if (is_away) return Answer{grpc::StatusCode::UNAVAILABLE};
+    return session_.Handle(attempt);
+  });
+  EXPECT_FALSE(Change("1", absl::Now() + absl::Milliseconds(50)).ok());
+  absl::SleepFor(absl::Milliseconds(200));
+  is_away = false;
+  EXPECT_TRUE(Change("2").ok());
+  EXPECT_THAT(session_.history(), ElementsAre("2"));
+}
+
 TEST_F(ChangeRestoreTest, AChangeOfAnotherClientEndsTheSession) {
   Changes(1, 1);
   opened_.set_epoch(1);

@@ -232,6 +232,30 @@ TEST_F(ChangeSenderTest, AChangeThatWasCommittedWhenItWasGivenUpCounts) {
   EXPECT_THAT(Sent(), ElementsAre("7/1", "void 7/1", "7/2"));
 }
 
+TEST_F(ChangeSenderTest, AGivenUpChangeIsSettledWithoutRetriesToo) {
+  retries_.max_attempts = 1;
+  sessions_.Follow([this](const Attempt& a) {
+    if (a.epoch > 7) return Committed(a.sequence);
+    return sessions_.attempts().size() < 4 ? kLost : Refused(0);
+  });
+  EXPECT_TRUE(absl::IsUnavailable(Change()));
+  sessions_.AwaitAttempts(4);
+  EXPECT_TRUE(Change().ok());
+  EXPECT_EQ(Sent().back(), "8/1");
+}
+
+TEST_F(ChangeSenderTest, ARefusalOfTheRequestEndsNoSession) {
+  sessions_.Follow([](const Attempt& a) {
+    if (a.epoch > 7) return Committed(a.sequence);
+    Answer answer{grpc::StatusCode::FAILED_PRECONDITION, "OUT_OF_ORDER", 0};
+    answer.field = "parameters.w";
+    return answer;
+  });
+  EXPECT_EQ(ReasonOf(Change()), Reason::kOutOfOrder);
+  EXPECT_TRUE(Change().ok());
+  EXPECT_THAT(Sent(), ElementsAre("7/1", "8/1"));
+}
+
 TEST_F(ChangeSenderTest, ACommittedChangeCountsEvenIfItsEpochHasEnded) {
   sessions_.Follow([](const Attempt& a) {
     if (a.epoch > 7) return Committed(a.sequence);
@@ -276,6 +300,27 @@ TEST_F(ChangeSenderTest, ATakeoverEndsEveryCall) {
   EXPECT_EQ(ReasonOf(Change()), Reason::kTakenOver);
   EXPECT_EQ(ReasonOf(Read()), Reason::kTakenOver);
   EXPECT_EQ(Sent().size(), 1u);
+}
+
+TEST_F(ChangeSenderTest, ATakeoverThatARenewalFindsEndsTheSession) {
+  const absl::Status taken = MakeError(absl::StatusCode::kFailedPrecondition,
+                                       {Reason::kTakenOver, "", "", ""});
+  EXPECT_TRUE(sender().StopIn(6, taken).ok());
+  sessions_.Follow([](const Attempt& a) { return Committed(a.sequence); });
+  EXPECT_TRUE(Change().ok());
+  EXPECT_EQ(sender().StopIn(sender().epoch(), taken), taken);
+  EXPECT_EQ(Change(), taken);
+}
+
+TEST_F(ChangeSenderTest, AReadDoesNotFollowTheChangesThatBeganBehindIt) {
+  sessions_.Follow([](const Attempt& a) {
+    return Committed(a.sequence > 0 ? a.sequence : 0);
+  });
+  const auto read = *sender().BeginRead();
+  EXPECT_TRUE(Change().ok());
+  EXPECT_TRUE(
+      sender().FinishRead(read, absl::InfiniteFuture(), SendWith("")).ok());
+  EXPECT_EQ(sessions_.attempts()[1].after, 0);
 }
 
 TEST_F(ChangeSenderTest, AReadFollowsTheChangesThatBeganBefore) {

@@ -88,6 +88,26 @@ def test_asyncio_failures(server):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("keywords", [{}, {"slice_items": 1}])
+def test_closing_ends_coroutines(keywords):
+    process = ServerProcess()
+
+    async def main():
+        client = convgrad.aio.Client(process.address)
+        await client.conv_forward(X, W, **keywords)
+        with process.standing_still():
+            calls = [asyncio.create_task(client.conv_forward(X, W, **keywords))
+                     for _ in range(2)]
+            await asyncio.sleep(0.2)
+            await client.close()
+            for call in calls:
+                with pytest.raises(convgrad.Cancelled):
+                    await call
+
+    asyncio.run(main())
+    process.kill()
+
+
 def test_asyncio_cancellation_and_restart():
     process = ServerProcess()
 

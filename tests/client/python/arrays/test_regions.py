@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -118,13 +119,13 @@ def test_sessions_keep_what_lies_there(sharing, rng):
             sizes.append(len(call.message)), send(slot, call, seconds))[1]
         session.put({"x": inside, "w": w}, layouts={"w": "OIX"})
         session.put("again", inside, dedupe=True)
-        session.put("view", np.moveaxis(moved(region, np.moveaxis(x, 1, -1))[0], -1, 1))
+        session.put("last", moved(region, np.moveaxis(x, 1, -1))[0], layout="NXC")
         y = region.empty((2, 3, 6, 5))
         found = session.conv_forward(inside, "w", out={"output": y}, keep={}, **WINDOW)
         session.conv_backward(y, inside, "w", keep={"grad_input": "dx"}, **WINDOW)
         assert w.nbytes < sizes.pop(0) < w.nbytes + 300 and max(sizes) < 600
         inside[...] = 0
-        for name in ("x", "again", "view"):
+        for name in ("x", "again", "last"):
             np.testing.assert_array_equal(session.get(name, layout="NCX"), x)
         assert found.output is y
         np.testing.assert_array_equal(y, client.conv_forward(x, w, **WINDOW).output)
@@ -223,6 +224,19 @@ def test_what_it_held_ends_with_it(near, tmp_path, rng):
     server.kill()
 
 
+@pytest.mark.parametrize("shape, kind", [
+    (-100, convgrad.InvalidArgument), ((-1, 4), convgrad.InvalidArgument), (1.5, TypeError),
+    ((1.5,), TypeError), ("ab", TypeError)])
+def test_shapes_that_no_array_has(near, shape, kind):
+    with near.region(1024) as region:
+        with pytest.raises(kind):
+            region.empty(shape)
+        arrays = [region.empty(size) for size in (np.int64(64), (np.int64(64), 3))]
+        assert all(region.range_of(array) is not None for array in arrays)
+        with pytest.raises(convgrad.ResourceExhausted):
+            region.empty(1)
+
+
 def test_what_a_call_may_still_write_is_nobody_elses(tmp_path):
     server = ServerProcess(f"--regions_listen=unix:{tmp_path}/regions")
     with convgrad.Client(server.address) as client, client.region(1024) as region:
@@ -239,6 +253,37 @@ def test_what_a_call_may_still_write_is_nobody_elses(tmp_path):
         with pytest.raises(convgrad.ResourceExhausted):
             region.empty(129)
         server.process.send_signal(signal.SIGCONT)
+    server.kill()
+
+
+def test_what_a_cancelled_call_may_still_write_is_nobody_elses(near):
+    x = np.ones((1, 128), np.float32)
+    with near.region(1024) as region:
+        call = operations.linear_forward(x, np.eye(128, dtype=np.float32),
+                                         out={"output": region.empty((1, 128))})
+        with pytest.raises(convgrad.Cancelled):
+            near.run(replace(call, on_start=lambda rpc: rpc.cancel()))
+        assert not region.is_whole
+
+
+def test_what_the_server_has_refused_is_free_again(near):
+    with near.region(1024) as region, near.session() as session:
+        for _ in range(3):
+            x = region.empty(128)
+            with pytest.raises(convgrad.InvalidArgument):
+                session.put("no/good", x)
+            del x
+            gc.collect()  # of the exception's frames
+        assert region.empty(256).size
+
+
+def test_what_a_session_gave_up_is_nobody_elses(tmp_path):
+    server = ServerProcess(f"--regions_listen=unix:{tmp_path}/regions")
+    with convgrad.Client(server.address) as client, client.region(1024) as region, \
+            client.session() as session:
+        with server.standing_still(), pytest.raises(convgrad.DeadlineExceeded):
+            session.put("x", region.empty(128), timeout=0.3)
+        assert not region.is_whole
     server.kill()
 
 

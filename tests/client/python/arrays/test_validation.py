@@ -120,6 +120,11 @@ def test_refusals_by_the_server(client, keywords, message):
     (dict(backend="mkl"), "options.backend: found mkl, expected auto, onednn"),
     (dict(priority="urgent"),
      "convgrad-priority: found 'urgent', expected batch or interactive"),
+    (dict(traceparent="00-1\n"), "traceparent: found '00-1\\n', expected W3C's trace context"),
+    (dict(traceparent="\u00fc"), "traceparent: found '\\xfc', expected"),
+    (dict(traceparent=b"00-1"), "traceparent: found b'00-1', expected"),
+    (dict(timeout=float("nan")), "timeout: found nan, expected seconds"),
+    (dict(timeout="soon"), "timeout: found 'soon', expected seconds"),
 ])
 def test_what_no_message_can_say(keywords, message):
     # No server listens there, so a call that was sent would be Unavailable.

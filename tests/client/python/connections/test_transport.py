@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_an_interrupt_ends_a_call(interrupts):
 @native_only
 def test_metadata_that_no_header_can_hold(client):
     with pytest.raises(ValueError, match="metadata was invalid"):
-        client.conv_forward(X, W, traceparent="a\nb")
+        client.run(replace(operations.conv_forward(X, W), metadata=(("name", "a\nb"),)))
 
 
 @pytest.mark.parametrize("answer", [b"\xff", b"\x0a\xff\x01", b"\xfa\xff\xff\xff\x0f\x7f"])

@@ -173,19 +173,21 @@ def test_a_server_that_is_killed_is_told_at_once(run):
     lines = run("""
 import signal, time
 server = convgrad.LocalServer()
-client = server.client()
-client.capabilities()
-os.kill(server.pid, signal.SIGKILL)
-start = time.monotonic()
-try:
+clients = [server.client(), server.client(retry=convgrad.RetryPolicy(max_attempts=10**6))]
+for client in clients:
     client.capabilities()
-except convgrad.Unavailable as error:
-    print(error)
+os.kill(server.pid, signal.SIGKILL)
+for client in clients:
+    try:
+        client.capabilities()
+    except convgrad.Unavailable as error:
+        print(error)
 print(open(server.log_path).read() == server.log(), server.is_running)
 print(convgrad.LocalServer().is_running)
 """)
-    assert "killed by SIGKILL; its log, /proc/" in lines[0] and "listening on" in lines[0]
-    assert lines[1:] == ["True False", "True"]
+    for line in lines[:2]:
+        assert "killed by SIGKILL; its log, /proc/" in line and "listening on" in line
+    assert lines[2:] == ["True False", "True"]
 
 
 def test_a_session_of_a_server_that_is_killed_is_not_repeated(run):
@@ -224,6 +226,7 @@ except convgrad.FailedPrecondition as error:
 
 @pytest.mark.parametrize("arguments, expected", [
     ("threads=0", "threads: found 0, expected at least 1"),
+    ("flags='--workers=1'", "flags: found '--workers=1', expected a list of flags"),
     ("memory_bytes=1000", "--memory_budget_bytes: found 1000"),
     ("flags=['--queue_capacity=0']", "--queue_capacity: found 0, expected 1 to 1000000"),
     ("log='/nowhere/log'", "local server: log: found '/nowhere/log' (No such file or "
@@ -245,6 +248,30 @@ def test_a_log_of_ones_own(run, folder):
     for _ in range(2):
         run(f"with convgrad.LocalServer(log='{log}') as s: s.client().capabilities()")
     assert pathlib.Path(log).read_text().count("listening on") == 2
+
+
+def test_a_log_that_becomes_shorter(run, folder):
+    log = pathlib.Path(folder, "server.log")
+    log.write_text("of another server\n")
+    assert run(f"""
+with convgrad.LocalServer(log='{log}') as server:
+    server.client().capabilities()
+    os.truncate('{log}', 0)
+    print(repr(server.log()))
+""") == ["''"]
+
+
+def test_the_log_outlasts_the_server(run):
+    assert run("""
+server = convgrad.LocalServer()
+server.client().capabilities()
+path, log = server.log_path, server.log()
+server.close()
+others = [os.open("/proc/cpuinfo", os.O_RDONLY) for _ in range(100)]
+print("listening on" in log, server.log().startswith(log), open(path).read() == server.log())
+del server
+print(os.path.exists(path))
+""") == ["True True True", "False"]
 
 
 @pytest.mark.parametrize("name", ["x" * 100, "b l a n k", "\u00fc"])

@@ -125,6 +125,42 @@ def test_sessions_by_name(tmp_path):
     process.kill()
 
 
+def test_a_wrong_name_leaves_the_trainer_alone(durable, tmp_path):
+    there = f"--server={durable.address}"
+    with convgrad.Client(durable.address) as client, client.session(durable=True) as session:
+        (tmp_path / "id").write_bytes(session.id)
+        session.put("w", W)
+        session.save_state("best")
+        assert "name: found 'bets', expected a snapshot that SaveState has kept: 'best'" in (
+            run("restore", tmp_path / "id", "bets", there, code=1))
+        assert "found 'bets'" in run("snapshot", tmp_path / "id", "--drop=bets", there, code=1)
+        assert "No such file" in run("export", tmp_path / "id", tmp_path / "none/x", there,
+                                     "--take_over", code=1)
+        assert "a link, a folder or a device" in run("export", tmp_path / "id", tmp_path,
+                                                     there, "--take_over", code=2)
+        session.put("w", W + 1)
+
+
+def test_a_failure_after_a_session_was_taken_over_says_so(tmp_path):
+    (tmp_path / "tokens").write_text("alice train secret-of-alice-16\n")
+    (tmp_path / "token").write_text("secret-of-alice-16\n")
+    process = ServerProcess(f"--token_file={tmp_path}/tokens")
+    options = f"--server={process.address}", f"--token={tmp_path}/token"
+    with convgrad.Client(process.address, token="secret-of-alice-16", timeout=60) as client, \
+            client.session("mine") as session:
+        session.put("w", W)
+        (tmp_path / "x").write_text("no tensors")
+        assert "header length" in run("import", "mine", tmp_path / "x", *options, code=2)
+        session.put("w", W)
+        write_tensors(tmp_path / "x", {"w": W[:1]}, {})
+        found = run("import", "mine", tmp_path / "x", *options, code=2)
+        assert "was taken over; its trainer can't go on" in found and "f32[1,3]" in found
+    (tmp_path / "token").write_text("\n")
+    assert "token: found nothing, expected a token" in run(
+        "export", "mine", tmp_path / "x", *options, code=2)
+    process.kill()
+
+
 def test_a_snapshot_is_kept_restored_and_dropped(durable, tmp_path):
     there = f"--server={durable.address}"
     with convgrad.Client(durable.address) as client, client.session(durable=True) as session:

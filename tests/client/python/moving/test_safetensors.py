@@ -4,6 +4,7 @@ import json
 import os
 import random
 import resource
+import stat
 import struct
 
 import ml_dtypes
@@ -30,6 +31,21 @@ def file_of(path, header, data=b"", length=None):
 
 def entry(**changes):
     return {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | changes
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path, mode):
+    (tmp_path / "x").touch()
+    (tmp_path / "x").chmod(mode)
+    write_tensors(tmp_path / "x", TENSORS, {})
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == mode
+
+
+def test_a_new_file_has_the_permissions_of_the_umask(tmp_path):
+    before = os.umask(0o027)
+    write_tensors(tmp_path / "x", TENSORS, {})
+    os.umask(before)
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o640
 
 
 def test_what_is_written_is_read(tmp_path):

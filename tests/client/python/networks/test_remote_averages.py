@@ -103,6 +103,24 @@ def test_a_new_optimizer_averages_anew(make_remote):
     assert_states(net.averaged_state_dict(), net.state_dict(), 0, 0)
 
 
+def test_a_later_group_keeps_the_averages_of_buffers(make_remote):
+    net, whole = make_remote(with_statistics()), make_remote(with_statistics())
+    parameters = list(net.parameters())
+    ours = optim.SGD(parameters[:-1], lr=0.1, ema_decay=0.5)
+    beside = optim.SGD(whole.parameters(), lr=0.1, ema_decay=0.5)
+    for _ in range(2):
+        step(net, ours)
+        step(whole, beside)
+    before = net.averaged_state_dict()
+    ours.add_param_group({"params": parameters[-1:]})
+    for name in ("1.running_mean", "1.running_var", "1.weight"):
+        assert torch.equal(net.averaged_state_dict()[name], before[name])
+    step(net, ours)
+    step(whole, beside)
+    found, expected = net.averaged_state_dict(), whole.averaged_state_dict()
+    torch.testing.assert_close(found["1.running_mean"], expected["1.running_mean"])
+
+
 def test_training_with_averages_is_refused(make_remote):
     net = make_remote(with_statistics())
     step(net, optim.SGD(net.parameters(), lr=0.1, ema_decay=0.9))
@@ -176,3 +194,40 @@ def test_an_averaged_training_goes_on_after_resuming(client):
         now, value = net.averaged_state_dict(), net.state_dict()
         for name, average in now.items():
             torch.testing.assert_close(average, (first[name] + value[name]) / 2)
+
+
+def batches(count=3):
+    return [images(3, 3, 6, 6, seed=seed) for seed in range(count)]
+
+
+def test_statistics_anew(make_remote):
+    """update_bn() resets statistics in place, which is refused. This does the same."""
+    model = with_statistics()
+    net = make_remote(model)
+    with pytest.raises(convgrad.Unimplemented, match="running_mean: found a change in place"):
+        swa_utils.update_bn(batches(), net)
+    swa_utils.update_bn(batches(), model)
+    net.load_state_dict({"1.running_mean": torch.zeros(4), "1.running_var": torch.ones(4),
+                         "1.num_batches_tracked": torch.tensor(0)}, strict=False)
+    assert net.training and net.model[1].momentum is None
+    with torch.no_grad():
+        for x in batches():
+            net(x)
+    assert_states(net.state_dict(), model.state_dict())
+
+
+def test_averages_by_torch_are_refused(make_remote):
+    model = with_statistics()
+    net = make_remote(model)
+    with pytest.raises(convgrad.Unimplemented, match="a copy or a pickle .* ema_decay"):
+        swa_utils.AveragedModel(net)
+    for decay in (swa_utils.get_ema_avg_fn(0.5), None):
+        averaged = swa_utils.AveragedModel(model, avg_fn=decay, use_buffers=True)
+        averaged.update_parameters(model)
+        for one in (net, net.model):
+            with pytest.raises((AttributeError, NotImplementedError),
+                               match="on the server|out of meta tensor"):
+                averaged.update_parameters(one)
+    net.model[1].running_mean.mul_(0.5)
+    with pytest.raises(convgrad.Unimplemented, match="running_mean: found a change in place"):
+        net.state_dict()

@@ -39,6 +39,21 @@ class Plain(nn.Module):
         return self.head(self.drop(y).flatten(1))
 
 
+class Scaled(Plain):
+    slopes = 1
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.full((4, 1, 1), 3.0))
+        self.shift = nn.Parameter(torch.full((4, 1, 1), 0.25))
+
+    def forward(self, x):
+        y = self.drop(self.bn(self.conv(x) * self.scale))
+        y = y if self.shift is None else y + self.shift
+        y = nn.functional.leaky_relu(y, self.negative_slope * self.slopes)
+        return self.head(torch.sigmoid(y * len(self.options.scales)).flatten(1))
+
+
 def assert_same(net, model, x=X):
     found, expected = net(x), model(x)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
@@ -76,6 +91,62 @@ def set_block(m):
 
 def no_head(m):
     m.head = nn.Identity()
+
+
+def scale(m):
+    m.register_buffer("scale", torch.full((4, 1, 1), 0.5))
+
+
+def replaced_shift(m):
+    m.register_parameter("shift", nn.Parameter(torch.full((4, 1, 1), 0.75)))
+    m.scale = torch.full((4, 1, 1), -2.0)
+
+
+def without_shift(m):
+    m.shift = None
+
+
+def with_modules(m):
+    m.add_module("drop", nn.ReLU())
+    m.set_submodule("bn", nn.Identity())
+    del m.head
+    m.register_module("head", nn.Linear(64, 2))
+    nn.init.ones_(m.head.weight), nn.init.zeros_(m.head.bias)
+
+
+@pytest.mark.parametrize("change", [
+    set_head, no_head, scale, replaced_shift, without_shift, with_modules,
+    lambda m: setattr(m, "negative_slope", 0.5), lambda m: setattr(m, "slopes", 2),
+    lambda m: setattr(m, "options", types.SimpleNamespace(scales=[1, 2], skips=True)),
+    lambda m: setattr(m, "conv", nn.Conv2d(2, 4, 3, padding=1))])
+def test_attributes_that_the_network_is_given(make_remote, change):
+    """They are the model's, whose next call uses them."""
+    model = Scaled()
+    net = make_remote(model)
+    assert_same(net, model)
+    torch.manual_seed(3)
+    change(model)
+    torch.manual_seed(3)
+    change(net)
+    assert_same(net, model)
+    assert_same(net.eval(), model.eval())
+    assert list(net.state_dict()) == list(model.state_dict())
+
+
+@pytest.mark.parametrize("name", ["fast", "save", "session"])
+def test_a_name_of_both(make_remote, name):
+    model = Scaled()
+    setattr(model, name, 1)
+    net = make_remote(model)
+    before = getattr(net, name)
+    with pytest.raises(convgrad.Unimplemented, match=rf"net\.{name}: .* expected net\.model"):
+        setattr(net, name, 2)
+    assert getattr(net, name) == before
+    net.more = 3
+    assert net.more == 3 and not hasattr(net.model, "more")
+    del net.more
+    with pytest.raises(AttributeError):
+        del net.more
 
 
 @pytest.mark.parametrize("change", [
@@ -164,6 +235,8 @@ def test_settings_that_come_back_are_known(make_remote):
     (lambda m: m.bn.reset_running_stats(), r"bn\.running_mean: found a change in place"),
     (lambda m: m.conv.register_forward_hook(lambda *_: None), r"conv \(Conv2d\): found a hook"),
     (lambda m: m.head.weight.register_hook(lambda g: g), r"head\.weight: found a hook"),
+    (lambda m: m.head.weight.register_post_accumulate_grad_hook(lambda p: None),
+     r"head\.weight: found a hook"),
     (lambda m: setattr(m, "head", nn.LazyLinear(3)), r"head \(LazyLinear\)"),
     (lambda m: setattr(m, "extra", m.head) or delattr(m, "head"),
      r"extra\.weight: found a tensor without values")])

@@ -69,7 +69,7 @@ def test_a_network_in_a_cycle(client):
     gc.collect()
 
 
-def test_a_graph_a_handle_or_an_optimizer_keeps_it(client):
+def test_a_graph_or_an_optimizer_keeps_it(client):
     with without_collector():
         net = remote(OfIntegers(), client)
         loss = net(X).sum()
@@ -81,11 +81,12 @@ def test_a_graph_a_handle_or_an_optimizer_keeps_it(client):
         loss.backward()
         del loss
         optimizer.step()
-        del optimizer
         handle.network.wait()
         assert not session.is_lost
-        del handle
+        del optimizer
         wait_until(lambda: session.is_lost)
+        with pytest.raises(convgrad.FailedPrecondition, match="network that was freed"):
+            handle.grad  # noqa: B018
 
 
 def test_changes_under_way_come_to_their_end(client):

@@ -1,6 +1,10 @@
 """Tests a remote network's handles: their gradients, and which functions refuse them by name.
 """
 
+import copy
+import gc
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
@@ -84,6 +88,63 @@ def test_what_handles_are_for(net):
     assert [group["lr"] for group in optimizer.state_dict()["param_groups"]] == [0.25, 0.05]
 
 
+def test_handles_stay_the_same(make_remote):
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    model[0].bias.no_decay = True
+    model[1].bias._optim = {"lr": 0.5}
+    net = make_remote(model)
+    ids = [id(p) for p in net.parameters()]
+    for p in net.parameters():
+        p.is_seen = p.name
+    gc.collect()
+    others = [object() for _ in range(1000)]
+    assert [id(p) for p in net.parameters()] == ids and others
+    assert [p.is_seen for p in net.parameters()] == [n for n, _ in model.named_parameters()]
+    assert [getattr(p, "no_decay", False) for p in net.parameters()] == [0, 1, 0, 0]
+    assert net._parameters["1.bias"]._optim == {"lr": 0.5}
+    net.model[1] = nn.Linear(3, 2)
+    assert not hasattr(list(net.parameters())[3], "is_seen")
+    assert [id(p) for p in net.parameters()][:2] == ids[:2]
+    optimizer = optim.SGD(net.parameters())
+    for copied in (list(net.parameters())[0], optimizer):
+        with pytest.raises(convgrad.Unimplemented, match="a copy or a pickle of what is on a"):
+            copy.deepcopy(copied)
+
+
+@pytest.mark.parametrize("name", ["data", "name", "_grad", "is_leaf"])
+def test_assignments_of_tensors_attributes(net, name):
+    weight, _ = net.parameters()
+    with pytest.raises(convgrad.Unimplemented, match=rf"parameters\.weight\.{name}: found"):
+        setattr(weight, name, torch.ones(2, 4))
+    assert weight.name == "weight" and not hasattr(weight, "data")
+    with pytest.raises(convgrad.Unimplemented, match=r"weight: found arithmetic"):
+        nn.utils.vector_to_parameters(torch.ones(10), net.parameters())
+
+
+@pytest.mark.parametrize("use", [
+    lambda p, net: [one.grad for one in p], lambda p, net: nn.utils.clip_grad_norm_(p, 1.0),
+    lambda p, net: setattr(p[0], "grad", torch.ones(2, 4)), lambda p, net: net.fc.zero_grad(),
+    lambda p, net: torch.optim.SGD(p).step(), lambda p, net: torch.optim.SGD(p).zero_grad(),
+])
+def test_gradients_of_the_models_parameters(make_remote, use):
+    """The model's own parameters have no gradient, not even None."""
+    net = make_remote(nn.Sequential(OrderedDict(fc=nn.Linear(4, 2))))
+    net(torch.ones(3, 4)).sum().backward()
+    with pytest.raises(convgrad.Unimplemented, match=r"net\.model: found grad of a param.* "
+                       r"expected grad of net\.parameters\(\)"):
+        use(list(net.model.parameters()), net)
+    assert net.gradients()["fc.bias"].tolist() == [3, 3]
+
+
+def test_values_of_the_models_tensors(make_remote):
+    net = make_remote(nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2)))
+    for tensor in (*net.model.parameters(), *net.model.buffers()):
+        for use in (lambda t: t.data.zero_(), lambda t: setattr(t, "data", torch.ones(2))):
+            with pytest.raises(convgrad.Unimplemented, match=r"net\.model: found data of a t"):
+                use(tensor)
+        assert tensor.is_meta and repr(tensor) and copy.deepcopy(tensor).is_meta
+
+
 def halved(parameters):
     for parameter in parameters:
         parameter.grad = parameter.grad * torch.tensor(0.5, requires_grad=True)
@@ -152,3 +213,71 @@ def test_what_a_gradient_refuses(net):
         with pytest.raises(convgrad.Unimplemented, match="before clip_grad_norm_"):
             bias.grad = gradient
     torch.testing.assert_close(net.gradients()["bias"], torch.zeros(2))
+
+
+def pair(make_remote):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    net = make_remote(model)
+    both = []
+    for module, kinds in ((model, torch.optim), (net, optim)):
+        handles = list(module.parameters())
+        both.append((module, kinds.SGD(handles[:2], lr=0.5), kinds.SGD(handles[2:], lr=0.5)))
+        (module(torch.ones(3, 4)) * 8).sum().backward()
+    return both
+
+
+def test_clipping_a_part(make_remote):
+    both = pair(make_remote)
+    for module, one, other in both:
+        handles = list(module.parameters())
+        nn.utils.clip_grad_norm_(handles[:2], 0.1)
+        nn.utils.clip_grad_norm_(handles[3:], 0.2)
+        one.step()
+        other.step()
+        one.zero_grad()
+        other.zero_grad(set_to_none=False)
+        assert [p.grad is None for p in module.parameters()] == [True, True, False, False]
+    (model, *_), (net, *_) = both
+    torch.testing.assert_close(dict(net.state_dict()), dict(model.state_dict()))
+
+
+@pytest.mark.parametrize("lose", [
+    lambda net, one: one.zero_grad(), lambda net, one: one.zero_grad(set_to_none=False),
+    lambda net, one: net.zero_grad(names=["0.bias"]),
+    lambda net, one: setattr(net.model, "2", nn.Linear(3, 2)) or net.eval()(torch.ones(1, 4))])
+def test_losing_a_part_of_what_is_clipped(make_remote, lose):
+    _, (net, one, other) = pair(make_remote)
+    net.clip_grad_norm_(1.0)
+    for _ in range(2):
+        with pytest.raises(convgrad.Unimplemented, match="found a loss of the gradient of '"):
+            lose(net, one)
+    assert len(net.kept_gradients.names()) == 4
+    net.zero_grad()
+    net.eval()(torch.ones(1, 4)).sum().backward()
+
+
+def test_clipping_twice(make_remote):
+    both = pair(make_remote)
+    for module, *_ in both:
+        for norm in (3.0, 0.25, 8.0):
+            if isinstance(module, convgrad.torch.RemoteNetwork):
+                module.clip_grad_norm_(norm)
+            else:
+                nn.utils.clip_grad_norm_(module.parameters(), norm)
+        kind = optim if module is both[1][0] else torch.optim
+        kind.SGD(module.parameters(), lr=0.5).step()
+    (model, *_), (net, *_) = both
+    torch.testing.assert_close(dict(net.state_dict()), dict(model.state_dict()))
+
+
+def test_gradients_of_replaced_parameters(make_remote):
+    _, (net, *_) = pair(make_remote)
+    old = list(net.parameters())[3]
+    net.model[2] = nn.Linear(3, 2)
+    net(torch.ones(3, 4)).sum().backward()
+    assert old.grad is None
+    old.grad = None
+    with pytest.raises(convgrad.Unimplemented, match="parameter that the network has rep"):
+        old.grad = torch.ones(2)
+    assert net.gradients()["2.bias"].tolist() == [3, 3]

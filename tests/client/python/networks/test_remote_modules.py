@@ -1,5 +1,7 @@
 """Tests a remote network as an nn.Module: alone, and as a part of other modules."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -92,6 +94,112 @@ def test_a_state_has_its_modules_versions(make_remote):
     net.load_averaged_state_dict(net.averaged_state_dict())
     with pytest.raises(ValueError, match="no such version"):
         net.load_state_dict(dict(net.state_dict()))
+
+
+class Legacy(nn.Module):
+    """Saves and loads in ways of its own, and has hooks of a state."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.fc = nn.Linear(3, 2)
+        self.tied = nn.Linear(3, 2)
+        self.tied.weight = self.fc.weight
+        self.norm = nn.BatchNorm1d(2)
+        self.register_buffer("shift", torch.ones(2))
+        self.register_buffer("table", torch.full((2,), 2.0), persistent=False)
+        self.loads = 0
+        self._register_load_state_dict_pre_hook(self._rename)
+        self.norm.register_load_state_dict_post_hook(self._fill)
+        self.register_state_dict_post_hook(
+            lambda _, state, prefix, *__: state.update({prefix + "shift": state[
+                prefix + "shift"] / 2}))
+
+    def _rename(self, state, prefix, *_):
+        for name in [name for name in state if name.startswith(prefix + "old.")]:
+            state[name.replace("old.", "fc.")] = state.pop(name) * 10
+
+    @staticmethod
+    def _fill(norm, _):
+        nn.init.constant_(norm.bias, norm.weight.detach().sum().item())
+
+    def _load_from_state_dict(self, state, prefix, *others):
+        if len(self.shift) != len(state.get(prefix + "shift", self.shift)):
+            self.shift = torch.ones(1)
+        if "norm.bias" in state:
+            self.tied.bias = nn.Parameter(torch.full((2,), 7.0))
+            state[prefix + "tied.bias"] = self.tied.bias
+        self.shift.data.add_(state.pop(prefix + "shift", self.shift * 5))
+        state[prefix + "shift"] = self.shift
+        super()._load_from_state_dict(state, prefix, *others)
+
+    def get_extra_state(self):
+        return {"loads": self.loads}
+
+    def set_extra_state(self, state):
+        self.loads = state["loads"] + 1
+
+    def forward(self, x):
+        return self.norm(self.fc(x) + self.tied(x) * self.loads + self.shift) * self.table
+
+
+def assert_legacy(net, model):
+    found, expected = net.state_dict(), model.state_dict()
+    assert found.pop("_extra_state") == expected.pop("_extra_state")
+    assert_states(found, expected, 0, 0)
+    net.eval(), model.eval()
+    x = torch.arange(12.0).reshape(4, 3)
+    torch.testing.assert_close(net(x), model(x))
+
+
+def test_hooks_of_states(make_remote):
+    model = Legacy()
+    net = make_remote(model)
+    optim.SGD(net.parameters())
+    state = model.state_dict()
+    ids = [id(p) for p in net.parameters()]
+    renamed = {"old." + name[3:] if name.startswith("fc.") else name: value
+               for name, value in state.items()}
+    partial = {"norm.weight": torch.tensor([3.0, 4.0]), "norm.running_var": torch.ones(2)}
+    other = {**state, "shift": torch.tensor([5.0])}
+    for loaded, strict in ((state, True), (renamed, True), (partial, False), ({}, False),
+                           (other, True), (partial, False)):
+        results = [one.load_state_dict(copy.deepcopy(loaded), strict) for one in (net, model)]
+        assert results[0] == results[1]
+        assert_legacy(net, model)
+    assert [id(p) for p in net.parameters()] == ids
+    net.register_state_dict_post_hook(lambda _, state, *__: state.clear())
+    assert not net.state_dict()
+    net.register_load_state_dict_post_hook(lambda _, keys: keys.missing_keys.clear())
+    net.load_state_dict(partial)
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        net.load_state_dict({"norm.weight": torch.zeros(2), "more": torch.zeros(2)})
+    assert net.gradients() == {} and net.norm.weight.is_meta
+    with torch.inference_mode():
+        net.load_state_dict({"norm.weight": torch.ones(2)})
+
+
+def test_a_counter_that_a_state_lacks(make_remote):
+    """States of old PyTorch have none, and no versions. The count goes on."""
+    model = Backbone()
+    net = make_remote(model)
+    old = {n: t * 2 for n, t in model.state_dict().items() if "num" not in n}
+    for one in (model, net):
+        one(X)
+        one.load_state_dict(old)
+        one(X)
+    assert net.state_dict()["norm.num_batches_tracked"] == 2
+    assert_states(net.state_dict(), model.state_dict())
+
+
+def test_a_change_in_place_that_no_load_covers(make_remote):
+    net = make_remote(Backbone())
+    nn.init.zeros_(net.inc.weight)
+    with pytest.raises(convgrad.Unimplemented, match=r"inc\.weight: found a change in place"):
+        net.load_state_dict({"inc.bias": torch.ones(4)}, strict=False)
+    net.load_state_dict({"inc.weight": torch.ones(4, 3, 3, 3)}, strict=False)
+    assert net.state_dict()["inc.weight"].sum() == 108
+    assert list(net.state_dict(prefix="a."))[0] == "a.inc.weight"
 
 
 def test_layers_before_and_behind_train_with_it(make_remote):

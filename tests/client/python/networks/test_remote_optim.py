@@ -1,6 +1,7 @@
 """convgrad.torch.optim beside torch.optim, and steps with the loss on the server."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -74,6 +75,23 @@ def test_steps_agree_with_torch(make_remote, kind, settings):
     assert_states(net.state_dict(), model.state_dict())
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_state_of_another_dtype(make_remote, dtype):
+    """torch casts a loaded state to the dtype of the parameters."""
+    model = model_of()
+    other = copy.deepcopy(model).to(dtype)
+    saved = torch.optim.Adam(other.parameters(), lr=0.01)
+    for parameter in other.parameters():
+        parameter.grad = torch.full_like(parameter, 0.5)
+    saved.step()
+    net = make_remote(model)
+    ours, theirs = optim.Adam(net.parameters()), torch.optim.Adam(model.parameters())
+    for one, optimizer in ((net, ours), (model, theirs)):
+        optimizer.load_state_dict(saved.state_dict())
+        step(one, optimizer)
+    assert_states(net.state_dict(), model.state_dict())
+
+
 def test_groups_and_schedulers(make_remote):
     model = model_of()
     net = make_remote(model)
@@ -95,6 +113,17 @@ def test_groups_and_schedulers(make_remote):
     assert [g["lr"] for g in optimizers[0].param_groups] == [
         g["lr"] for g in optimizers[1].param_groups]
     assert_states(net.state_dict(), model.state_dict())
+
+
+def test_a_scheduler_beside_whole_steps(make_remote):
+    net = make_remote(model_of())
+    optimizer = optim.SGD(net.parameters(), lr=0.5)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        net.train_step(X, Y, optimizer=optimizer)
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.25
 
 
 def test_clipping_and_scaling(make_remote):

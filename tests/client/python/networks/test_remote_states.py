@@ -1,10 +1,11 @@
-"""Tests optimizer states on the server: their owner, when they start again, and refusals."""
+"""Tests optimizer states on the server: their owner, when they start again, hooks, refusals."""
 
 import copy
 
 import pytest
 import torch
 from test_remote_optim import X, Y, assert_states, model_of, step
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import convgrad
 from convgrad.torch import optim, remote
@@ -161,3 +162,71 @@ def test_states_that_would_be_lost(make_remote):
     ours.param_groups[0]["amsgrad"] = True
     with pytest.raises(convgrad.Unimplemented, match="param_groups.amsgrad"):
         ours.step()
+
+
+def test_hooks_of_steps_and_states(make_remote):
+    found = []
+    for net, library in pairs(make_remote):
+        optimizer = library.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        calls = []
+
+        def pre(one, args, kwargs, calls=calls):
+            calls.append("pre")
+            one.param_groups[0]["lr"] *= 0.5
+
+        def loading(one, state, calls=calls):
+            calls.append("loading")
+            return {**state, "param_groups": [{**state["param_groups"][0], "lr": 0.3}]}
+
+        handles = [
+            optimizer.register_step_pre_hook(pre),
+            optimizer.register_step_post_hook(lambda *_, calls=calls: calls.append("post"))]
+        optimizer.register_state_dict_pre_hook(lambda _, calls=calls: calls.append("saving"))
+        optimizer.register_state_dict_post_hook(lambda _, state: {**state, "more": 1})
+        optimizer.register_load_state_dict_pre_hook(loading)
+        optimizer.register_load_state_dict_post_hook(
+            lambda _, calls=calls: calls.append("loaded"))
+        for _ in range(2):
+            step(net, optimizer)
+        state = optimizer.state_dict()
+        assert state["more"] == 1 and state["param_groups"][0]["lr"] == 0.025
+        optimizer.load_state_dict(state)
+        assert state["param_groups"][0]["lr"] == 0.025
+        assert optimizer.param_groups[0]["lr"] == 0.3
+        step(net, optimizer)
+        found.append((net, optimizer, calls, handles))
+    (net, optimizer, calls, handles), (model, _, expected, _) = found
+    assert calls == expected
+    assert_states(net.state_dict(), model.state_dict(), 1e-4, 1e-5)
+    before = net.state_dict()
+    for handle in handles:
+        for call in (optimizer.submit_step, lambda: net.train_step(X, Y, optimizer=optimizer)):
+            with pytest.raises(convgrad.Unimplemented, match="hooks of its steps, expected s"):
+                call()
+        handle.remove()
+    of_all = register_optimizer_step_pre_hook(lambda *_: None)
+    with pytest.raises(convgrad.Unimplemented, match="hooks of its steps, expected s"):
+        optimizer.submit_step()
+    of_all.remove()
+    assert calls == expected
+    assert_states(net.state_dict(), before, 0, 0)
+    net.train_step(X, Y, optimizer=optimizer)
+
+
+@pytest.mark.parametrize("steps", ["train_step", "step"])
+def test_a_module_that_is_replaced_just_before_a_step(make_remote, steps):
+    """The step is that of the optimizer's own parameters, without the new ones."""
+    ours, theirs = pairs(make_remote)
+    for net, library in (ours, theirs):
+        optimizer = library.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        step(net, optimizer)
+        optimizer.zero_grad()
+        torch.manual_seed(3)
+        (net.model if library is optim else net)[3] = torch.nn.Linear(64, 5)
+        if steps == "train_step" and library is optim:
+            net.train_step(X, Y, optimizer=optimizer)
+            net.zero_grad()
+        else:
+            step(net, optimizer)
+            net.zero_grad()
+    assert_states(ours[0].state_dict(), theirs[0].state_dict(), 1e-4, 1e-5)

@@ -201,7 +201,9 @@ def test_shapes_of_inputs_are_given(client):
         for wrong in (x[:, :2], x[0], x[..., :3]):
             with pytest.raises(convgrad.InvalidArgument, match="inputs.x"):
                 network.predict(session, wrong)
-        with pytest.raises(convgrad.InvalidArgument):
-            network.predict(session, x, x)
+        for twice in (lambda: network.predict(session, x, x),
+                      lambda: network.predict(session, x[:1], x=x)):
+            with pytest.raises(convgrad.InvalidArgument, match="inputs: found 1, .*expected x"):
+                twice()
     with pytest.raises(convgrad.InvalidArgument, match="shapes.z"):
         convgrad.onnx.load(model, shapes={"z": (None, 3)})

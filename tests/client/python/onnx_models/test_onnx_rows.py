@@ -39,3 +39,17 @@ def test_indices_beyond_an_item_are_refused(change):
 def test_a_range_of_numbers_is_a_constant():
     with pytest.raises(convgrad.onnx.Refused, match="another axis than the batch"):
         convgrad.onnx.load(gathered([[[0]]], limit="limit"))
+
+
+def test_an_axis_of_the_batch_alone(client):
+    """A program has (N,) as (1, N), and expands only its first axis to the batch."""
+    b = Builder()
+    batch = b.add("Shape", "x", start=0, end=1)
+    means = [b.add("Expand", b.add("ReduceMean", one, keepdims=0), batch)
+             for one in ("x", b.add("Neg", "x"))]
+    b.arrays["one"] = np.array(1)
+    b.add("Concat", *means, name="y", axis=0)
+    b.add("Add", means[0], b.add("Gather", "x", "one", axis=1), name="z")
+    model = make_model(b.nodes, {"x": ["N", 6]}, {"y": ["a"], "z": ["N"]}, b.arrays)
+    x = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
+    assert_same(client, model, x=x)

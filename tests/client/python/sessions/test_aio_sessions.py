@@ -1,10 +1,12 @@
 """Tests sessions of convgrad.aio with a real server."""
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
 from cutting_proxy import CuttingProxy
+from durable_stand_in import DurableStandIn, served
 
 import convgrad
 import convgrad.aio
@@ -39,6 +41,32 @@ def test_changes_and_reads_in_the_order_they_begin(server, client):
     np.testing.assert_array_equal(output, client.conv_forward(X + 1, W, padding=1).output)
     with pytest.raises(convgrad.SessionExpired):
         client.session(resume=session_id)
+
+
+class SlowStandIn(DurableStandIn):
+    def __init__(self):
+        super().__init__()
+        self.may_open = threading.Event()
+
+    def session(self, method):
+        if method == "OpenSession":
+            self.may_open.wait(20)
+        return super().session(method)
+
+
+def test_a_session_whose_opening_was_cancelled_is_closed():
+    handler = SlowStandIn()
+
+    async def work(address):
+        async with convgrad.aio.Client(address, timeout=60) as aio:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(aio.session(), 0.1)
+            handler.may_open.set()
+            while not handler.is_closed:
+                await asyncio.sleep(0.01)
+
+    with served(handler) as address:
+        asyncio.run(asyncio.wait_for(work(address), 30))
 
 
 def test_ends_and_errors(server):

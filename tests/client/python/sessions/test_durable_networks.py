@@ -184,3 +184,30 @@ def test_a_network_that_goes_back_trains_to_the_same_bits(durable, client, train
         check_same(net, optimizer, expected)
         net.eval()
         net(batch(0)[0])
+
+
+class Masked(nn.Module):
+    """Has a constant, which its program keeps in the session."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x):
+        mask = torch.ones(4)
+        mask[2:] = 0.25
+        return self.fc(x) * mask
+
+
+def test_constants_of_programs_that_are_younger_than_what_is_restored(durable):
+    x = torch.arange(8.0).reshape(2, 4)
+    with convgrad.Client(durable.address) as near, \
+            convgrad.torch.remote(Masked(), near, durable=True) as net:
+        net.save({"step": 0})
+        net.session.save_state("first")
+        expected = net(x)
+        for _ in range(2):
+            assert net.restore_state("first") == {"step": 0}
+            assert torch.equal(net(x), expected)
+            net(x).sum().backward()
+        assert net.gradients().keys() == {"fc.weight", "fc.bias"}

@@ -86,6 +86,19 @@ def test_the_same_machine_warns_of_nothing(server):
             client.session(resume=of_session).close()
 
 
+def test_a_warning_that_is_an_error_is_no_malformed_reply(server):
+    with convgrad.Client(server.address) as client, client.session(durable=True) as session:
+        session.put("w", A)
+        session.save_state("best")
+        moved(server)
+        session.put("w", 2 * A)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(UserWarning, match=EXPECTED):
+                session.restore_state("best")
+        np.testing.assert_array_equal(session.get("w"), A)
+
+
 def test_a_session_that_is_restored_during_a_training_logs_it(server, caplog):
     caplog.set_level(logging.WARNING, "convgrad")
     with convgrad.Client(server.address) as client, client.session(durable=True) as session:

@@ -1,5 +1,8 @@
 """Tests programs in sessions, with NumPy only."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from server_process import ServerProcess
@@ -90,6 +93,64 @@ def test_the_server_decides_on_fast_convolutions(client):
                 found(other, fast=True)
     finally:
         server.kill()
+
+
+@pytest.mark.parametrize("seed", [np.array([[7, 0]]), np.array([7, 0], np.float32)])
+def test_a_seed_of_another_shape_or_dtype(client, seed):
+    program = convgrad.Program()
+    program.output(program.step("dropout", program.input("x"), name="y",
+                                attributes={"training": True}))
+    with client.session() as session:
+        session.load_program("net", program)
+        session.put("#randomness", seed)
+        with pytest.raises(convgrad.InvalidArgument, match="#randomness: found .* i64"):
+            session.run("net", {"x": np.ones((4, 4), np.float32)}, change=True)
+        session.put("#randomness", np.array([7, 0]))
+        session.run("net", {"x": np.ones((4, 4), np.float32)}, change=True)
+        np.testing.assert_array_equal(session.get("#randomness"), [7, 1])
+
+
+def test_first_runs_at_once(client):
+    """Each plans a program of its own, and the client repeats those that are BUSY."""
+    def found(steps):
+        program = convgrad.Program()
+        y, w = program.input("x"), program.parameter("w", (3, 3))
+        for _ in range(steps):
+            y = program.step("linear", y, w, None)
+        program.output(y)
+        with client.session() as session:
+            session.put("w", np.eye(3, dtype=np.float32))
+            session.load_program("net", program)
+            run = session.run("net", {"x": np.ones((2, 3), np.float32)}, tape="tape")
+            return run.values[y].sum()
+
+    with ThreadPoolExecutor() as threads:
+        assert list(threads.map(found, range(100, 108))) == [6] * 8
+
+
+def test_a_product_that_does_not_fit(client):
+    program = convgrad.Program()
+    program.output(program.step("matmul", program.input("a"), program.input("b"), name="c"))
+    rows = np.ones((2, 3), np.float32)
+    with client.session() as session:
+        session.load_program("net", program)
+        with pytest.raises(convgrad.InvalidArgument, match=r"\(c\).y: found \[2,3\]"):
+            session.run("net", {"a": rows, "b": rows})
+
+
+def test_states_of_another_optimizer(client):
+    weights, group = np.ones((2, 3), np.float32), convgrad.ParameterGroup(["w"], 0.5)
+    with client.session() as session:
+        session.put({"w": weights, "w#gradient": weights, "w#momentum_buffer": weights})
+        with pytest.raises(convgrad.InvalidArgument, match="w#momentum_buffer: found f32.*, "
+                           "expected none, because the session lacks other states"):
+            session.update(convgrad.Update("rmsprop", [replace(group, momentum=0.9)]))
+        with pytest.raises(convgrad.InvalidArgument, match="beta1: found 1, .*below 1"):
+            session.update(convgrad.Update("adam", [replace(group, beta1=1.0)]))
+        session.put("w#exp_avg", weights)
+        with pytest.raises(convgrad.InvalidArgument, match="w#exp_avg_sq: found no tensor"):
+            session.update(convgrad.Update("adam", [group]))
+        np.testing.assert_array_equal(session.get("w"), weights)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])

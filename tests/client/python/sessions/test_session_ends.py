@@ -3,6 +3,7 @@
 import contextlib
 import re
 import signal
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -38,6 +39,36 @@ def test_a_session_that_another_client_has_resumed(server):
             assert third.tensors().keys() == {"x", "y"}
         with pytest.raises(convgrad.SessionExpired):
             two.session(resume=first.id)
+
+
+@pytest.mark.parametrize("resume, found", [
+    (b"", "0 bytes"), (b"i" * 15, "15 bytes"), ("name", "a str"), (None, "a NoneType")])
+def test_what_is_no_id_resumes_and_opens_nothing(client, resume, found):
+    before = [one.handle for one in client.sessions()]
+    with pytest.raises(convgrad.InvalidArgument, match=f"resume: found {found}, expected"):
+        client.session(resume=resume)
+    assert [one.handle for one in client.sessions()] == before
+
+
+def test_what_names_no_session(client):
+    with pytest.raises(convgrad.InvalidArgument, match="name: found nothing, expected"):
+        client.session(resume=True)
+    with pytest.raises(convgrad.InvalidArgument, match="handle: found a bytes, expected"):
+        client.close_session(b"i" * 16)
+
+
+def test_readers_are_no_text(client):
+    with pytest.raises(convgrad.InvalidArgument, match="readers: found 'bob', expected a list"):
+        client.session(readers="bob")
+
+
+def test_a_session_that_is_not_durable_is_not_taken_over_as_one(client, server):
+    with client.session() as session, convgrad.Client(server.address) as other:
+        with pytest.raises(convgrad.FailedPrecondition, match="durable: found a session that"):
+            other.session(resume=session.id, durable=True)
+        session.put("x", X)
+        with pytest.raises(convgrad.SessionExpired):
+            other.session(resume=bytes(16), durable=True)
 
 
 def test_closing_leaves_a_session_that_was_taken_over_unseen(server):
@@ -110,6 +141,23 @@ def test_a_server_that_is_gone_for_longer_than_the_lease():
             session.put("x", X)
 
 
+def test_a_durable_session_outlasts_its_lease(tmp_path):
+    server = ServerProcess(f"--state_dir={tmp_path}/state")
+    with convgrad.Client(server.address) as client, \
+            client.session(lease=1, durable=True) as session:
+        session.put("x", X)
+        session.save_state()
+        server.kill()
+        with pytest.raises(convgrad.DeadlineExceeded):
+            session.put("x", X + 1, timeout=0.1)
+        time.sleep(4)
+        assert not session.is_lost
+        server.restart()
+        session.put("y", X)
+        np.testing.assert_array_equal(session.get("x"), X)
+    server.kill()
+
+
 def test_sessions_are_listed_and_closed(client):
     before = {one.handle for one in client.sessions()}
     with client.session("of mine") as session:
@@ -152,6 +200,18 @@ def test_connections_of_sessions_are_never_silent_for_long(server, monkeypatch):
         assert not of_session.silent
     of_session.close()
     of_calls.close()
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_what_is_too_late_from_the_start_is_not_sent(client, timeout):
+    with client.session() as session:
+        session.put("x", X)
+        for call in (lambda: session.put("y", X, timeout=timeout),
+                     lambda: session.get("x", timeout=timeout)):
+            for _ in range(20):
+                with pytest.raises(convgrad.DeadlineExceeded, match="before the"):
+                    call()
+        assert session.number == 1 and session.failures == 0
 
 
 def test_a_forgotten_session_isnt_renewed():
@@ -216,6 +276,10 @@ def test_sessions_by_name(tmp_path):
                 client.session(name, resume=True)
         with pytest.raises(convgrad.SessionExpired):
             bob.session(resume=session.id)
+        with ann.session("mine", resume=True, keep_open=True) as session:
+            with pytest.raises(convgrad.FailedPrecondition, match="durable: found"):
+                ann.session("mine", resume=True, durable=True)
+            session.put("y", X)
         with ann.session("mine", resume=True) as session:
             np.testing.assert_array_equal(session.get("x"), X)
     server.kill()

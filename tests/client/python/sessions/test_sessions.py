@@ -72,6 +72,14 @@ def test_a_layout_changes_nothing_below_two_axes(session):
         assert session.get("scale") == 2
 
 
+@pytest.mark.parametrize("layout, axes", [("NCX", (0, 3, 1, 2)), ("OXI", (0, 2, 3, 1))])
+def test_an_array_of_any_strides_comes_back_in_its_shape(session, layout, axes):
+    array = X.transpose(axes)
+    session.put("x", array, layout=layout)
+    np.testing.assert_array_equal(session.get("x"), array, strict=True)
+    assert session.tensors()["x"].shape == array.shape
+
+
 def test_results_stay_and_are_operands(client, session):
     session.put("w", W.transpose(0, 2, 3, 1), layout="OHWI")
     found = session.conv_forward(X, "w", padding=1, activation="relu", keep={"output": "y"})
@@ -229,7 +237,7 @@ def test_bytes_that_the_server_has_arent_sent(monkeypatch):
         assert server.received_bytes("put") == before + B.nbytes
         np.testing.assert_array_equal(second.get("w"), W)
         # As if the server had lost the tensors between the client's question and its put.
-        monkeypatch.setattr(second._uploads, "known", frozenset)
+        monkeypatch.setattr(second._uploads, "known", lambda digests, _: frozenset(digests))
         later = [second.submit(second.put, "gone", X + 1, dedupe=True),
                  second.submit(second.put, "later", B)]
         assert [future.result() for future in later] == [None, None]
@@ -276,6 +284,55 @@ def test_what_is_submitted_is_read_at_once():
             future.result()
             assert session.get("x").min() == 1
     server.kill()
+
+
+def test_what_is_submitted_is_read_at_once_for_a_stream():
+    """The message of a read is too large for the server, so that the client sends a stream."""
+    server = ServerProcess("--max_message_bytes=1MiB")
+    x = np.ones((64, 4, 64, 64), np.float32)
+    with convgrad.Client(server.address) as client, client.session() as session:
+        session.put("w", W, layout="OIX")
+        expected = session.conv_forward(x, "w").output
+        with server.standing_still():
+            read = session.submit(session.conv_forward, x, "w")
+            x[...] = 0
+        np.testing.assert_array_equal(read.result().output, expected)
+    server.kill()
+
+
+def test_a_put_by_digest_is_read_at_once(session, monkeypatch):
+    # As if the server had lost the tensor between the client's question and its put.
+    monkeypatch.setattr(session._uploads, "known", lambda digests, _: frozenset(digests))
+    for dedupe in (True, False):
+        array = np.ones(1000, np.float32)
+        future = session.submit(session.put, "x", array, dedupe=dedupe)
+        array[...] = 0
+        future.result()
+        assert session.get("x").min() == 1
+
+
+def test_a_put_that_finds_no_room_leaves_the_shapes_as_they_are():
+    server = ServerProcess()
+    with convgrad.Client(server.address) as client, client.session() as session:
+        session.put("w", W, layout="OIX")
+        with server.standing_still():
+            futures = [session.submit(session.put, "x", X) for _ in range(64)]
+            with pytest.raises(convgrad.DeadlineExceeded):
+                session.put("w", W[:, :1], layout="OIX", timeout=0.1)
+        assert [future.result() for future in futures] == [None] * 64
+        assert session.conv_forward(X, "w").output.shape == (2, 6, 4, 4)
+    server.kill()
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e10, 1e300, 10**20])
+def test_timeouts_beyond_every_clock(client, session, timeout):
+    session.put("x", X, timeout=timeout)
+    session.submit(session.put, "y", X, timeout=timeout).result()
+    assert session.get("x", timeout=timeout).shape == X.shape
+    assert client.conv_forward(X, W, slice_items=1, timeout=timeout).output.any()
+    with convgrad.Client(client.targets[0], timeout=timeout, keepalive_seconds=timeout) as far:
+        with far.session() as other:
+            other.put("x", X)
 
 
 def test_threads_share_a_session(session):

@@ -82,6 +82,13 @@ a = conv(x, w)
 y = relu6(a)
 output y
 )";
+constexpr char kCapped[] = R"(input x
+parameter w [16, 16, 1, 1]
+a = relu6(x)
+b = conv(a, w)
+y = relu6(b)
+output y
+)";
 // An overflow makes Inf of both signs, which the next convolution adds.
 constexpr char kTwice[] = R"(input x
 parameter w [16, 16, 1, 1]
@@ -224,10 +231,12 @@ TEST_P(OnednnInference, AReluOfMinusInfinityIsZero) {
 }
 
 TEST_P(OnednnInference, ARelu6LetsNanThrough) {
-  Operands operands = OperandsOf(kRelu6, 16);
-  Set(&operands[0], 3, kNan);
-  ExpectDoneAgain(kRelu6, operands);
-  EXPECT_TRUE(std::isnan(Infer(kRelu6, 16, operands)[3]));
+  for (const char* text : {kRelu6, kCapped}) {
+    Operands operands = OperandsOf(text, 16);
+    Set(&operands[0], 3, kNan);
+    ExpectDoneAgain(text, operands);
+    EXPECT_TRUE(std::isnan(Infer(text, 16, operands)[3]));
+  }
 }
 
 TEST_P(OnednnInference, ARelu6LetsNanOfAnOverflowThrough) {

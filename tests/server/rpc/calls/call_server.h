@@ -20,7 +20,7 @@ inline void Await(const std::function<bool()>& condition) {
   while (!condition()) std::this_thread::yield();
 }
 
-class NoObserver final : public OpObserver {
+class NoObserver : public OpObserver {
  public:
   void OnStarted(absl::string_view /*method*/) override {}
   void OnHandled(absl::string_view /*method*/, absl::StatusCode /*code*/,

@@ -71,7 +71,10 @@ class CallSessionTest : public ::testing::Test {
       int64_t{1} << 20, 1, 0,
       [](const std::function<void()>& task) { task(); });
   SessionTable table_{std::make_shared<KeptMemory>(memory_, int64_t{1} << 20),
-                      ClientQuotas::Limits(), absl::Now};
+                      ClientQuotas::Limits(),
+                      [this] { return absl::Now() + clock_step_; }};
+  // Difference between the sessions' clock and the system's.
+  absl::Duration clock_step_;
   SessionUse session_ = Open();
   const TensorDescriptor tensor_{DataType::kF32, Layout::kNCX, {1, 8}};
   std::map<std::string, std::string> metadata_;
@@ -124,6 +127,21 @@ TEST_F(CallSessionTest, FieldsNameThisSessionOrNone) {
   EXPECT_EQ(DetailOf(status)->field, "tensor.kept.session_id");
   absl::Status over = absl::CancelledError("");
   session.End(&over);
+}
+
+TEST_F(CallSessionTest, ADeadlineHoldsOnTheSessionsClock) {
+  clock_step_ = -absl::Hours(1);
+  metadata_[kSequenceKey] = "2";
+  CallSession session;
+  ASSERT_TRUE(Enter(&session).ok());
+  absl::Status why;
+  session.Await(
+      absl::Now(),
+      [&](const ChangeOrder::Decision& decision) { why = decision.why; },
+      nullptr);
+  table_.Expire();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(why)) << why;
+  session.End(&why);
 }
 
 TEST_F(CallSessionTest, AReadChangesNothing) {

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/end_to_end/sessions/session_call.h"
 #include "tests/server/rpc/calls/call_server.h"
+#include "tests/server/sessions/no_archive.h"
 
 namespace convgrad {
 namespace {
@@ -165,6 +166,47 @@ TEST_F(MessageCallTest, LeavesTheQueueForMemoryWhenItsClientDoes) {
   EXPECT_EQ(call->Await().status.error_code(), grpc::StatusCode::CANCELLED);
   Await([this] { return server_.budget().waiters() == 0; });
   EXPECT_EQ(taken(), 0U);
+}
+
+// A disk that never answers.
+class SlowArchive : public NoArchive {
+ public:
+  void Load(std::shared_ptr<KeptSession> session) override {
+    loading = std::move(session);
+    is_loading = true;
+  }
+  std::shared_ptr<KeptSession> loading;
+  std::atomic<bool> is_loading = false;
+};
+
+class CountingObserver : public NoObserver {
+ public:
+  void OnHandled(absl::string_view /*method*/, absl::StatusCode /*code*/,
+                 absl::Duration /*elapsed*/) override {
+    ++handled;
+  }
+  std::atomic<int> handled = 0;
+};
+
+TEST_F(MessageCallTest, LeavesTheDiskWhenItsClientDoes) {
+  SlowArchive archive;
+  CountingObserver observer;
+  server_.services().observer = &observer;
+  SessionTable* const table = server_.services().sessions;
+  table->SetArchive(&archive);
+  SessionTable::StoredSession stored;
+  stored.settings.id = std::string(16, 's');
+  stored.settings.open_id = std::string(16, 'p');
+  stored.settings.durable = true;
+  ASSERT_TRUE(table->AddStored(stored).ok());
+  const auto call = Start({stored.settings.id, 1, 1, std::string(16, 'c'), 0});
+  Await([&] { return archive.is_loading.load(); });
+  call->Cancel();
+  Await([&] { return observer.handled == 1; });
+  EXPECT_EQ(call->Await().status.error_code(), grpc::StatusCode::CANCELLED);
+  archive.loading->FailToRestore(absl::DataLossError("too late"));
+  EXPECT_EQ(taken(), 0U);
+  table->SetArchive(nullptr);
 }
 
 TEST_F(MessageCallTest, RefusesAClientThatSendsNoMessage) {

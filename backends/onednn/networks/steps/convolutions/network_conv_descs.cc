@@ -95,6 +95,11 @@ ConvProblem MirrorOf(ConvProblem problem) {
   std::swap(problem.in_channels, problem.out_channels);
   for (SpatialAxis& axis : problem.axes) {
     std::swap(axis.in, axis.out);
+    // The mirror doesn't read the output padding, which is a tail of its data.
+    // The library allows a tail that is shorter than a stride.
+    if (axis.output_padding >= axis.stride) {
+      axis.pad_end = std::max<int64_t>(axis.pad_end - axis.output_padding, 0);
+    }
     axis.output_padding = 0;
   }
   problem.bias.reset();

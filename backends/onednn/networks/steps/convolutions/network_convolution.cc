@@ -245,6 +245,22 @@ class Convolution final : public NetworkGroup {
   memory::desc weight_desc_;
 };
 
+// Refuses outputs that end in a stride or more of elements without products.
+absl::Status CheckOutputPadding(const ProgramStep& step,
+                                const ProgramShapes& shapes,
+                                const std::string& path) {
+  for (const SpatialAxis& axis : ProblemOf(step, shapes).axes) {
+    const int64_t limit = axis.stride + axis.pad_end;
+    if (axis.output_padding < limit) continue;
+    return MakeError(
+        absl::StatusCode::kUnimplemented,
+        {Reason::kUnsupported, absl::StrCat(path, ".output_padding"),
+         absl::StrCat(axis.output_padding),
+         absl::StrCat("less than stride + padding, ", limit)});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step) {
@@ -253,7 +269,8 @@ std::unique_ptr<NetworkGroup> MakeConvolution(const ProgramStep& step) {
 
 std::vector<NetworkOperator> NetworkConvolutions() {
   return {{Operator::kConv, &MakeOfStep<Convolution>},
-          {Operator::kConvTranspose, &MakeOfStep<Convolution>}};
+          {Operator::kConvTranspose, &MakeOfStep<Convolution>,
+           &CheckOutputPadding}};
 }
 
 }  // namespace convgrad::onednn

@@ -98,7 +98,7 @@ std::vector<NetworkOperator> NetworkActivations() {
           {Operator::kHardsigmoid, &MakeFunction<Activation::kHardsigmoid>},
           {Operator::kHardswish, &MakeFunction<Activation::kHardswish>},
           {Operator::kHardtanh, &MakeFunction<Activation::kHardtanh>},
-          {Operator::kClamp, &MakeFunction<Activation::kHardtanh>},
+          {Operator::kClamp, &MakeFunction<Activation::kClamp>},
           {Operator::kNeg, &MakeFunction<Activation::kNeg>},
           {Operator::kAbs, &MakeFunction<Activation::kAbs>},
           {Operator::kExp, &MakeFunction<Activation::kExp>},

@@ -43,6 +43,9 @@ def expanded(to: Declared, x: Value, shape: Sequence[Extent]) -> Value:
         return x
     if len(shape) > MOST_AXES:
         raise to.refuse(f"an expand to {text_of(shape)}", "at most six axes")
+    if len(shape) == 1 and isinstance(shape[0], Batch):  # (1, N) in a program
+        column = expanded(to, reshaped(to, x, (*padded(x.shape, 1), 1)), (*shape, 1))
+        return reshaped(to, column, shape)
     x = reshaped(to, x, padded(x.shape, len(shape)))
     if any(m not in (1, n) for m, n in zip(x.shape, shape)):
         raise to.refuse(f"an expand of {text_of(x.shape)} to {text_of(shape)}",

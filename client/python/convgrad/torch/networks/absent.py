@@ -1,10 +1,13 @@
 """Defines stand-ins for parameters and buffers whose values are on a server.
 
-A stand-in has a shape and a dtype but no values, so it can't be saved.
+A stand-in has a shape and a dtype but no values, so it can't be saved. To save or load a model,
+lent() gives its tensors values for a while.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -14,7 +17,14 @@ from convgrad.errors import unimplemented
 
 
 class _Absent:
-    """Base class. Makes pickle and torch.save refuse the stand-in."""
+    """Base class. Makes pickle, torch.save and `data` refuse the stand-in. torch doesn't count
+    changes by `data`, so the network couldn't see them."""
+
+    def _refuse_data(self, *_values: Any) -> NoReturn:
+        raise unimplemented("net.model", "data of a tensor whose values are on the server",
+                            "net.state_dict(), which fetches them, and net.load_state_dict()")
+
+    data: Any = property(_refuse_data, _refuse_data)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise unimplemented("net.model", "a tensor whose values are on the server",
@@ -34,10 +44,19 @@ class AbsentTensor(_Absent, torch.Tensor):
 
 
 class AbsentParameter(_Absent, nn.Parameter):
-    """Stands for a parameter."""
+    """Stands for a parameter. Refuses `grad`, because only handles have gradients."""
+
+    def _refuse_grad(self, *_gradient: Any) -> NoReturn:
+        raise unimplemented("net.model", "grad of a parameter whose gradient is on the server",
+                            "grad of net.parameters(), or net.zero_grad()")
+
+    grad: Any = property(_refuse_grad, _refuse_grad)
 
     def detach(self) -> AbsentTensor:
         return absent_tensor(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> AbsentParameter:
+        return absent_parameter(self)
 
 
 def absent_tensor(like: torch.Tensor) -> AbsentTensor:
@@ -47,4 +66,88 @@ def absent_tensor(like: torch.Tensor) -> AbsentTensor:
 
 
 def absent_parameter(like: torch.Tensor) -> AbsentParameter:
-    return AbsentParameter(torch.empty_like(like, device="meta"), like.requires_grad)
+    """Returns a stand-in with the parameter's Python attributes."""
+    found = AbsentParameter(torch.empty_like(like, device="meta"), like.requires_grad)
+    vars(found).update(vars(like))
+    return found
+
+
+def names_of_state(model: nn.Module) -> dict[str, str]:
+    """Returns the session's name of each parameter and buffer that torch's state_dict has, by
+    the name there. The session has a tied tensor only once, under the first of its names."""
+    first = _names_by_id(model)
+    return {f"{path}.{name}" if path else name: first[id(tensor)]
+            for path, module in model.named_modules(remove_duplicate=False)
+            for name, tensor in (*module._parameters.items(), *module._buffers.items())
+            if tensor is not None and name not in module._non_persistent_buffers_set}
+
+
+def _names_by_id(model: nn.Module) -> dict[int, str]:
+    return {id(tensor): name for name, tensor in (
+        *model.named_parameters(), *model.named_buffers())}
+
+
+def saved(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Any:
+    """Returns the model's state_dict with these values, by the session's names. Calls the
+    model's hooks."""
+    with lent(model, values):
+        return model.state_dict()
+
+
+def has_own_loading(model: nn.Module) -> bool:
+    """Returns whether code outside PyTorch may change what the model loads."""
+    methods = ("_load_from_state_dict", "load_state_dict", "set_extra_state")
+    return any(module._load_state_dict_pre_hooks or module._load_state_dict_post_hooks or any(
+        not getattr(type(module), name).__module__.startswith("torch.") for name in methods)
+        for module in model.modules())
+
+
+@contextlib.contextmanager
+def lent(model: nn.Module, values: Mapping[str, torch.Tensor | None],
+         ) -> Iterator[dict[str, torch.Tensor]]:
+    """Puts tensors with these values, by the session's names, in place of the model's
+    stand-ins; None stands for values that the block writes or leaves undefined.
+
+    Yields the tensors. At the end, the model has its stand-ins again, and the dict has the
+    tensors that the block has left. What the block has replaced by a tensor of another shape,
+    or removed, stays so.
+    """
+    inference_mode: Any = torch.inference_mode
+    names = _names_by_id(model)
+    found: dict[str, torch.Tensor] = {}
+    places = []
+    with inference_mode(False):  # tensors made in inference mode have no version counter
+        for module in model.modules():
+            parts: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+            for own in parts:
+                for name, stand_in in own.items():
+                    key = names.get(id(stand_in), "")
+                    if stand_in is not None and stand_in.is_meta and key in values:
+                        if key not in found:
+                            found[key] = _with_memory(stand_in, values[key])
+                        places.append((own, name, stand_in, key, found[key]))
+                        own[name] = found[key]
+        try:
+            yield found
+        finally:
+            for own, name, stand_in, key, tensor in places:
+                now = own.get(name)
+                if now is tensor:
+                    own[name] = stand_in
+                elif now is not None and now.shape == stand_in.shape:
+                    own[name] = stand_in
+                    found[key] = now.detach().to(stand_in.dtype)
+                else:
+                    found.pop(key, None)
+
+
+def _with_memory(stand_in: torch.Tensor, values: torch.Tensor | None) -> torch.Tensor:
+    if values is None:
+        values = torch.empty(stand_in.shape, dtype=stand_in.dtype)
+    elif values.is_inference():
+        values = values.clone()
+    if not isinstance(stand_in, nn.Parameter):
+        return values
+    found = nn.Parameter(values, stand_in.requires_grad)
+    vars(found).update(vars(stand_in))
+    return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,13 +11,13 @@ from torch import nn
 
 from convgrad.attached import Attached, refuse, refused
 from convgrad.errors import FailedPrecondition, NotFound, SessionExpired, message_of
+from convgrad.torch.networks.absent import names_of_state, saved
 from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import filled
 from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.refusals import refuse as refuse_model
 from convgrad.torch.networks.run import compute_dtype_of, inputs_of, taken
 from convgrad.torch.networks.settings import Settings
-from convgrad.torch.networks.state import like_state, names_of_state
 from convgrad.torch.networks.tracing import bind, without_values
 from convgrad.torch.networks.variants import Variant, check_sizes, key_of, predicting
 from convgrad.torch.tensors import to_tensor
@@ -57,6 +56,7 @@ class AttachedNetwork(RemoteModule):
         self._is_other = False
         self._variants: dict[Any, Variant] = {}
         self._lock = threading.Lock()
+        self._is_made = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         inputs, constants = bind(self.model, args, kwargs)
@@ -136,9 +136,8 @@ class AttachedNetwork(RemoteModule):
                 self._variants[key] = variant
             return self._variants[key]
 
-    def _fetched_state(self) -> OrderedDict[str, torch.Tensor]:
+    def _fetched_state(self) -> Any:
         """Fetches parameters and buffers, all as of one change."""
-        own = names_of_state(self.model)
-        found = self.session.get(dict.fromkeys(own.values()))
-        return like_state(self.model, {name: to_tensor(found[kept], torch.empty(0))
-                                       for name, kept in own.items()})
+        found = self.session.get(dict.fromkeys(names_of_state(self.model).values()))
+        return saved(without_values(self.model), {
+            name: to_tensor(array, torch.empty(0)) for name, array in found.items()})

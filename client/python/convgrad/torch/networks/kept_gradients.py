@@ -83,9 +83,25 @@ class KeptGradients:
         put(self._pipeline, changed)
 
     def clip(self, norm: float) -> None:
-        """Makes the next update clip all gradients to this norm."""
+        """Makes the next update clip all gradients to this norm, or to a smaller one that an
+        earlier clip() has set."""
         self.settle()
-        self.clip_norm = norm
+        self.clip_norm = min(norm, self.clip_norm or norm)
+
+    def end_clip(self, lost: Iterable[str]) -> set[str]:
+        """Ends clip() if these parameters are the only ones that have gradients, which they are
+        about to lose. Returns those of them that have one.
+
+        Errors: Unimplemented if other gradients stay, because their common norm includes these.
+        """
+        names = self.names()
+        found = names.intersection(lost)
+        if self.clip_norm and found and found != names:
+            raise unimplemented("clip_grad_norm_", f"a loss of the gradient of '{min(found)}' "
+                                "alone before the step", "zero_grad() of all, or before it")
+        if found == names:
+            self.clip_norm = 0.0
+        return found
 
     def note(self, names: Iterable[str]) -> None:
         """Records a backward that is about to be sent.
@@ -119,8 +135,7 @@ class KeptGradients:
 
     def drop(self, wanted: Iterable[str]) -> None:
         """Makes the server drop the gradients of the parameters, if they have any."""
-        self.clip_norm = 0.0
-        dropped = sorted(self.names() & set(wanted))
+        dropped = sorted(self.end_clip(wanted))
         self.lose(dropped)
         if dropped:
             self._pipeline.send(self._pipeline.session.drop, *map(gradient_name, dropped))

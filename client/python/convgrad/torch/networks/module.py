@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -12,6 +14,8 @@ from torch import nn
 from convgrad.errors import unimplemented
 
 Self = TypeVar("Self", bound="RemoteModule")
+# Has the attributes that each module has.
+_PLAIN = nn.Module()
 
 
 def _modes_of(model: nn.Module) -> dict[nn.Module, bool]:
@@ -26,7 +30,10 @@ def _restore(modes: Mapping[nn.Module, bool]) -> None:
 class RemoteModule(nn.Module):
     """Base class of networks on a server. Can be part of other modules, between local layers.
 
-    Its submodules, buffers and attributes are those of `model`, whose tensors have no values.
+    Its submodules, buffers, attributes and hooks of states are those of `model`, whose tensors
+    have no values: to assign, register or delete one here does it there. An attribute that the
+    model doesn't have stays here.
+
     Its parameters are handles that convgrad.torch.optim takes. A module that contains this one
     also sees the handles, and saves and loads this one's state with its own.
     """
@@ -39,6 +46,8 @@ class RemoteModule(nn.Module):
         modes = _modes_of(model)
         super().__init__()
         _restore(modes)
+        # From the end of the constructor on, assignments may go to the model.
+        vars(self)["_is_made"] = False
 
     @property
     def model(self) -> nn.Module:
@@ -119,11 +128,19 @@ class RemoteModule(nn.Module):
 
     def state_dict(self, *, destination: Any = None, prefix: str = "",
                    keep_vars: bool = False) -> Any:
-        """Fetches parameters and buffers, in the form of the model's state_dict."""
+        """Fetches parameters and buffers, and returns the model's state_dict with them, as its
+        hooks make it."""
         own = self._fetched_state()
         if destination is None:
-            return own
+            if not prefix:
+                return own
+            destination = OrderedDict()
+            destination._metadata = OrderedDict()
         destination.update({prefix + name: tensor for name, tensor in own.items()})
+        if hasattr(destination, "_metadata"):
+            destination._metadata.update({
+                prefix + path if path else prefix[:-1]: version
+                for path, version in getattr(own, "_metadata", {}).items()})
         return destination
 
     @abstractmethod
@@ -138,8 +155,9 @@ class RemoteModule(nn.Module):
                               local_metadata: Any, strict: bool, missing_keys: list[str],
                               unexpected_keys: list[str], error_msgs: list[str]) -> None:
         """Loads this network's part when a module that contains it is loaded."""
-        own = {name[len(prefix):]: tensor for name, tensor in state_dict.items()
-               if name.startswith(prefix)}
+        own: Any = OrderedDict((name[len(prefix):], tensor) for name, tensor
+                               in state_dict.items() if name.startswith(prefix))
+        own._metadata = {"": local_metadata}
         try:
             result = self.load_state_dict(own, strict=False)
         except RuntimeError as error:
@@ -156,12 +174,28 @@ class RemoteModule(nn.Module):
                             "one network, whose batch is split over several calls if need be")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        is_of_model = isinstance(value, (nn.Module, nn.Parameter)) and not isinstance(
-            value, RemoteModule) and not hasattr(type(self), name)
-        if is_of_model:
+        """Sets modules, parameters, and what the model has, on the model.
+
+        Errors: Unimplemented for a name that has another meaning here.
+        """
+        is_own = name in vars(self) or hasattr(type(self), name)
+        is_of_model = vars(self).get("_is_made", False) and hasattr(
+            self.model, name) and not hasattr(_PLAIN, name)
+        if is_own and is_of_model:
+            raise unimplemented(f"net.{name}", "an attribute of both the network and its model",
+                                f"net.model.{name}, which is the model's")
+        is_part = isinstance(value, (nn.Module, nn.Parameter)) and not isinstance(
+            value, RemoteModule)
+        if is_of_model or is_part and not is_own:
             setattr(self.model, name, value)
         else:
             object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in vars(self):
+            object.__delattr__(self, name)
+        else:
+            delattr(self.model, name)
 
     def __getattr__(self, name: str) -> Any:
         """Returns a submodule or another attribute of the model."""
@@ -174,3 +208,17 @@ class RemoteModule(nn.Module):
         raise unimplemented("network", "a copy or a pickle of what is on a server",
                             "net.state_dict(), which has the values, or ema_decay of "
                             "convgrad.torch.optim, which averages them")
+
+
+def _of_model(name: str) -> Callable[..., Any]:
+    def method(self: RemoteModule, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.model, name)(*args, **kwargs)
+
+    return functools.update_wrapper(method, getattr(nn.Module, name))
+
+
+for _name in ("add_module", "register_buffer", "register_parameter",
+              "register_state_dict_pre_hook", "register_state_dict_post_hook",
+              "_register_state_dict_hook", "_register_load_state_dict_pre_hook",
+              "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook"):
+    setattr(RemoteModule, _name, _of_model(_name))

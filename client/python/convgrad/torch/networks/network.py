@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, overload
-from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -26,7 +25,7 @@ from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, input
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.tracing import bind, check_model, is_compiled
 from convgrad.torch.networks.trainer_state import TrainerState
-from convgrad.torch.networks.variants import Variant, Variants, predicting
+from convgrad.torch.networks.variants import Variant, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
 from convgrad.tracebacks import short_traceback
 
@@ -122,7 +121,8 @@ class RemoteNetwork(RemoteState):
     Takes the arguments of the model's forward. The attribute `model` is the model without its
     values. The next call uses what was changed there: modes, requires_grad, attributes,
     modules. It puts a new module's tensors on the server, and the module keeps only their
-    shapes.
+    shapes. Modules, and attributes that the model has, are set on `model` if they are assigned
+    to the network.
 
     Updates, and backwards whose inputs need no gradient, don't wait for the server. If one
     fails, a later call raises its error.
@@ -137,10 +137,8 @@ class RemoteNetwork(RemoteState):
         self._dtype = dtype
         self._owns_session = owns_session
         self._is_closed = False
-        following = self._following
-        self._variants = Variants(self.model, following.settings, self.pipeline)
-        # Weak, because handles refer to the network.
-        self._handles: WeakValueDictionary[str, RemoteParameter] = WeakValueDictionary()
+        self._handles: dict[str, RemoteParameter] = {}
+        self._is_made = True
 
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -152,7 +150,7 @@ class RemoteNetwork(RemoteState):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         self._original.look()
-        self._following.follow(self.replace)
+        self.follow()
         inputs, constants = bind(self.model, args, kwargs)
         variant = self._variants.find(inputs, constants)
         outputs = Forward(self, variant, _used(inputs, variant),
@@ -165,7 +163,7 @@ class RemoteNetwork(RemoteState):
         Takes forward's arguments; values don't matter. The program is always that of eval mode.
         The session keeps it, also for a process that resumes it.
         """
-        self._following.follow(self.replace)
+        self.follow()
         inputs, constants = bind(self.model, args, kwargs)
         self._variants.load(predicting(self.model, shapes_of(inputs), constants))
 
@@ -197,6 +195,8 @@ class RemoteNetwork(RemoteState):
         `trainer_state` takes effect with the step; see save(). The step draws the seed of its
         dropout masks from torch's default generator. So give a function if the state has that
         generator's state: it is called after the draw.
+
+        Errors: Unimplemented if the optimizer has hooks of its steps.
         """
         return self.pipeline.result(
             self.submit_train_step(*args, optimizer=optimizer, **keywords))
@@ -207,6 +207,7 @@ class RemoteNetwork(RemoteState):
                           trainer_state: TrainerState | None = None,
                           **attributes: Any) -> Future[float]:
         """Does the same as train_step, and returns a future at once."""
+        optimizer.check_step_hooks("train_step")
         update = optimizer.update(keep_gradients=False)
         future = self._submit_loss_run(args, loss, attributes, update, trainer_state)
         self.kept_gradients.forget(update)
@@ -215,8 +216,9 @@ class RemoteNetwork(RemoteState):
     def named_parameters(  # type: ignore[override]
             self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True,
     ) -> Iterator[tuple[str, RemoteParameter]]:
-        """Yields a handle for each parameter."""
-        self._following.follow(self.replace)
+        """Yields a handle for each parameter, the same one in each call. A handle has the
+        Python attributes that the parameter has, and keeps what is set on it."""
+        self.follow()
         for name, tensor in self._following.parameters.items():
             handle = self._handles.get(name)
             if handle is None or not handle.stands_for(tensor):
@@ -226,7 +228,7 @@ class RemoteNetwork(RemoteState):
     @short_traceback
     def gradients(self) -> dict[str, Tensor]:
         """Fetches the existing gradients, by the parameter's name."""
-        self._following.follow(self.replace)
+        self.follow()
         self.kept_gradients.settle()
         kept = self.pipeline.call(self.session.tensors)
         names = [name for name in self._following.parameters if gradient_name(name) in kept]
@@ -236,9 +238,11 @@ class RemoteNetwork(RemoteState):
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> None:
         """Makes the next optimizer step scale all gradients down to the norm `max_norm` first.
 
-        submit_step() of convgrad.torch.optim returns the norm.
+        submit_step() of convgrad.torch.optim returns the norm. The gradients themselves stay
+        unscaled. To clip some of them, use torch.nn.utils.clip_grad_norm_().
 
-        Errors: Unimplemented for another norm_type than 2; InvalidArgument.
+        Errors: Unimplemented for another norm_type than 2; InvalidArgument. Until the step, it
+        is Unimplemented to read, assign, add to or drop some of the gradients.
         """
         if norm_type != 2.0:
             raise unimplemented("clip_grad_norm_.norm_type", norm_type, "2.0")
@@ -274,7 +278,7 @@ class RemoteNetwork(RemoteState):
                          trainer_state: TrainerState | None = None) -> Future[float]:
         *args_of_model, target = args
         self._original.look()
-        self._following.follow(self.replace)
+        self.follow()
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         found = loss_of(loss, attributes, target)
         variant = self._variants.find(inputs, constants, found)

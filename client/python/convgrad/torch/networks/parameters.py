@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, NoReturn
 
 import torch
 
-from convgrad.errors import invalid, unimplemented
+from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
 from convgrad.torch.networks.state import RemoteState
 from convgrad.tracebacks import short_traceback
 
 
 class RemoteParameter:
     """A parameter's name and settings, without its values. convgrad.torch.optim takes handles.
+
+    A handle takes any attribute that torch.Tensor doesn't have. It refuses to assign those of
+    torch.Tensor, such as `data`, except `grad` and `requires_grad`.
+
+    The network keeps its handles. A handle doesn't keep the network, so that a network without
+    references ends its session at once.
     """
+
+    name: str
+    _network: weakref.ref[RemoteState]
+    _tensor: torch.Tensor
 
     def __init__(self, network: RemoteState, name: str, tensor: torch.Tensor) -> None:
         """`tensor` has the parameter's shape and the requires_grad of the next run."""
-        self.network = network
-        self.name = name
-        self._tensor = tensor
+        vars(self).update(_network=weakref.ref(network), name=name, _tensor=tensor)
+
+    @property
+    def network(self) -> RemoteState:
+        network = self._network()
+        if network is None:
+            raise FailedPrecondition(message_of(
+                f"parameters.{self.name}", "a network that was freed",
+                "a reference to the network or its optimizer"))
+        return network
 
     def stands_for(self, tensor: torch.Tensor) -> bool:
         return self._tensor is tensor
@@ -75,18 +93,27 @@ class RemoteParameter:
         What is assigned here, or changed in the tensor in place, goes to the server before it
         next uses the gradient: torch.nn.utils.clip_grad_norm_() works, though
         net.clip_grad_norm_() moves no data. After the next backward or step, read the gradient
-        again, because they don't change this tensor.
+        again, because they don't change this tensor. A parameter that the network has replaced
+        has no gradient.
         """
+        if not self.is_current:
+            return None
         return self.network.kept_gradients.lend(self.name)
 
     @grad.setter
     @short_traceback
     def grad(self, gradient: torch.Tensor | None) -> None:
+        field = f"parameters.{self.name}.grad"
+        if not self.is_current:
+            if gradient is None:
+                return
+            raise unimplemented(
+                field, "a gradient of a parameter that the network has replaced",
+                "one of the new parameter, which net.parameters() gives")
         self.network.kept_gradients.check_unclipped(self.name)
         if gradient is None:
             self.network.zero_grad(names=[self.name])
             return
-        field = f"parameters.{self.name}.grad"
         if gradient.shape != self.shape:
             raise invalid("SHAPE_MISMATCH", field, list(gradient.shape), list(self.shape))
         if gradient.dtype != torch.float32:
@@ -115,14 +142,28 @@ class RemoteParameter:
         look([*args, *(kwargs or {}).values()])
         handles[0]._refuse_arithmetic()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if hasattr(torch.Tensor, name) and not hasattr(type(self), name):
+            raise unimplemented(
+                f"parameters.{self.name}.{name}",
+                "an assignment to a parameter that is on the server",
+                "net.load_state_dict(state, strict=False) with new values")
+        object.__setattr__(self, name, value)
+
     def __getattr__(self, name: str) -> Any:
         if name == "__qualname__":
             # torch.optim uses this name in its error about an object that it can't take.
             return (f"RemoteParameter '{vars(self).get('name')}', which is on the server: use "
                     "convgrad.torch.optim")
+        of_parameter = vars(vars(self).get("_tensor", self))
+        if name in of_parameter:
+            return of_parameter[name]
         raise AttributeError(
             f"parameter '{vars(self).get('name')}' is on the server and has no '{name}' here; "
             "net.state_dict() fetches its value, convgrad.torch.optim trains it")
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.network.__reduce_ex__(protocol)  # which refuses copies
 
     def __repr__(self) -> str:
         return (f"RemoteParameter({self.name!r}, {list(self.shape)}, "

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from convgrad.torch.networks.refusals import refuse
+from convgrad.torch.networks.tracing import has_hooks
 
 _WORDS = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
           torch.memory_format}
@@ -126,6 +127,7 @@ class Settings:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._numbers: dict[Any, int] = {}
+        self._versions: list[int] = []
         self._read()
         self.forgive()
 
@@ -153,11 +155,14 @@ class Settings:
     def key(self) -> tuple[Any, ...]:
         """A key that differs for different settings, as of the last look()."""
         return (self._own, self._modes, tuple([p.requires_grad for p in self._parameters]),
-                any([p._backward_hooks for p in self._parameters]))
+                any([has_hooks(p) for p in self._parameters]))
 
-    def forgive(self) -> None:
-        """Accepts the tensors' current versions, because the server has their values."""
-        self._versions = [tensor._version for tensor in self._tensors]
+    def forgive(self, only: Container[int] | None = None) -> None:
+        """Accepts the current versions of all tensors, or of those with these ids, because the
+        server has their values."""
+        self._versions = [
+            tensor._version if only is None or id(tensor) in only else self._versions[i]
+            for i, tensor in enumerate(self._tensors)]
 
     def _is_same(self) -> bool:
         if differs(self._now, self._before):

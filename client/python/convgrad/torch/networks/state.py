@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -18,6 +17,7 @@ from convgrad.networks import Run, Update, Updated, average_name, gradient_name
 from convgrad.programs import RANDOMNESS
 from convgrad.sessions.events import EventThread
 from convgrad.sessions.session import Session
+from convgrad.torch.networks.absent import has_own_loading, lent, names_of_state, saved
 from convgrad.torch.networks.endings import end_with
 from convgrad.torch.networks.following import Following
 from convgrad.torch.networks.kept_gradients import KeptGradients
@@ -28,34 +28,10 @@ from convgrad.torch.networks.tapes import Tapes
 from convgrad.torch.networks.tracing import without_values
 from convgrad.torch.networks.trainer_state import TrainerState, TrainerStates, decode
 from convgrad.torch.networks.transfers import fetch, put
-from convgrad.torch.networks.variants import Variant
+from convgrad.torch.networks.variants import Variant, Variants
 from convgrad.tracebacks import short_traceback
 
 Tensor = torch.Tensor
-
-
-def names_of_state(model: nn.Module) -> dict[str, str]:
-    """Returns the session's name for each name in torch's state_dict. The session has a tied
-    parameter only once, under the first of its names."""
-    first = {id(tensor): name for name, tensor in (
-        *model.named_parameters(), *model.named_buffers())}
-    return {name: first[id(tensor)]
-            for name, tensor in model.state_dict(keep_vars=True).items()}
-
-
-def like_state(model: nn.Module, tensors: Mapping[str, Tensor]) -> OrderedDict[str, Tensor]:
-    """Returns the tensors as a state_dict of the model, with its modules' format versions."""
-    found: Any = OrderedDict(tensors)
-    found._metadata = getattr(model.state_dict(), "_metadata", None)
-    return found
-
-
-def without_numbers(state: Mapping[str, Any]) -> OrderedDict[str, Tensor]:
-    """Returns the state's tensors on the meta device, with its modules' format versions."""
-    found: Any = OrderedDict((name, tensor.to("meta")) for name, tensor in state.items())
-    if hasattr(state, "_metadata"):
-        found._metadata = state._metadata
-    return found
 
 
 class RemoteState(RemoteModule):
@@ -74,6 +50,7 @@ class RemoteState(RemoteModule):
         end_with(self, (session,) if owns_session else (), thread)
         self._following = following = Following(self.model)
         self.kept_gradients = KeptGradients(self.pipeline, lambda: following.parameters)
+        self._variants = Variants(self.model, following.settings, self.pipeline)
         # For each parameter, the optimizer whose state the session has.
         self.optimizers: dict[str, object] = {}
         self.trainer_states = TrainerStates()
@@ -97,10 +74,13 @@ class RemoteState(RemoteModule):
     @short_traceback
     def restore_state(self, name: str) -> dict[str, Any]:
         """Goes back to the snapshot that `session.save_state(name)` has kept: parameters,
-        buffers, gradients and the optimizer's state. Returns its `trainer_state`, {} if it had
-        none. Errors: those of Session.restore_state(); nothing has changed then."""
+        buffers, gradients and the optimizer's state. Puts constants of the network's programs
+        again that the snapshot lacks. Returns its `trainer_state`, {} if it had none. Errors:
+        those of Session.restore_state(); nothing has changed then."""
         self.kept_gradients.look_again()
-        return decode(self.pipeline.call(self.session.restore_state, name))
+        trainer_state = self.pipeline.call(self.session.restore_state, name)
+        self._variants.put_again()
+        return decode(trainer_state)
 
     def encoded(self, trainer_state: TrainerState | None) -> bytes:
         """Returns the state as bytes. Drops tapes of steps that are over, because a session
@@ -115,61 +95,78 @@ class RemoteState(RemoteModule):
         """Drops the gradients of the named parameters, or all gradients.
 
         `set_to_none=False` sets them to zeros instead; optimizers step such parameters.
+        Errors: Unimplemented for some of the gradients after clip_grad_norm_().
         """
         wanted = self._following.parameters if names is None else names
         if set_to_none:
             self.kept_gradients.drop(wanted)
         else:
-            self.kept_gradients.clip_norm = 0.0
             self.kept_gradients.put({
                 name: torch.zeros(self._following.parameters[name].shape)
-                for name in self.kept_gradients.names().intersection(wanted)})
+                for name in self.kept_gradients.end_clip(wanted)})
 
     @short_traceback
-    def _fetched_state(self) -> OrderedDict[str, Tensor]:
-        self._following.follow(self.replace)
-        own = names_of_state(self.model)
-        found = self.fetch(dict.fromkeys(own.values()))
+    def _fetched_state(self) -> Any:
+        self.follow()
+        found = self.fetch(dict.fromkeys(names_of_state(self.model).values()))
         self._original.expect_weights()
-        return like_state(self.model, {name: found[kept] for name, kept in own.items()})
+        return saved(self.model, found)
 
     @short_traceback
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        result = without_values(self.model).load_state_dict(without_numbers(state), strict)
-        self._following.settings.forgive()
+        """Does the same as torch's, with the model's hooks. If it raises an error, no tensor on
+        the server has changed. If the model has hooks or modules that load in their own way, or
+        the state lacks tensors, the present values are fetched for them."""
+        result, written = self._load(state, strict)
+        self._following.settings.forgive({
+            id(tensor) for name, tensor in (
+                *self.model.named_parameters(), *self.model.named_buffers())
+            if name in written})
         self._original.forgive_weights()
-        self._following.follow(self.replace)
-        own, kept = names_of_state(self.model), self.model.state_dict()
-        self.put({own[name]: tensor.to(kept[name].dtype) for name, tensor in state.items()
-                  if name in own})
+        self.follow()
+        self.put(written)
         return result
 
+    def _load(self, state: Mapping[str, Any], strict: bool) -> tuple[Any, dict[str, Tensor]]:
+        """Makes the model load the state, and returns the result and what the model has
+        written, by the session's names."""
+        own, reads_all = names_of_state(self.model), has_own_loading(self.model)
+        read = {kept for name, kept in own.items() if reads_all or name not in state}
+        if read:
+            read &= self.pipeline.call(self.session.tensors).keys()
+        present = self.fetch(read)
+        with lent(self.model, {**dict.fromkeys(own.values()), **{
+                name: tensor.clone() for name, tensor in present.items()}}) as values:
+            before = {name: (tensor, tensor._version) for name, tensor in values.items()}
+            result = self.model.load_state_dict(state, strict)
+        return result, {
+            name: tensor.detach() for name, tensor in values.items()
+            if tensor is not before[name][0] or tensor._version != before[name][1] or
+            name in present and not torch.equal(tensor, present[name])}
+
     @short_traceback
-    def averaged_state_dict(self) -> OrderedDict[str, Tensor]:
+    def averaged_state_dict(self) -> Any:
         """Fetches what state_dict() does, with the exponential moving average of each tensor
         that has one (`ema_decay` of convgrad.torch.optim) in place of the tensor."""
-        self._following.follow(self.replace)
-        own = names_of_state(self.model)
+        self.follow()
         kept = self.pipeline.call(self.session.tensors)
         names = {name: average_name(name) if average_name(name) in kept else name
-                 for name in own.values()}
-        found = self.fetch(dict.fromkeys(names.values()))
-        return like_state(self.model, {name: found[names[own_name]]
-                                       for name, own_name in own.items()})
+                 for name in names_of_state(self.model).values()}
+        found = self.fetch(names.values())
+        return saved(self.model, {name: found[kept] for name, kept in names.items()})
 
     @short_traceback
     def load_averaged_state_dict(self, state: Mapping[str, Any]) -> None:
         """Loads what averaged_state_dict() returned as the averages, so that an optimizer with
         `ema_decay` continues with them. Load the optimizer before: that drops averages.
         Errors: those of torch's load_state_dict(strict=True)."""
-        without_values(self.model).load_state_dict(without_numbers(state))
-        self._following.follow(self.replace)
-        own, kept = names_of_state(self.model), self.model.state_dict()
+        _, written = self._load(state, strict=True)
+        self.follow()
         averaged = {*self.averaged_buffers(), *(
             name for name, parameter in self.model.named_parameters()
             if parameter.requires_grad)}
-        self.put({average_name(own[name]): tensor.to(kept[name].dtype)
-                  for name, tensor in state.items() if own[name] in averaged})
+        self.put({average_name(name): tensor for name, tensor in written.items()
+                  if name in averaged})
 
     @contextlib.contextmanager
     def averaged(self) -> Iterator[None]:
@@ -245,6 +242,10 @@ class RemoteState(RemoteModule):
                                 "one optimizer for all parameters that have gradients")
         return clip_norm
 
+    def follow(self) -> None:
+        """Puts the tensors that the model has got since the last call."""
+        self._following.follow(self.replace)
+
     def parameter(self, name: str) -> Tensor | None:
         """Returns the model's parameter, without values; None if it has none of this name."""
         return self._following.parameters.get(name)
@@ -257,6 +258,7 @@ class RemoteState(RemoteModule):
         """Puts parameters and buffers, and drops gradients and optimizer state of their names.
         """
         if tensors:
+            self.kept_gradients.end_clip(tensors)
             self.put(tensors)
             self._drop_beside(tensors, lambda key: False)
             self.kept_gradients.lose(tensors)

@@ -36,7 +36,7 @@ def check_model(model: nn.Module) -> None:
             refusals.add(refuse(named(module, path), *refused))
     refusals.check()
     for name, parameter in model.named_parameters():
-        if parameter._backward_hooks:
+        if has_hooks(parameter):
             raise refuse(name, "a hook", "none on a remote parameter")
         if parameter.dtype != torch.float32:
             raise invalid("DTYPE_MISMATCH", f"model.{name}.dtype", parameter.dtype,
@@ -45,6 +45,11 @@ def check_model(model: nn.Module) -> None:
         if buffer.dtype not in _PARAMETER_DTYPES:
             raise invalid("DTYPE_MISMATCH", f"model.{name}.dtype", buffer.dtype,
                           "torch.float32 or torch.int64")
+
+
+def has_hooks(parameter: torch.Tensor) -> bool:
+    return bool(parameter._backward_hooks or
+                getattr(parameter, "_post_accumulate_grad_hooks", None))
 
 
 def _refused(module: nn.Module) -> tuple[str, str] | None:

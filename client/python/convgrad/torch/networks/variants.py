@@ -105,7 +105,7 @@ class Variants:
         self._pipeline = pipeline
         self._variants: dict[Any, Variant] = {}
         self._loaded: set[str] = set()
-        self._constants: set[str] = set()
+        self._constants: dict[str, torch.Tensor] = {}
 
     def find(self, inputs: Mapping[str, torch.Tensor], constants: Mapping[str, Any],
              loss: Loss | None = None) -> Variant:
@@ -133,3 +133,9 @@ class Variants:
         with variant.naming_steps():
             self._pipeline.call(self._pipeline.session.load_program, variant.name,
                                 imported.program)
+
+    def put_again(self) -> None:
+        """Puts the constants that the session has lost. It keeps its programs."""
+        kept = self._pipeline.call(self._pipeline.session.tensors)
+        put(self._pipeline, {name: tensor for name, tensor in self._constants.items()
+                             if name not in kept})

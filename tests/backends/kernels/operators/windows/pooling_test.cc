@@ -275,6 +275,39 @@ TEST(PoolingTest, AdaptiveAverage) {
   });
 }
 
+// Numbers of one sign, whose roundings all have the same sign.
+TEST(PoolingTest, AddsManyTapsWithinTheErrorBound) {
+  ForEachSimdTarget([] {
+    for (const auto& [height, width] :
+         {std::array<int64_t, 2>{28, 28}, {1, 3000}, {3000, 1}, {512, 512}}) {
+      const PoolLists sums = PoolLists::Of(
+          {AdaptiveLists(height, 1, true), AdaptiveLists(width, 1, true)});
+      const int64_t taps = height * width;
+      const ChannelBlocks blocks{1, 16, taps, 16};
+      ChannelTensor x(blocks), y(WithSpatial(blocks, 1));
+      x.ForEach([&](int64_t n, int64_t c, int64_t s) {
+        x.Set(n, c, s, 1.0 / static_cast<double>(c + 3));
+      });
+      PoolWeighted({blocks, &sums}, x.data(), y.data(), InOrder);
+      const auto count = static_cast<double>(taps);
+      const double bound =
+          (4 * std::sqrt(count + 2) + 1) * UnitRoundoff(DataType::kF32);
+      y.ForEach([&](int64_t n, int64_t c, int64_t s) {
+        const double want = count * x.At(n, c, 0);
+        EXPECT_NEAR(y.At(n, c, s), want, bound * want) << taps << " " << c;
+      });
+      // Each of these windows chooses the only input.
+      const ChannelBlocks one = WithSpatial(blocks, 1);
+      const std::vector<int32_t> chosen(blocks.size(), 0);
+      PoolMaxGradient(one, {&sums, chosen.data(), x.data(), y.data()}, InOrder);
+      y.ForEach([&](int64_t n, int64_t c, int64_t s) {
+        const double want = count * x.At(n, c, 0);
+        EXPECT_NEAR(y.At(n, c, s), want, bound * want) << taps << " " << c;
+      });
+    }
+  });
+}
+
 TEST(PoolingTest, UpsamplesNearest) {
   ForEachSimdTarget([] {
     Matrix matrix(7, std::vector<double>(3));

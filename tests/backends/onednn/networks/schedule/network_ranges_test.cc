@@ -5,8 +5,10 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/backends/onednn/networks/schedule/built_network.h"
 
@@ -81,9 +83,38 @@ TEST_F(RangesTest, SumsAddAndConcatenationsTakeTheLarger) {
   EXPECT_EQ(RangeOf("a = concat(z, x, z)\n", "a"), 3);
 }
 
-TEST_F(RangesTest, ARelu6BoundsWhateverItReads) {
+TEST_F(RangesTest, ARelu6BoundsFiniteValues) {
+  const std::string steps = "a = conv(x, w)\nc = relu6(a)\n";
   x_[0] = 1e30F;
-  EXPECT_EQ(RangeOf("a = conv(x, w)\nc = relu6(a)\n", "c"), 6);
+  EXPECT_EQ(RangeOf(steps, "c"), 6);
+  x_[0] = 1;
+  EXPECT_EQ(RangeOf("a = relu6(x)\n", "a"), 2);
+  // The sum might overflow in f32, and then be NaN.
+  x_[0] = 3e38F;
+  EXPECT_GT(RangeOf(steps, "c"), 3e38);
+}
+
+TEST_F(RangesTest, ARelu6KeepsNan) {
+  x_[0] = kNan;
+  EXPECT_TRUE(std::isnan(RangeOf("a = relu6(x)\n", "a")));
+  x_[0] = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(std::isinf(RangeOf("a = relu6(x)\n", "a")));
+}
+
+TEST(Ranges, ABicubicUpsamplingMayDoubleValues) {
+  for (const auto& [mode, factor] :
+       {std::pair{"bilinear", 1}, {"bicubic", 2}}) {
+    const auto operation = OperationOf(
+        absl::StrCat("input x\ny = upsample(x, size=[4, 4], mode=", mode,
+                     ")\noutput y\n"),
+        {{1, 1, 2, 2}});
+    NetworkBuilder builder(*operation, {}, false);
+    const BufferId range = onednn::RangeOf("y", &builder);
+    BuffersOf buffers(builder.schedule());
+    buffers.SetOperand(0, std::vector<float>{1, -3, 2, 0});
+    buffers.Run();
+    EXPECT_EQ(buffers.Get<double>(range)[0], 3 * factor);
+  }
 }
 
 TEST_F(RangesTest, APoolingHasTheRangeOfWhatItReads) {

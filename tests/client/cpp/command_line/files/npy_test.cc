@@ -1,6 +1,10 @@
 #include "client/cpp/command_line/files/npy.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+
 #include <cstring>
+#include <filesystem>
 
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
@@ -31,6 +35,30 @@ void ExpectRefused(const std::string& bytes, const std::string& found) {
   ASSERT_TRUE(detail.has_value()) << status;
   EXPECT_EQ(detail->field, "x.npy");
   EXPECT_NE(detail->found.find(found), std::string::npos) << status;
+}
+
+TEST(NpyTest, AFileThatCannotBeWrittenStaysAsItWas) {
+  const std::string folder = testing::TempDir() + "/npy_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const std::string path = folder + "/x.npy";
+  const NpyArray old{DataType::kU8, {3}, "old"};
+  ASSERT_TRUE(WriteNpy(path, old).ok());
+  // Nothing may be written, as on a full disk.
+  rlimit limit;
+  getrlimit(RLIMIT_FSIZE, &limit);
+  signal(SIGXFSZ, SIG_IGN);
+  const rlimit none{0, limit.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &none);
+  const absl::Status failed = WriteNpy(path, {DataType::kU8, {3}, "new"});
+  setrlimit(RLIMIT_FSIZE, &limit);
+  EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
+  const auto found = ReadNpy(path);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->data, "old");
+  EXPECT_EQ(ReadNpy(folder).status().code(), absl::StatusCode::kNotFound);
+  std::filesystem::remove(path);
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
 TEST(NpyTest, ReadsWhatItWrites) {

@@ -1,0 +1,74 @@
+// Tests gradients of a bias whose numbers all have one sign, because roundings
+// may then have one sign as well.
+#include "backends/onednn/convolutions/onednn_conv_steps.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "backends/core/program/conv_backend.h"
+#include "backends/onednn/convolutions/onednn_conv_plan.h"
+#include "gtest/gtest.h"
+#include "tests/conformance/checked_run.h"
+#include "tests/conformance/comparison.h"
+#include "tests/conformance/operation_spec.h"
+
+namespace convgrad::onednn {
+namespace {
+
+using testing_support::DataKind;
+using testing_support::ExpectReal;
+using testing_support::IsWithinBound;
+using testing_support::MakeOperation;
+using testing_support::OperationSpec;
+using testing_support::RealFill;
+using testing_support::RoundedTo;
+using testing_support::RunChecked;
+
+class PlanningBackend final : public ConvBackend {
+ public:
+  absl::string_view name() const override { return "planning"; }
+  BackendCapabilities capabilities() const override { return {}; }
+  absl::StatusOr<std::unique_ptr<Plan>> PlanConvolution(
+      const ConvOperation& operation, const PlanOptions&) const override {
+    return MakeConvPlan(operation, {1, /*native_bf16=*/true}, /*like=*/"");
+  }
+};
+
+// Checks the bias gradient beside a weight gradient, which may compute it.
+void ExpectBiasWithinBound(const OperationSpec& spec, double number) {
+  const ConvOperation operation = MakeOperation(spec);
+  ExactOperands operands;
+  for (const Operand which : {Operand::kInput, Operand::kGradOutput}) {
+    const int64_t count = ElementCount(*operation.operand(which));
+    operands[static_cast<size_t>(which)] =
+        which == Operand::kInput
+            ? RealFill(count, 1, spec.dtype)
+            : std::vector<double>(count, RoundedTo(spec.dtype, number));
+  }
+  const auto results = RunChecked(PlanningBackend(), operation, operands);
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_TRUE(IsWithinBound(
+      {&operation, &operation.results[1], (*results)[1].data()},
+      ExpectReal(operation, Result::kGradBias, operands), DataKind::kAny))
+      << ToString(operation) << " " << number;
+}
+
+TEST(ConvSteps, GradientsOfOneSignAddUpToABiasWithinTheBound) {
+  for (const char* problem :
+       {"conv2d_n2_c8_o24_i56_k3_p1", "conv2d_n1_c3_o16_i100_k1",
+        "conv2d_n2_c32_o32_g32_i50_k3_p1", "conv1d_n1_c16_o16_g16_i9000_k5",
+        "conv2d_n1_c8_o8_i8x16_k1", "linear_n3000_c8_o5"}) {
+    for (const DataType dtype :
+         {DataType::kF32, DataType::kBF16, DataType::kF16}) {
+      OperationSpec spec;
+      spec.problem = *Parse(problem);
+      spec.results = {Result::kGradWeight, Result::kGradBias};
+      spec.dtype = dtype;
+      for (int i = 3; i < 16; i += 2) ExpectBiasWithinBound(spec, 1.0 / i);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace convgrad::onednn
