@@ -79,7 +79,7 @@ def _classes_of(value: Any) -> list[type]:
     """Returns the classes, of neither Python nor torch, from which a value has attributes."""
     kind = value if isinstance(value, type) else type(value)
     return [one for one in kind.__mro__
-            if one.__module__.partition(".")[0] not in ("builtins", "enum", "torch")]
+            if str(one.__module__).partition(".")[0] not in ("builtins", "enum", "torch")]
 
 
 def _slots_of(value: Any) -> list[Callable[[Any], Any]]:
@@ -207,7 +207,8 @@ class Settings:
         self._places: list[int] = []  # of the modes among the values
         first = 0
         for own in self._now:
-            self._places.append(first + list(own).index("training"))
+            names = list(own)  # without a mode: those of a RemoteModule, which is refused
+            self._places.append(first + (names.index("training") if "training" in own else 0))
             first += len(own)
         known = set(map(id, self._modules))
         classes = dict.fromkeys(chain.from_iterable(map(_classes_of, self._modules)))
