@@ -37,7 +37,7 @@ TEST(FromRpc, KeepsCodeMessageAndDetail) {
   const auto detail = DetailOf(status);
   ASSERT_TRUE(detail.has_value());
   EXPECT_EQ(detail->reason, Reason::kOutOfRange);
-  EXPECT_EQ(detail->field, "change");
+  EXPECT_EQ(detail->field, "convgrad-session-sequence");
   EXPECT_EQ(detail->found, "that");
   EXPECT_EQ(detail->expected, "this");
 }
