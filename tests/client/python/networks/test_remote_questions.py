@@ -1,5 +1,5 @@
-"""Tests what a forward may ask and what differs between calls: batches, dtypes, arguments, modes
-and settings of modules. Each call does what PyTorch does, or is refused."""
+"""Tests what a forward may ask and what differs between calls: batches, dtypes, arguments,
+modes and settings of modules. Each call does what PyTorch does, or is refused."""
 
 import dataclasses
 import types
