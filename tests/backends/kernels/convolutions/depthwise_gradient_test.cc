@@ -150,8 +150,12 @@ TEST(DepthwiseGradient, AddsUpManyProductsInShortSums) {
 TEST(DepthwiseGradient, AddsLongRowsWithinTheErrorBound) {
   ForEachSimdTarget([] {
     for (const auto& [batch, rows, columns] :
-         {std::array<int64_t, 3>{1, 1, 20000}, {1, 2, 127}, {1, 3, 63},
-          {2, 1, 90}, {1, 60, 200}, {2, 56, 56}}) {
+         {std::array<int64_t, 3>{1, 1, 20000},
+          {1, 2, 127},
+          {1, 3, 63},
+          {2, 1, 90},
+          {1, 60, 200},
+          {2, 56, 56}}) {
       const auto products = static_cast<double>(batch * rows * columns);
       for (int i = 3; i < 20; i += 2) {
         const Example example({batch,

@@ -150,9 +150,9 @@ void Check(const Example& example, Layout in, Layout out) {
 
 // Numbers of one sign, whose roundings may all have the same sign.
 TEST(F16Depthwise, AddsLongRowsWithinTheErrorBound) {
-  for (const char* text : {"conv1d_n1_c16_o16_g16_i9000_k3_p1",
-                           "conv2d_n600_c16_o16_g16_i1_k1",
-                           "conv2d_n1_c16_o16_g16_i40x60_k2_s2"}) {
+  for (const char* text :
+       {"conv1d_n1_c16_o16_g16_i9000_k3_p1", "conv2d_n600_c16_o16_g16_i1_k1",
+        "conv2d_n1_c16_o16_g16_i40x60_k2_s2"}) {
     const Example example(text);
     const auto made = F16Depthwise::Make(example.problem);
     ASSERT_TRUE(made);
@@ -172,9 +172,8 @@ TEST(F16Depthwise, AddsLongRowsWithinTheErrorBound) {
         made->Backward(backward, scratch.data(), 0, made->backward_items());
         std::vector<double> expected(sums.size());
         const double value = LoadAsDouble(DataType::kF16, &half);
-        example.ForEachProduct([&](int64_t, int64_t w, int64_t) {
-          expected[w] += value * value;
-        });
+        example.ForEachProduct(
+            [&](int64_t, int64_t w, int64_t) { expected[w] += value * value; });
         for (int64_t j = 0; j < std::ssize(sums); ++j) {
           if (j >= std::ssize(example.weight)) {
             expected[j] = static_cast<double>(elements) * value;
