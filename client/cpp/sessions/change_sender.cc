@@ -263,21 +263,22 @@ ChangeSender::Then ChangeSender::Learn(const std::shared_ptr<Pending>& change,
   if (change->outcome) return Then::kOutcome;
   if (answer.restores != restores_) return Then::kAgain;
   if (std::exchange(change->goes_at_once, false)) return Then::kAgain;
-  if (AwaitAttempt(*change, Passing(status))) return Then::kAgain;
+  if (AwaitAttempt(*change, status)) return Then::kAgain;
   GiveUp(change);
   return Then::kAnswer;
 }
 
 bool ChangeSender::AwaitAttempt(const Pending& change,
-                                const absl::Status& passing) {
+                                const absl::Status& status) {
   const bool is_void = change.void_since.has_value();
   RetryPolicy retries = retries_;
-  // The policy is for calls for which a caller waits.
-  if (is_void || change.is_repeat) {
+  // The policy is for failures of a call for which a caller waits.
+  if (is_void || change.is_repeat || HasReason(status, Reason::kEpochEnded)) {
     retries.max_attempts =
         std::max(retries.max_attempts, RetryPolicy().max_attempts);
   }
-  const auto delay = retries.DelayAfter(passing, is_void ? 1 : change.attempts);
+  const auto delay =
+      retries.DelayAfter(Passing(status), is_void ? 1 : change.attempts);
   absl::Time limit = change.deadline;
   if (is_void) {
     // A durable session outlasts its lease.

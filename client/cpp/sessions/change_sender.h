@@ -185,7 +185,7 @@ class ChangeSender {
   Then Learn(const std::shared_ptr<Pending>& change,
              const grpc::ClientContext& context, const Answer& answer);
   // Blocks until the next attempt. Returns false if it would be too late.
-  bool AwaitAttempt(const Pending& change, const absl::Status& passing)
+  bool AwaitAttempt(const Pending& change, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveUp(const std::shared_ptr<Pending>& change)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

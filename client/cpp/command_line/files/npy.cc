@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -170,9 +172,9 @@ std::string SerializeNpy(const NpyArray& array) {
 absl::StatusOr<NpyArray> ReadNpy(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
-  // Reading a folder fails; an empty file has no bytes to insert.
   bytes << file.rdbuf();
-  if (!file || bytes.bad()) {
+  std::error_code ignored;
+  if (!file || std::filesystem::is_directory(path, ignored)) {
     return MakeError(
         absl::StatusCode::kNotFound,
         {Reason::kMissing, path, "no readable file", "a .npy file"});

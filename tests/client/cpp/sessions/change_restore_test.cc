@@ -195,7 +195,7 @@ TEST_F(ChangeRestoreTest, RepeatsACommittedChangeThatWasGivenUp) {
 TEST_F(ChangeRestoreTest, RepeatsACommittedChangeWhoseDeadlineHasPassed) {
   session_.LoseAnswersTo(1);
   auto late = std::async(std::launch::async, [this] {
-    return Change("1", absl::Now() + absl::Milliseconds(200));
+    return Change("1", absl::Now() + absl::Seconds(1));
   });
   session_.AwaitNumber(1);
   Changes(2, 2);

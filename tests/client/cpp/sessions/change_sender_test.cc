@@ -236,6 +236,7 @@ TEST_F(ChangeSenderTest, AGivenUpChangeIsSettledWithoutRetriesToo) {
   retries_.max_attempts = 1;
   sessions_.Follow([this](const Attempt& a) {
     if (a.epoch > 7) return Committed(a.sequence);
+    if (a.sequence > 1) return EpochEnded(0);
     return sessions_.attempts().size() < 4 ? kLost : Refused(0);
   });
   EXPECT_TRUE(absl::IsUnavailable(Change()));
