@@ -261,8 +261,8 @@ class Configured(nn.Module):
         found = (self.flag, *self.flags[1], self.plain.scale, self.plain.also, self.slots.get(),
                  self.slots.scale, self.space.scale, *self.space.scales, self.factor)
         for i, one in enumerate(found):
-            x = x + (i if isinstance(one, bool) else i * 0.5 if str(one)[0] == "-" else one)
-        return self.drop(self.acts[0](x))
+            x = x + (9 * i if isinstance(one, bool) else i * 0.5 if str(one)[0] == "-" else one)
+        return self.drop(self.acts[0](-x))
 
 
 def also(m):
