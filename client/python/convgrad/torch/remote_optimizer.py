@@ -9,12 +9,7 @@ from typing import Any
 
 import torch
 
-from convgrad.errors import (
-    FailedPrecondition,
-    invalid,
-    message_of,
-    unimplemented,
-)
+from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
 from convgrad.networks import ParameterGroup, Update, Updated
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.state import RemoteState
