@@ -221,4 +221,5 @@ for _name in ("add_module", "register_buffer", "register_parameter",
               "register_state_dict_pre_hook", "register_state_dict_post_hook",
               "_register_state_dict_hook", "_register_load_state_dict_pre_hook",
               "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook"):
-    setattr(RemoteModule, _name, _of_model(_name))
+    if hasattr(nn.Module, _name):  # PyTorch 1.13 lacks some
+        setattr(RemoteModule, _name, _of_model(_name))
