@@ -1,5 +1,8 @@
 """Tests changes of a remote network's model after the first call: supported or refused."""
 
+import datetime
+import enum
+import logging
 import types
 
 import pytest
@@ -224,6 +227,41 @@ def test_settings_that_come_back_are_known(make_remote):
                 assert_same(net.train(), model.train())
     # A program for each of four settings; six runs that update statistics.
     assert net.session.number == before + 4 + 6
+
+
+class Slope(enum.Enum):
+    SMALL = 0.1
+    LARGE = 0.7
+
+
+class Default:
+    value: "Default"
+
+
+Default.value = Default()
+
+
+class Chosen(Plain):
+    slope = Slope.SMALL
+
+    def forward(self, x):
+        return nn.functional.leaky_relu(self.conv(x), self.slope.value)
+
+
+@pytest.mark.parametrize("value", [
+    Slope.LARGE, Default(), datetime.timedelta(1, 70000), logging.getLogger("convgrad")])
+def test_attributes_whose_class_has_instances(make_remote, value):
+    model = Plain()
+    model.value = value
+    assert_same(make_remote(model).eval(), model.eval())
+
+
+def test_an_enum_that_changes(make_remote):
+    model = Chosen()
+    net = make_remote(model)
+    for slope in (Slope.SMALL, Slope.LARGE, Slope.SMALL):
+        net.model.slope = model.slope = slope
+        assert_same(net, model)
 
 
 @pytest.mark.parametrize("change, words", [

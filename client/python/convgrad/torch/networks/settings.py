@@ -70,9 +70,11 @@ def frozen(value: Any, depth: int = 0, hidden: Container[int] = ()) -> Any:
 
 
 def _frozen_classes(value: Any) -> tuple[Any, ...]:
-    return tuple([frozen({name: one for name, one in vars(kind).items()
-                          if not name.startswith("__")}, _MAX_DEPTH - 1)
-                  for kind in _classes_of(value)])
+    """Takes objects that a class has by their identity, because they may be its own instances,
+    as an enum's are."""
+    return tuple([(name, frozen(one, _MAX_DEPTH + (not isinstance(one, _CONTAINERS))))
+                  for kind in _classes_of(value) for name, one in vars(kind).items()
+                  if not name.startswith("__")])
 
 
 def _classes_of(value: Any) -> list[type]:
@@ -93,8 +95,9 @@ def _slots_of(value: Any) -> list[Callable[[Any], Any]]:
 
         return read
 
-    return [reading(member) for kind in type(value).__mro__ for member in vars(kind).values()
-            if isinstance(member, types.MemberDescriptorType)]
+    # A class written in C may make a new object in each read.
+    return [reading(member) for kind in type(value).__mro__ if "__slots__" in vars(kind)
+            for member in vars(kind).values() if isinstance(member, types.MemberDescriptorType)]
 
 
 def copied(value: Any, depth: int = 0) -> Any:
