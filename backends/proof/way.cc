@@ -36,8 +36,8 @@ absl::string_view GroupsKind(const ConvProblem& problem) {
 }
 
 // Returns whether the channels of a group end inside a vector, because other
-// code handles such a tail. If groups have one channel, a vector has one of
-// each group.
+// code handles such a tail. If each group has one channel, a vector holds
+// the channels of several groups.
 absl::string_view TailOf(int64_t channels, int64_t groups) {
   const int64_t adjacent = channels == groups ? channels : channels / groups;
   return adjacent % 16 == 0 ? "" : "+";

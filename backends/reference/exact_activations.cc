@@ -110,7 +110,8 @@ double Clamp(double x, Numbers n) { return Within(x, n.first, n.second); }
 double HardtanhGradient(const Element& at, Numbers n) {
   return at.x <= n.first || at.x >= n.second ? 0 : at.gradient;
 }
-// An infinite limit isn't there. Unlike a hardtanh, a clamp is flat at NaN.
+// An infinite limit limits nothing. The gradient at NaN is 0, unlike that of a
+// hardtanh.
 double ClampGradient(const Element& at, Numbers n) {
   const bool is_above = std::isinf(n.first) || at.x > n.first;
   const bool is_below = std::isinf(n.second) || at.x < n.second;

@@ -37,8 +37,10 @@ class PlanCache {
   // LIMIT_EXCEEDED, if there is no memory to make the plan.
   absl::StatusOr<Lookup> Get(const Backend& backend, const Operation& operation,
                              const PlanOptions& options);
-  // As Get, for threads that other calls need: at most `most` of them make
-  // plans or wait for them. Errors: as well kResourceExhausted, reason BUSY.
+  // Does the same for threads that other calls need: at most `most` of them
+  // make plans or wait for plans at once.
+  // Errors: those of Get; kResourceExhausted, reason BUSY, if `most` already
+  // do.
   absl::StatusOr<Lookup> GetSoon(const Backend& backend,
                                  const Operation& operation,
                                  const PlanOptions& options, int most);

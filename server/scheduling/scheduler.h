@@ -68,8 +68,8 @@ class Scheduler {
   // Returns the plan that a job of `operation` will use, and makes it if the
   // cache lacks it, which takes a second for a network, and longer for one of
   // thousands of steps. Requires: a backend without devices.
-  // Errors: those of Backend::MakePlan; kResourceExhausted, reason BUSY, if so
-  // many calls plan that gRPC would have no thread left for others.
+  // Errors: those of Backend::MakePlan; kResourceExhausted, reason BUSY, if
+  // other calls plan on all of gRPC's threads but one.
   absl::StatusOr<std::shared_ptr<const Plan>> PlanFor(
       const Backend& backend, const Operation& operation) const;
 

@@ -48,9 +48,8 @@ struct ChangeId {
 // * Resume starts a new epoch as well. Calls of older epochs are refused with
 //   FAILED_PRECONDITION, reason TAKEN_OVER.
 // * After Restore and until Resume, calls of the last client's epochs, and
-// reads
-//   that wait for a later change, are refused with FAILED_PRECONDITION, reason
-//   RESTORED.
+//   reads that wait for a later change, are refused with FAILED_PRECONDITION,
+//   reason RESTORED.
 //
 // Thread-compatible: the session's lock guards it. It calls no callback; it
 // adds callbacks to `*notices`, and the caller runs them (Tell) after it has

@@ -164,14 +164,15 @@ void KeptSession::DropTapes(int64_t epoch, absl::Time now) {
   if (last_resumable_ && state_->trainer_state != nullptr &&
       state_->trainer_state_number != state_->number) {
     old = GoBack(now);
-    return;
+  } else if (!state_->tapes.empty()) {
+    KeptState after = WithoutTapes(*state_);
+    after.paid = state_->paid;
+    old = std::exchange(state_,
+                        std::make_shared<const KeptState>(std::move(after)));
+    Recount().IgnoreError();
   }
-  if (state_->tapes.empty()) return;
-  KeptState after = WithoutTapes(*state_);
-  after.paid = state_->paid;
-  old = std::exchange(state_,
-                      std::make_shared<const KeptState>(std::move(after)));
-  Recount().IgnoreError();
+  // The epoch counts as a change, so that a save of it that fails is repeated.
+  if (Capturable() != nullptr) changed_since_ = std::min(changed_since_, now);
 }
 
 bool KeptSession::IsOpenLocked(absl::Time now) const {

@@ -194,7 +194,8 @@ void KeptSession::OnDurable(const SessionCapture& capture) {
   durable_number_ = std::max(durable_number_, capture.state->number);
   durable_first_epoch_ = capture.epochs.first;
   durable_totals_ = capture.state->totals;
-  const bool has_all = state_->number == durable_number_;
+  const bool has_all =
+      state_->number == durable_number_ && Capturable() == nullptr;
   changed_since_ = has_all ? absl::InfiniteFuture() : capture.taken;
   if (last_resumable_ && last_resumable_->state->number <= durable_number_ &&
       state_->trainer_state == nullptr) {

@@ -15,8 +15,8 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// After this many products the sum in f32 is added to the total in double. It
-// has at most one row more, and of a longer row a part.
+// A sum in f32 of this many products is added to the total in double. A row is
+// divided into parts of at most this many products.
 constexpr int64_t kShortSum = 128;
 
 // Returns the most products of a sum in f32. The error bound grows with the

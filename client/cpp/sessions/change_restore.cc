@@ -40,13 +40,13 @@ void ChangeSender::Resume() {
   const absl::StatusOr<v1::SessionResponse> answer = durability_->resume();
   MutexLock lock(&mutex_);
   is_restoring_ = false;
+  changed_.NotifyAll();
   if (!stopped_.ok()) return;
   if (answer.ok()) {
     RepeatChanges(*answer);
   } else {
     StopLocked(answer.status());
   }
-  changed_.NotifyAll();
 }
 
 absl::Status ChangeSender::CheckKept(int64_t number) const {

@@ -201,7 +201,7 @@ ChangeSender::Next ChangeSender::Judge(const Pending& change,
   if (reason == Reason::kEpochEnded) return Next::kEpochEnded;
   if (reason == Reason::kOutOfOrder) {
     if (absl::IsAborted(status) || change.void_since) return Next::kRepeat;
-    // Another field is one of the request, which this change alone has.
+    // Any other field is one of the request, so only this change is wrong.
     if (absl::StartsWith(detail->field, kSessionKeys)) return Next::kStopped;
   }
   const bool is_gone =

@@ -157,6 +157,25 @@ TEST(Snapshotter, AFailureIsToldAndTriedAgain) {
   EXPECT_EQ(use->durable_number(), 2);
 }
 
+TEST(Snapshotter, AnEpochThatFailedToBeSavedIsTriedAgain) {
+  MemoryFiles memory_files;
+  std::atomic<bool> is_full = false;
+  FailingFiles files(
+      &memory_files, [&](int64_t /*call*/, const std::string& name) {
+        return is_full && name == "write" ? Fault::kNoSpace : Fault::kNone;
+      });
+  Running server(&files, absl::Milliseconds(1));
+  const SessionUse use = server.Open('a');
+  EXPECT_TRUE(server.Save(use).ok());
+  is_full = true;
+  use->DropTapes(*use->StartEpoch(), server.table.now());
+  EXPECT_FALSE(server.Save(use).ok());
+  is_full = false;
+  // It ends only if the snapshotter writes by itself.
+  while (use->NewestCapture(server.table.now())) std::this_thread::yield();
+  EXPECT_EQ(use->changed_since(), absl::InfiniteFuture());
+}
+
 TEST(Snapshotter, TheIntervalSavesWithoutBeingAsked) {
   MemoryFiles files;
   Running server(&files, absl::Milliseconds(1));

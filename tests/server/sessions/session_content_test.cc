@@ -150,6 +150,9 @@ TEST_F(SessionContentTest, AStateThatIsGoneBackToMayBeOnDiskAlready) {
   EXPECT_NE(use->changed_since(), absl::InfiniteFuture());
   use->DropTapes(*use->StartEpoch(), now_);
   EXPECT_EQ(use->info().number, 1);
+  // Only the new epoch isn't on disk.
+  EXPECT_EQ(use->changed_since(), now_);
+  MakeDurable(use);
   EXPECT_EQ(use->changed_since(), absl::InfiniteFuture());
 }
 

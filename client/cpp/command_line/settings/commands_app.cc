@@ -11,7 +11,7 @@
 namespace convgrad {
 namespace {
 
-// Of bench. Nobody waits for more.
+// Limit of --repeat and --warmup, more than any benchmark needs.
 constexpr int64_t kMostCalls = 1'000'000'000;
 
 constexpr char kProblemHelp[] =
