@@ -48,10 +48,10 @@ class SlowStandIn(DurableStandIn):
         super().__init__()
         self.may_open = threading.Event()
 
-    def session(self, method):
+    def session(self, method, request):
         if method == "OpenSession":
             self.may_open.wait(20)
-        return super().session(method)
+        return super().session(method, request)
 
 
 def test_a_session_whose_opening_was_cancelled_is_closed():
