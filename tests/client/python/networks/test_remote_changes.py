@@ -149,6 +149,16 @@ def test_a_name_of_both(make_remote, name):
         del net.more
 
 
+def test_a_private_name_of_both(client):
+    model = Scaled()
+    model._is_closed = "no"
+    net = convgrad.torch.remote(model, client)
+    net.close()
+    assert net.model._is_closed == "no"
+    with pytest.raises(convgrad.ConvgradError):
+        net.state_dict()
+
+
 @pytest.mark.parametrize("change", [
     set_hyperparameters, set_head, set_weight, set_statistics, no_head,
     lambda m: setattr(m, "negative_slope", 0.5),

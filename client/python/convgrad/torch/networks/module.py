@@ -181,12 +181,12 @@ class RemoteModule(nn.Module):
         is_own = name in vars(self) or hasattr(type(self), name)
         is_of_model = vars(self).get("_is_made", False) and hasattr(
             self.model, name) and not hasattr(_PLAIN, name)
-        if is_own and is_of_model:
+        if is_own and is_of_model and not name.startswith("_"):
             raise unimplemented(f"net.{name}", "an attribute of both the network and its model",
                                 f"net.model.{name}, which is the model's")
         is_part = isinstance(value, (nn.Module, nn.Parameter)) and not isinstance(
             value, RemoteModule)
-        if is_of_model or is_part and not is_own:
+        if not is_own and (is_of_model or is_part):
             setattr(self.model, name, value)
         else:
             object.__setattr__(self, name, value)
