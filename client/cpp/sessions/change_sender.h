@@ -133,8 +133,8 @@ class ChangeSender {
   // `why`.
   void Stop(const absl::Status& why);
   // Does the same and returns `why`, if `epoch` is still that of the next
-  // change. Returns OK if this client has resumed the session itself since, or
-  // is about to.
+  // change. Returns OK if this client has resumed the session since, or is
+  // resuming it.
   absl::Status StopIn(int64_t epoch, const absl::Status& why);
 
   // Returns the epoch of the next change.

@@ -44,6 +44,20 @@ def durable(tmp_path):
     process.kill()
 
 
+@pytest.fixture
+def of_alice(tmp_path):
+    """A client with a token, its session "mine" with W, and the commands' options."""
+    (tmp_path / "tokens").write_text("alice train secret-of-alice-16\n")
+    (tmp_path / "token").write_text("secret-of-alice-16\n")
+    process = ServerProcess(f"--token_file={tmp_path}/tokens")
+    options = f"--server={process.address}", f"--token={tmp_path}/token"
+    with convgrad.Client(process.address, token="secret-of-alice-16", timeout=60) as client, \
+            client.session("mine") as session:
+        session.put("w", W)
+        yield client, session, options
+    process.kill()
+
+
 def test_a_training_moves_to_another_server(at, session, durable, tmp_path):
     """Commands take it away and put it on a durable server, which may then be killed."""
     file, new = tmp_path / "x", tmp_path / "new"
@@ -105,24 +119,17 @@ def test_a_new_session_that_fails_leaves_nothing(client, at, tmp_path):
     assert [one.handle for one in client.sessions()] == before
 
 
-def test_sessions_by_name(tmp_path):
-    (tmp_path / "tokens").write_text("alice train secret-of-alice-16\n")
-    (tmp_path / "token").write_text("secret-of-alice-16\n")
-    process = ServerProcess(f"--token_file={tmp_path}/tokens")
-    options = f"--server={process.address}", f"--token={tmp_path}/token"
-    with convgrad.Client(process.address, token="secret-of-alice-16", timeout=60) as client, \
-            client.session("mine") as session:
-        session.put("w", W)
-        assert "expected a file with the session's id or --take_over" in run(
-            "export", "mine", tmp_path / "x", *options, code=1)
-        run("export", "mine", tmp_path / "x", *options, "--take_over")
-        write_tensors(tmp_path / "x", {"w": W + 1}, {})
-        run("import", "mine", tmp_path / "x", *options)
-        with client.attach(session.id) as attached:
-            np.testing.assert_array_equal(attached.get("w"), W + 1)
+def test_sessions_by_name(of_alice, tmp_path):
+    client, session, options = of_alice
+    assert "expected a file with the session's id or --take_over" in run(
+        "export", "mine", tmp_path / "x", *options, code=1)
+    run("export", "mine", tmp_path / "x", *options, "--take_over")
+    write_tensors(tmp_path / "x", {"w": W + 1}, {})
+    run("import", "mine", tmp_path / "x", *options)
+    with client.attach(session.id) as attached:
+        np.testing.assert_array_equal(attached.get("w"), W + 1)
     assert "UNAUTHENTICATED" in run("export", "mine", tmp_path / "x", options[0],
                                     "--take_over", code=1)
-    process.kill()
 
 
 def test_a_wrong_name_leaves_the_trainer_alone(durable, tmp_path):
@@ -141,24 +148,17 @@ def test_a_wrong_name_leaves_the_trainer_alone(durable, tmp_path):
         session.put("w", W + 1)
 
 
-def test_a_failure_after_a_session_was_taken_over_says_so(tmp_path):
-    (tmp_path / "tokens").write_text("alice train secret-of-alice-16\n")
-    (tmp_path / "token").write_text("secret-of-alice-16\n")
-    process = ServerProcess(f"--token_file={tmp_path}/tokens")
-    options = f"--server={process.address}", f"--token={tmp_path}/token"
-    with convgrad.Client(process.address, token="secret-of-alice-16", timeout=60) as client, \
-            client.session("mine") as session:
-        session.put("w", W)
-        (tmp_path / "x").write_text("no tensors")
-        assert "header length" in run("import", "mine", tmp_path / "x", *options, code=2)
-        session.put("w", W)
-        write_tensors(tmp_path / "x", {"w": W[:1]}, {})
-        found = run("import", "mine", tmp_path / "x", *options, code=2)
-        assert "was taken over; its trainer can't go on" in found and "f32[1,3]" in found
+def test_a_failure_after_a_session_was_taken_over_says_so(of_alice, tmp_path):
+    _, session, options = of_alice
+    (tmp_path / "x").write_text("no tensors")
+    assert "header length" in run("import", "mine", tmp_path / "x", *options, code=2)
+    session.put("w", W)
+    write_tensors(tmp_path / "x", {"w": W[:1]}, {})
+    found = run("import", "mine", tmp_path / "x", *options, code=2)
+    assert "was taken over; its trainer can't go on" in found and "f32[1,3]" in found
     (tmp_path / "token").write_text("\n")
     assert "token: found nothing, expected a token" in run(
         "export", "mine", tmp_path / "x", *options, code=2)
-    process.kill()
 
 
 def test_a_snapshot_is_kept_restored_and_dropped(durable, tmp_path):
