@@ -8,10 +8,12 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import CheckpointFunction
 
 from convgrad.errors import Unimplemented
 from convgrad.torch.networks.refusals import named, refuse
@@ -21,6 +23,29 @@ from convgrad.torch.networks.settings import Same, copied, frozen
 _FOLLOWING = threading.RLock()
 # How often a forward is followed again that may draw random numbers.
 _TRIES = 10
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a forward may ask of the call that runs it."""
+
+    enables_grad: bool = True
+    is_inference: bool = False
+    is_autocast: bool = False
+    """Whether autocast is on for CUDA."""
+    trained: frozenset[str] = frozenset()
+    """Inputs that require a gradient."""
+
+
+def call_of(inputs: Mapping[str, torch.Tensor]) -> Call:
+    """Returns what the forward would be told now."""
+    return Call(torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+                torch.is_autocast_enabled(),
+                frozenset(name for name, x in inputs.items() if x.requires_grad))
+
+
+class Asked(Exception):
+    """A forward, whose graph was to hold for any call, has asked about its call."""
 
 
 class Changed(Exception):
@@ -95,9 +120,10 @@ def versions_of_kept(model: nn.Module) -> list[int]:
 
 
 @contextlib.contextmanager
-def no_functions() -> Iterator[None]:
+def no_functions(checkpointed: Callable[..., Any]) -> Iterator[None]:
     """Raises Unimplemented where the block, which follows a forward, calls `apply` of a
-    torch.autograd.Function: its backward would be lost. One thread's at a time."""
+    torch.autograd.Function, because its backward would be lost. Calls `checkpointed` instead of
+    that of torch.utils.checkpoint. One thread's at a time."""
     with _FOLLOWING:
         kind: Any = torch.autograd.Function
         own = kind.__dict__.get("apply")
@@ -105,6 +131,8 @@ def no_functions() -> Iterator[None]:
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() == own_thread:
+                if cls is CheckpointFunction:
+                    return checkpointed(*args, **kwargs)
                 raise _function(cls.__qualname__)
             plain = super(kind, cls).apply if own is None else own.__get__(None, cls)
             return plain(*args, **kwargs)
@@ -117,6 +145,31 @@ def no_functions() -> Iterator[None]:
                 del kind.apply
             else:
                 kind.apply = own
+
+
+@contextlib.contextmanager
+def for_this_thread() -> Iterator[None]:
+    """Keeps other threads' modules out of the block's export, because torch.export's tracer
+    replaces `__call__` and `__getattr__` of nn.Module for all threads."""
+    from torch.fx.experimental import proxy_tensor
+    tracers: Any = proxy_tensor
+    tracer, own = tracers._ModuleStackTracer, threading.get_ident()
+    traced_call, traced_attribute = tracer.call_module, tracer.getattr
+
+    def call_module(self: Any, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() == own:
+            return traced_call(self, module, forward, args, kwargs)
+        return forward(*args, **kwargs)
+
+    def attribute(self: Any, name: str, value: Any, cache: Any) -> Any:
+        return traced_attribute(self, name, value, cache) if (
+            threading.get_ident() == own) else value
+
+    tracer.call_module, tracer.getattr = call_module, attribute
+    try:
+        yield
+    finally:
+        tracer.call_module, tracer.getattr = traced_call, traced_attribute
 
 
 def forwards_of_functions() -> dict[types.CodeType, str]:

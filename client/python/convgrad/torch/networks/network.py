@@ -17,13 +17,13 @@ from convgrad.networks import Backward, Update, gradient_name
 from convgrad.sessions.session import Session
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.networks.attached import AttachedNetwork
-from convgrad.torch.networks.exporting import check_version, shapes_of
+from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import TARGET, filled, loss_of
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.pipeline import mapped
 from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, inputs_of
 from convgrad.torch.networks.state import RemoteState
-from convgrad.torch.networks.tracing import bind, check_model, is_compiled
+from convgrad.torch.networks.tracing import bind, check_model, check_version, is_compiled
 from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.networks.variants import Variant, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
