@@ -63,7 +63,7 @@ class AttachedNetwork(RemoteModule):
         self._is_other = False
         self._variants: dict[Any, Variant] = {}
         self._lock = threading.Lock()
-        self._is_made = True
+        self._finish()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         inputs, constants = bind(self.model, args, kwargs)

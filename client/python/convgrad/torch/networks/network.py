@@ -138,7 +138,7 @@ class RemoteNetwork(RemoteState):
         self._owns_session = owns_session
         self._is_closed = False
         self._handles: dict[str, RemoteParameter] = {}
-        self._is_made = True
+        self._finish()
 
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -184,6 +184,7 @@ class RemoteNetwork(RemoteState):
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Any) -> Future[float]:
         """Does the same as forward_backward, and returns a future at once."""
+        self.follow()
         return self._submit_loss_run(args, loss, attributes)
 
     @short_traceback
@@ -208,7 +209,10 @@ class RemoteNetwork(RemoteState):
                           **attributes: Any) -> Future[float]:
         """Does the same as train_step, and returns a future at once."""
         optimizer.check_step_hooks("train_step")
-        update = optimizer.update(keep_gradients=False)
+        if optimizer.network is not self:
+            raise invalid("INVALID_ENUM", "optimizer", "one of another network",
+                          "one of this network's parameters()")
+        update = optimizer.update(keep_gradients=False)  # which follows the model
         future = self._submit_loss_run(args, loss, attributes, update, trainer_state)
         self.kept_gradients.forget(update)
         return future
@@ -263,10 +267,7 @@ class RemoteNetwork(RemoteState):
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._end_session()
+        (self.close if kind is None else self._end_session)()
 
     def _end_session(self) -> None:
         if self._owns_session and not self._is_closed:
@@ -278,7 +279,6 @@ class RemoteNetwork(RemoteState):
                          trainer_state: TrainerState | None = None) -> Future[float]:
         *args_of_model, target = args
         self._original.look()
-        self.follow()
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         found = loss_of(loss, attributes, target)
         variant = self._variants.find(inputs, constants, found)

@@ -7,7 +7,9 @@ module-level variables, closures and arrays aren't detected.
 
 from __future__ import annotations
 
+import collections
 import enum
+import logging
 import operator
 import types
 from collections.abc import Callable, Collection, Container
@@ -20,6 +22,9 @@ from torch import nn
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.tracing import has_hooks
 
+_LOG = logging.getLogger("convgrad")
+# How often an attribute may get a new value before a warning.
+_MANY = 10
 _WORDS = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
           torch.memory_format}
 _OPAQUE = (nn.Module, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
@@ -121,7 +126,8 @@ def differs(now: Any, before: Any) -> bool:
 
 
 class Settings:
-    """Numbers the settings that a model has had. Owned by one thread.
+    """Numbers the settings that a model has had. Owned by one thread. Warns once about an
+    attribute that often gets another value, because each one exports the model again.
 
     look() runs before each run and compares dictionaries and the identity of their values,
     which takes about 1 us per module.
@@ -130,6 +136,7 @@ class Settings:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._numbers: dict[Any, int] = {}
+        self._changes = collections.Counter[str]()
         self._versions: list[int] = []
         self._read()
         self.forgive()
@@ -149,10 +156,23 @@ class Settings:
         is_other = any(differs(now[name], before[name])
                        for now, before in zip(self._now, self._before) for name in _STRUCTURE
                        if name in now)
+        names = {name for now, before in zip(self._now, self._before) for name in now
+                 if now[name] is not before.get(name) and differs(now[name], before.get(name))}
+        known = len(self._numbers)
         self._read()
         if is_other:
             self.forgive()
+        elif len(self._numbers) > known:
+            self._count(names)
         return is_other
+
+    def _count(self, names: Collection[str]) -> None:
+        self._changes.update(names)
+        for name in names:
+            if self._changes[name] == _MANY:
+                _LOG.warning(
+                    "'%s' of the model has got %d other values, and the network exports the "
+                    "model for each; keep what the forward doesn't read elsewhere", name, _MANY)
 
     @property
     def key(self) -> tuple[Any, ...]:
