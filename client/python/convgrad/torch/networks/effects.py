@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import pickle
 import random
 import sys
 import threading
@@ -17,7 +19,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from convgrad.errors import Unimplemented
 from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.settings import Same, copied, frozen
+from convgrad.torch.networks.settings import OPAQUE, Same, classes_of, copied, frozen
 
 # torch.export replaces functions of torch's while it follows a forward; so does no_functions().
 _FOLLOWING = threading.RLock()
@@ -200,13 +202,37 @@ def _function(name: str) -> Unimplemented:
                   "operators that programs have, whose gradients are torch's")
 
 
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value: Any) -> int | None:
+        """Takes tensors, modules and others that frozen() follows by identity."""
+        return id(value) if isinstance(value, OPAQUE) else None
+
+
+def _inside(value: Any) -> bytes:
+    """Returns the state of an object that isn't in Python's attributes, as that of a random
+    generator, an iterator or an array; none if it is unknown."""
+    if type(value).__reduce_ex__ is object.__reduce_ex__ and (
+            type(value).__reduce__ is object.__reduce__):
+        return b""
+    file = io.BytesIO()
+    try:
+        _Pickler(file).dump(value)
+    except Exception:  # of objects that can't be copied
+        return b""
+    return file.getvalue()
+
+
 def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
-    """Returns the modules' attributes. What changes a tensor in place is in the graph."""
+    """Returns the attributes of modules and their classes. What changes a tensor in place is in
+    the graph."""
     found = {}
     for path, module in model.named_modules():
-        for name, value in vars(module).items():
+        own = {name: value for kind in reversed(classes_of(module))
+               for name, value in vars(kind).items()
+               if not name.startswith("__")}
+        for name, value in (own | vars(module)).items():
             if name not in ("_parameters", "_buffers"):
-                found[path, name] = frozen(value)
+                found[path, name] = frozen(value, inside=_inside)
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is not None:
                 found[path, name] = Same(tensor)

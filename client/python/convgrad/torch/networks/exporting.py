@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from convgrad.torch.networks.effects import (
     rerun,
     versions_of_kept,
 )
-from convgrad.torch.networks.graphs import MODEL, calls_of_one
+from convgrad.torch.networks.graphs import MODEL, calls_of_one, mapped
 from convgrad.torch.networks.refusals import named, refuse
 from convgrad.torch.networks.stand_ins import Constant
 from convgrad.torch.networks.tracing import check_version
@@ -264,16 +264,6 @@ def _with_outputs(value: Any, found: list[torch.Tensor]) -> Any:
                          "tensors, and tuples, lists and dicts of them")
         return value
     return mapped(lambda one: _with_outputs(one, found), value)
-
-
-def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
-    """Returns a dict, list or tuple like this one, with the function's result of each item."""
-    if isinstance(structure, dict):
-        return {key: function(one) for key, one in structure.items()}
-    items = [function(one) for one in structure]
-    if isinstance(structure, list):
-        return items
-    return type(structure)(*items) if hasattr(structure, "_fields") else tuple(items)
 
 
 def _example(shape: Shape) -> torch.Tensor:

@@ -13,7 +13,8 @@ from torch import nn
 from convgrad.errors import invalid
 from convgrad.programs import Attribute, Program
 from convgrad.torch.networks.effects import Asked, Call
-from convgrad.torch.networks.exporting import Output, Shape, again_of, export, mapped
+from convgrad.torch.networks.exporting import Output, Shape, again_of, export
+from convgrad.torch.networks.graphs import mapped
 from convgrad.torch.networks.importer import Importer
 from convgrad.torch.networks.operators.values import text_of
 from convgrad.torch.networks.refusals import refuse

@@ -160,7 +160,8 @@ class Watch(TorchFunctionMode):
             return function
 
         answers = {id(own): (own, answer(name, own)) for place, names in (
-            (torch, _ASKED), (_TORCH.compiler, _FOLLOWED)) for name in names
+            (torch, _ASKED), (_TORCH.compiler, _FOLLOWED),
+            (_TORCH.fx._symbolic_trace, ("is_fx_tracing",))) for name in names
             for own in [getattr(place, name, None)] if own is not None}
         spaces: list[Any] = [object.__getattribute__(module, "__dict__")  # loads no lazy one
                              for module in list(sys.modules.values())
