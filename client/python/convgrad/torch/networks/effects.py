@@ -211,8 +211,8 @@ class _Pickler(pickle.Pickler):
 def _inside(value: Any) -> bytes:
     """Returns the state of an object that isn't in Python's attributes, as that of a random
     generator, an iterator or an array; none if it is unknown."""
-    if type(value).__reduce_ex__ is object.__reduce_ex__ and (
-            type(value).__reduce__ is object.__reduce__):
+    kind: Any = type(value)
+    if kind.__reduce_ex__ is object.__reduce_ex__ and kind.__reduce__ is object.__reduce__:
         return b""
     file = io.BytesIO()
     try:
