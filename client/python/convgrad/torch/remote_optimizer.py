@@ -85,7 +85,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
     @property
     def state(self) -> Any:
         """Is empty here. The server has the state; state_dict() fetches it."""
-        return self._no_state
+        return MappingProxyType({})
 
     @state.setter
     def state(self, state: Any) -> None:
@@ -93,7 +93,6 @@ class RemoteOptimizer(torch.optim.Optimizer):
         if state:
             raise unimplemented("optimizer.state", "an assignment of entries",
                                 "load_state_dict(), or {} to start again")
-        self._no_state = MappingProxyType(dict[Any, Any]())
         if self._network is not None:
             self._check_owner()
             names = [name for group in self.param_groups for name in names_of(group)]

@@ -192,6 +192,20 @@ def test_a_counter_that_a_state_lacks(make_remote):
     assert_states(net.state_dict(), model.state_dict())
 
 
+@pytest.mark.parametrize("use", [
+    lambda own, x: own + x, lambda own, x: own.mul_(x), lambda own, x: own.fill_(x),
+    lambda own, x: own.copy_(x), lambda own, x: torch.stack([own, x])])
+@pytest.mark.parametrize("value", [nn.Parameter(torch.tensor(2.0)), torch.tensor(2.0)])
+def test_arithmetic_with_what_is_on_the_server(make_remote, use, value):
+    model = nn.ReLU()
+    model.register_parameter("x", value) if isinstance(value, nn.Parameter) else (
+        model.register_buffer("x", value))
+    own = torch.ones(())
+    with torch.no_grad(), pytest.raises(convgrad.Unimplemented, match=r"net\.state_dict\(\)"):
+        use(own, make_remote(model).model.x)
+    assert own == 1
+
+
 def test_a_change_in_place_that_no_load_covers(make_remote):
     net = make_remote(Backbone())
     nn.init.zeros_(net.inc.weight)

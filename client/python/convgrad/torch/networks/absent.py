@@ -15,10 +15,23 @@ from torch import nn
 
 from convgrad.errors import unimplemented
 
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
+_TORCH: Any = torch
+
 
 class _Absent:
-    """Base class. Makes pickle, torch.save and `data` refuse the stand-in. torch doesn't count
-    changes by `data`, so the network couldn't see them."""
+    """Base class. Makes pickle, torch.save, `data` and arithmetic with tensors that have values
+    refuse the stand-in. torch doesn't count changes by `data`, so the network couldn't see
+    them, and it changes nothing in place by a stand-in without axes."""
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, _types: Any, args: Any = (),
+                           kwargs: Any = None) -> Any:
+        if args and isinstance(args[0], torch.Tensor) and not args[0].is_meta:
+            raise unimplemented("net.model", f"{function} with a tensor whose values are on the "
+                                "server", "net.state_dict(), which fetches them")
+        with _TORCH._C._DisableTorchDispatch():
+            return function(*args, **(kwargs or {}))
 
     def _refuse_data(self, *_values: Any) -> NoReturn:
         raise unimplemented("net.model", "data of a tensor whose values are on the server",
