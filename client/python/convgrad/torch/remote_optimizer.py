@@ -98,6 +98,9 @@ class RemoteOptimizer(torch.optim.Optimizer):
             names = [name for group in self.param_groups for name in names_of(group)]
             self.network.drop_states(names, set(map(average_name, names)))
 
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(super().__getstate__(), state={})  # type: ignore[call-overload]
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.state = state.pop("state", {})
         super().__setstate__(state)

@@ -3,7 +3,9 @@ and parameters."""
 
 import collections
 import itertools
+import logging
 import math
+import pathlib
 import random
 
 import numpy as np
@@ -285,8 +287,12 @@ class Counting(nn.Module):
         super().__init__()
         self.function, self.state = function, state
 
+    @staticmethod
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
     def forward(self, x):
-        return x * float(self.function(self))
+        return self.doubled(x) * float(self.function(self))
 
 
 def count_in_class(self):
@@ -312,6 +318,14 @@ def test_state_that_a_forward_reads(make_remote):
         "a": np.arange(3), "b": collections.deque([7]), "c": random.Random(1)})
     net, x = make_remote(model), torch.ones(2, 3)
     assert torch.equal(net(x), model(x))
+
+
+@pytest.mark.parametrize("asks, state", [
+    (lambda m: m.state.isEnabledFor(5) or 3, logging.getLogger("not asked before")),
+    (lambda m: len(str(m.state)) - 1, pathlib.Path("/a/b"))])
+def test_objects_that_remember_what_was_asked(make_remote, asks, state):
+    net = make_remote(Counting(asks, state))
+    assert torch.equal(net(torch.ones(2, 3)), torch.full((2, 3), 6.0))
 
 
 class Output(collections.OrderedDict):

@@ -27,8 +27,11 @@ class _Absent:
     @classmethod
     def __torch_dispatch__(cls, function: Any, _types: Any, args: Any = (),
                            kwargs: Any = None) -> Any:
-        if args and isinstance(args[0], torch.Tensor) and not args[0].is_meta:
-            raise unimplemented("net.model", f"{function} with a tensor whose values are on the "
+        given = [one for each in args
+                 for one in (each if isinstance(each, (list, tuple)) else [each])
+                 if isinstance(one, torch.Tensor)]
+        if given and not given[0].is_meta:
+            raise unimplemented("net.model", f"{function} of a tensor whose values are on the "
                                 "server", "net.state_dict(), which fetches them")
         with _TORCH._C._DisableTorchDispatch():
             return function(*args, **(kwargs or {}))
@@ -44,7 +47,7 @@ class _Absent:
                             "net.state_dict(), which fetches them")
 
 
-class AbsentTensor(_Absent, torch.Tensor):
+class AbsentTensor(_Absent, torch.Tensor):  # type: ignore[misc]
     """Stands for a buffer, or for any tensor in the model's own state_dict()."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -56,7 +59,7 @@ class AbsentTensor(_Absent, torch.Tensor):
         return absent_tensor(self)
 
 
-class AbsentParameter(_Absent, nn.Parameter):
+class AbsentParameter(_Absent, nn.Parameter):  # type: ignore[misc]
     """Stands for a parameter. Refuses `grad`, because only handles have gradients."""
 
     def _refuse_grad(self, *_gradient: Any) -> NoReturn:

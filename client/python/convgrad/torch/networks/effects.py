@@ -229,7 +229,7 @@ def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
     for path, module in model.named_modules():
         own = {name: value for kind in reversed(classes_of(module))
                for name, value in vars(kind).items()
-               if not name.startswith("__")}
+               if not (name.startswith("__") or hasattr(value, "__get__"))}  # but no methods
         for name, value in (own | vars(module)).items():
             if name not in ("_parameters", "_buffers"):
                 found[path, name] = frozen(value, inside=_inside)

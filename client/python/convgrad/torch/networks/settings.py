@@ -11,6 +11,7 @@ import collections
 import enum
 import logging
 import operator
+import pathlib
 import types
 from collections.abc import Callable, Collection, Container
 from itertools import chain
@@ -28,7 +29,7 @@ _MANY = 10
 _WORDS = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
           torch.memory_format}
 OPAQUE = (nn.Module, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
-           types.MethodType, torch.Tensor, enum.Enum)
+           types.MethodType, torch.Tensor, enum.Enum, logging.Logger, pathlib.PurePath)
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _STRUCTURE = ("_modules", "_parameters", "_buffers")
 _OF_EACH = frozenset(vars(nn.Module()))
