@@ -139,8 +139,14 @@ def checkpointed(self, x):
     return checkpoint(lambda y: torch.sigmoid(self.conv(y)), y, use_reentrant=True)
 
 
+def at_a_prompt(self, x):
+    forward = eval("lambda self, x: self.conv(x) if torch.is_grad_enabled() else x * 2",
+                   {"torch": torch})
+    return forward(self, x)
+
+
 @pytest.mark.parametrize("forward", [
-    unless(lambda x: torch.is_grad_enabled()), unless(lambda x: is_grad_enabled()),
+    at_a_prompt, unless(lambda x: torch.is_grad_enabled()), unless(lambda x: is_grad_enabled()),
     unless(lambda x: is_inference_mode_enabled()), asked_and_caught, with_no_grad, checkpointed,
     unless(lambda x: torch.is_autocast_enabled("cpu")), unless(lambda x: x.requires_grad),
     unless(lambda x: torch.sigmoid(x).requires_grad),

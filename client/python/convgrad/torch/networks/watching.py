@@ -267,7 +267,7 @@ def _is_from_inside(name: str) -> bool:
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_name in (name, "handle_torch_function"):
         frame = frame.f_back
-    return _is_inside(frame)
+    return frame.f_code.co_filename.startswith(INSIDE[:2])  # not a prompt's code, "<stdin>"
 
 
 def _is_exiting() -> bool:
