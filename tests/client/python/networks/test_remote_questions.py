@@ -2,6 +2,7 @@
 modes and settings of modules. Each call does what PyTorch does, or is refused."""
 
 import dataclasses
+import logging
 import types
 
 import pytest
@@ -242,6 +243,14 @@ def test_the_same_constants_are_found(make_remote, monkeypatch):
     monkeypatch.setattr(convgrad.torch.networks.variants, "import_model", count.append)
     net(X, flag=float("nan"))
     assert not count
+
+
+def test_arguments_that_change_with_each_call_are_named_once(make_remote, caplog):
+    net = make_remote(OfConstants())
+    with caplog.at_level(logging.WARNING):
+        for i in range(13):
+            net(X, name=str(i))
+    assert len(caplog.messages) == 1 and "10 times for other arguments" in caplog.text
 
 
 class OfDtypes(nn.Module):

@@ -24,8 +24,8 @@ from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.tracing import has_hooks
 
 _LOG = logging.getLogger("convgrad")
-# How often an attribute may get a new value before a warning.
-_MANY = 10
+MANY = 10
+"""How often something may make another export before a warning."""
 _WORDS = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
           torch.memory_format}
 OPAQUE = (nn.Module, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
@@ -172,10 +172,10 @@ class Settings:
     def _count(self, names: Collection[str]) -> None:
         self._changes.update(names)
         for name in names:
-            if self._changes[name] == _MANY:
+            if self._changes[name] == MANY:
                 _LOG.warning(
                     "'%s' of the model has got %d other values, and the network exports the "
-                    "model for each; keep what the forward doesn't read elsewhere", name, _MANY)
+                    "model for each; keep what the forward doesn't read elsewhere", name, MANY)
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +22,7 @@ from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import Imported, Loss, import_model
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.refusals import refuse
-from convgrad.torch.networks.settings import Settings, frozen
+from convgrad.torch.networks.settings import MANY, Settings, frozen
 from convgrad.torch.networks.tracing import check_model, without_values
 from convgrad.torch.networks.transfers import put
 
@@ -70,6 +72,10 @@ class Variant:
         return set().union(*(by_name[name] for name in outputs))
 
 
+_LOG = logging.getLogger("convgrad")
+# What the parts of a key are. Settings warns about the model's own.
+_PARTS = ("inputs of other shapes or dtypes", "other arguments that are no tensors",
+          "another dtype of autocast", "", "another loss or other keywords of it")
 # The call that a program for other processes is for.
 PREDICTION = Call(enables_grad=False)
 
@@ -110,6 +116,8 @@ class Variants:
         self._pipeline = pipeline
         self._variants: dict[Any, Variant] = {}
         self._asking: set[Any] = set()  # keys of forwards that ask about their call
+        self._exports = collections.Counter[str]()
+        self._last: tuple[Any, ...] = ()
         self._loaded: set[str] = set()
         self._constants: dict[str, torch.Tensor] = {}
 
@@ -124,6 +132,7 @@ class Variants:
             call = replace(call, enables_grad=True, is_inference=False)
         full = (*key, call if key in self._asking else None)
         if full not in self._variants:
+            self._count(key)
             check_model(self._model)
             variant = Variant(import_model(self._model, shapes, constants, loss, call))
             if variant.imported.asks:
@@ -135,6 +144,15 @@ class Variants:
                 self._loaded.add(variant.name)
             self._variants[full] = variant
         return self._variants[full]
+
+    def _count(self, key: tuple[Any, ...]) -> None:
+        """Warns once about what often makes another export."""
+        for part, now, before in zip(_PARTS, key, self._last):
+            self._exports[part] += now != before
+            if part and now != before and self._exports[part] == MANY:
+                _LOG.warning("the network has exported its model %d times for %s, and each "
+                             "export takes time", MANY, part)
+        self._last = key
 
     def load(self, variant: Variant) -> None:
         """Loads a program and its constants. Puts each constant only once, because another put
