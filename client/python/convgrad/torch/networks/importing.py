@@ -144,6 +144,7 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
     counted = set(importer.counted)
     program.prune()
     message = program.message
+    _check_indices(message)
     lost = counted.difference(step.result for step in message.steps)
     if lost:
         raise refuse(min(lost), "running statistics of what no output depends on",
@@ -157,6 +158,16 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
                     sources, importer.places,
                     {p.name: importer.constants[p.name] for p in message.parameters
                      if p.name in importer.constants}, exported.change is not None)
+
+
+def _check_indices(message: Any) -> None:
+    """Raises Unimplemented if a step takes the numbers of an input that has indices."""
+    indices = {entry.name for entry in message.inputs if entry.is_index}
+    for step in message.steps:
+        taking = step.operator in ("index_select", "cross_entropy")
+        for name in indices.intersection(step.operands[:1] if taking else step.operands):
+            raise refuse("forward", f"{name}, an input, as indices and as numbers",
+                         "one of them, or indices in the shape that the input has")
 
 
 def _first_call(message: Any, inputs: Mapping[str, Shape], results: list[Any]) -> list[Any]:

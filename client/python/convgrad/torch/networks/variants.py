@@ -47,6 +47,12 @@ class Variant:
         """Inputs that only convolutions read."""
         return self.imported.program.images
 
+    @functools.cached_property
+    def indices(self) -> frozenset[str]:
+        """Inputs that have indices."""
+        return frozenset(one.name for one in self.imported.program.message.inputs
+                         if one.is_index)
+
     @contextlib.contextmanager
     def naming_steps(self) -> Iterator[None]:
         """Adds module and line to errors of the block that name a step."""
