@@ -39,7 +39,7 @@ Values Targets(const ProgramCase& given, const ProgramShapes& shapes,
 // Makes statistics, weights of losses and indices out of `program`'s
 // parameters and index inputs.
 void FixOperands(const Program& program, const ProgramShapes& shapes,
-                   NamedValues* values) {
+                 NamedValues* values) {
   for (const ProgramStep& step : program.steps) {
     const bool is_norm = step.op == Operator::kBatchNorm;
     const std::string& positive =

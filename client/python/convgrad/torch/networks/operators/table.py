@@ -87,7 +87,8 @@ _VIEWS: dict[str, Function] = {
     "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
     **_each("repeat tile", moves.repeat), "unfold": moves.unfold,
     "im2col": moves.im2col, "col2im": moves.col2im, "index": moves.index,
-    "index_select": moves.index_select, "embedding": moves.embedding, "detach": detaching.detach,
+    "index_select": moves.index_select, "embedding": moves.embedding,
+    "detach": detaching.detach,
 }
 _WRITES: dict[str, Function] = {
     "copy": writes.copy, "fill": writes.fill, "where": writes.where,

@@ -14,7 +14,7 @@ from convgrad.shapes import axis_of
 from convgrad.torch.networks.operators.elements import binary, with_number
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.layers import normalized
-from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import as_value, expanded, permute, reshaped
 
 

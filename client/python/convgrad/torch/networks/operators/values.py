@@ -11,7 +11,6 @@ import torch
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
 
-
 INDICES = (torch.int64, torch.int32)
 """Dtypes of an input that may have indices."""
 

@@ -229,7 +229,8 @@ def taken(to: Importer, x: Value, dim: int, places: Value) -> Value:
     """Returns the elements of an axis at the places that a tensor of torch.int64 has: a
     parameter or an input."""
     axis = dim % len(x.shape)
-    y = to.add("index_select", x, parameters=(to.indices(places),), axis=axis_of(len(x.shape), dim))
+    y = to.add("index_select", x, parameters=(to.indices(places),),
+               axis=axis_of(len(x.shape), dim))
     if len(x.shape) < 2:
         return reshaped(to, replace(y, shape=(1, *places.shape)), places.shape)
     return replace(y, shape=(*x.shape[:axis], *places.shape, *x.shape[axis + 1:]))
