@@ -51,7 +51,7 @@ def embedding(to: Importer, weight: Value, places: Any, padding_idx: int = -1,
         raise to.refuse("embedding with scale_grad_by_freq or sparse", "neither of them")
     x = as_value(to, weight)
     if padding_idx >= 0 and to.has_gradient(weight):
-        rows, parts = x.shape[0], []
+        rows, parts = extent_of(to, x, 0), []
         for first, last in ((0, padding_idx), (padding_idx, padding_idx + 1),
                             (padding_idx + 1, rows)):
             if first < last:
