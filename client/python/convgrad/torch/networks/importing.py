@@ -12,7 +12,9 @@ from torch import nn
 
 from convgrad.errors import invalid
 from convgrad.programs import Attribute, Program
-from convgrad.torch.networks.exporting import Output, Shape, again_of, export, mapped
+from convgrad.torch.networks.effects import Asked, Call
+from convgrad.torch.networks.exporting import Output, Shape, again_of, export
+from convgrad.torch.networks.graphs import mapped
 from convgrad.torch.networks.importer import Importer
 from convgrad.torch.networks.operators.values import text_of
 from convgrad.torch.networks.refusals import refuse
@@ -47,6 +49,8 @@ class Imported:
     """Values of parameters that the model doesn't have, by name."""
     keeps: bool
     """Whether modules keep tensors of the first call, which may follow from its sizes."""
+    asks: bool
+    """Whether the forward has asked about its call, so that the program is for such calls."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,18 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
 
 
 def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
-                 loss: Loss | None = None) -> Imported:
+                 loss: Loss | None = None, call: Call | None = None) -> Imported:
     """Takes the model apart. With `loss` its result is the first output, and TARGET an input.
+    `call` is what the forward is told if it asks.
 
     Errors: Unimplemented naming modules and operators, all that programs don't have.
     """
-    exported = export(model, inputs, constants)
+    asks = False
+    try:
+        exported = export(model, inputs, constants, None)
+    except Asked:
+        asks = True
+        exported = export(model, inputs, constants, call or Call())
     importer = Importer(model, exported)
     results = importer.follow()
     program = importer.program
@@ -157,7 +167,7 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
                     tuple(p.name for p in message.parameters if not p.fixed),
                     sources, importer.places,
                     {p.name: importer.constants[p.name] for p in message.parameters
-                     if p.name in importer.constants}, exported.change is not None)
+                     if p.name in importer.constants}, exported.change is not None, asks)
 
 
 def _check_indices(message: Any) -> None:

@@ -17,13 +17,13 @@ from convgrad.networks import Backward, Update, gradient_name
 from convgrad.sessions.session import Session
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.networks.attached import AttachedNetwork
-from convgrad.torch.networks.exporting import check_version, shapes_of
+from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import TARGET, filled, loss_of
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.pipeline import mapped
 from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, inputs_of
 from convgrad.torch.networks.state import RemoteState
-from convgrad.torch.networks.tracing import bind, check_model, is_compiled
+from convgrad.torch.networks.tracing import bind, check_model, check_version, is_compiled
 from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.networks.variants import Variant, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
@@ -139,7 +139,7 @@ class RemoteNetwork(RemoteState):
         self._owns_session = owns_session
         self._is_closed = False
         self._handles: dict[str, RemoteParameter] = {}
-        self._is_made = True
+        self._finish()
 
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -185,6 +185,7 @@ class RemoteNetwork(RemoteState):
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Any) -> Future[float]:
         """Does the same as forward_backward, and returns a future at once."""
+        self.follow()
         return self._submit_loss_run(args, loss, attributes)
 
     @short_traceback
@@ -209,7 +210,10 @@ class RemoteNetwork(RemoteState):
                           **attributes: Any) -> Future[float]:
         """Does the same as train_step, and returns a future at once."""
         optimizer.check_step_hooks("train_step")
-        update = optimizer.update(keep_gradients=False)
+        if optimizer.network is not self:
+            raise invalid("INVALID_ENUM", "optimizer", "one of another network",
+                          "one of this network's parameters()")
+        update = optimizer.update(keep_gradients=False)  # which follows the model
         future = self._submit_loss_run(args, loss, attributes, update, trainer_state)
         self.kept_gradients.forget(update)
         return future
@@ -264,10 +268,7 @@ class RemoteNetwork(RemoteState):
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._end_session()
+        (self.close if kind is None else self._end_session)()
 
     def _end_session(self) -> None:
         if self._owns_session and not self._is_closed:
@@ -279,7 +280,6 @@ class RemoteNetwork(RemoteState):
                          trainer_state: TrainerState | None = None) -> Future[float]:
         *args_of_model, target = args
         self._original.look()
-        self.follow()
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         found = loss_of(loss, attributes, target)
         variant = self._variants.find(inputs, constants, found)

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import nn
 
 from convgrad.errors import ConvgradError
 from convgrad.torch.layers.functional import autocast_dtype
+from convgrad.torch.networks.effects import Call, call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import Imported, Loss, import_model
 from convgrad.torch.networks.pipeline import Pipeline
@@ -75,13 +76,17 @@ class Variant:
         return set().union(*(by_name[name] for name in outputs))
 
 
+# The call that a program for other processes is for.
+PREDICTION = Call(enables_grad=False)
+
+
 def predicting(model: nn.Module, inputs: Mapping[str, Shape],
                constants: Mapping[str, Any]) -> Variant:
     """Returns the program of a model's eval mode, in which no parameter is trained. Different
     processes with the same model get the same program and name, whatever they train."""
     quiet = without_values(model).eval().requires_grad_(False)
     check_model(quiet)
-    return Variant(import_model(quiet, inputs, constants))
+    return Variant(import_model(quiet, inputs, constants, call=PREDICTION))
 
 
 def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],
@@ -110,6 +115,7 @@ class Variants:
         self._settings = settings
         self._pipeline = pipeline
         self._variants: dict[Any, Variant] = {}
+        self._asking: set[Any] = set()  # keys of forwards that ask about their call
         self._loaded: set[str] = set()
         self._constants: dict[str, torch.Tensor] = {}
 
@@ -119,15 +125,22 @@ class Variants:
         any batch size above 1."""
         shapes = shapes_of(inputs)
         key = (*key_of(shapes, constants, self._settings), loss)
-        if key not in self._variants:
+        call = call_of(inputs)
+        if loss is not None:
+            call = replace(call, enables_grad=True, is_inference=False)
+        full = (*key, call if key in self._asking else None)
+        if full not in self._variants:
             check_model(self._model)
-            variant = Variant(import_model(self._model, shapes, constants, loss))
-            check_sizes(variant, key, self._variants)
+            variant = Variant(import_model(self._model, shapes, constants, loss, call))
+            if variant.imported.asks:
+                self._asking.add(key)
+                full = (*key, call)
+            check_sizes(variant, full, self._variants)
             if variant.name not in self._loaded:
                 self.load(variant)
                 self._loaded.add(variant.name)
-            self._variants[key] = variant
-        return self._variants[key]
+            self._variants[full] = variant
+        return self._variants[full]
 
     def load(self, variant: Variant) -> None:
         """Loads a program and its constants. Puts each constant only once, because another put
