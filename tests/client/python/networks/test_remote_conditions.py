@@ -1,4 +1,5 @@
-"""Tests inputs other than images: times and classes, as diffusion models take them."""
+"""Tests inputs other than images, as diffusion models take times and classes, and forwards that
+depend on the batch."""
 
 import copy
 import math
@@ -134,6 +135,77 @@ def test_a_time_that_no_float_has_is_refused(make_remote, dtype, most):
 def test_arithmetic_of_integers_is_refused(forward, found):
     explanation = convgrad.torch.explain(Conditioned(forward), *batch(3)[:2])
     assert any(re.search(found, refusal.found) for refusal in explanation.refusals)
+
+
+def groups(y):
+    """A dynamic convolution, with kernels of its own for each sample."""
+    kernels = y.flatten(1)[:, :8].reshape(-1, 4, 1, 1)
+    return F.conv2d(y.reshape(1, -1, 4, 6), kernels, groups=len(y)).reshape(-1, 2, 4, 6)
+
+
+def deviation(y):
+    """StyleGAN's deviation within the batch, as one more channel."""
+    mean = y.std(0, correction=0).mean()
+    return torch.cat([y, mean.expand(len(y), 1, *y.shape[2:])], 1)
+
+
+def rows(y):
+    y = y.clone()
+    y[:1] = 0
+    return y
+
+
+def expanded_before(y):
+    row = torch.ones(1, 4, 1, 1)
+    rows = row.expand(len(y), 4, 1, 1)
+    row.mul_(2)
+    return y * rows
+
+
+def pairs(y):
+    first, second = y.flatten(1).chunk(2)
+    return first @ second.t()
+
+
+@pytest.mark.parametrize("function", [
+    groups, deviation, rows, expanded_before, pairs, lambda y: y[:1], lambda y: y[0],
+    lambda y: y.mean((0, 3)), lambda y: y.amax(0), lambda y: y.roll(1, 0),
+    lambda y: F.interpolate(y, size=9, mode="bicubic", antialias=True),
+    lambda y: y.relu() if len(y) > 2 else y.sigmoid(), lambda y: y.relu() * len(y)])
+def test_a_forward_that_depends_on_the_batch(make_remote, function):
+    model = Conditioned(lambda self, x, t: function(self.conv(x)))
+    model.conv = nn.Conv2d(3, 4, 1)
+    net = make_remote(model)
+    for n in (4, 2, 1, 4):
+        if n == 1 and function is pairs:
+            continue
+        x = torch.randn(n, 3, 4, 6)
+        found, expected = net(x, None), model(x, None)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        if not (n == 1 and function is rows):  # of which nothing depends on parameters
+            for one, y in ((net, found), (model, expected)):
+                one.zero_grad()
+                y.square().sum().backward()
+            torch.testing.assert_close(net.gradients()["conv.weight"], model.conv.weight.grad,
+                                       rtol=1e-3, atol=1e-4)
+
+
+def test_a_batch_is_exported_once(make_remote, monkeypatch):
+    from convgrad.torch.networks import variants
+    exported = []
+    imported = variants.import_model
+    monkeypatch.setattr(variants, "import_model",
+                        lambda *given: exported.append(1) or imported(*given))
+    model = Conditioned(lambda self, x, t: self.conv(x) - self.conv(x).mean(0))
+    net = make_remote(model)
+    optimizer = optim.SGD(net.parameters(), lr=0.1)
+    for n in (4, 3, 4, 3, 4):
+        x, target = torch.randn(n, 3, 2, 2), torch.randn(n, 3, 2, 2)
+        expected = F.mse_loss(model(x, None), target)
+        loss = net.train_step(x, None, target, optimizer=optimizer, loss="mse")
+        assert loss == pytest.approx(expected.item(), rel=1e-4)
+        model.load_state_dict(net.state_dict())
+    assert len(exported) == 2
 
 
 def test_explain_counts_them():

@@ -56,6 +56,10 @@ class Declared:
             self._constants[name] = self._declare(name, tensor)
         return self._constants[name]
 
+    def is_ones(self, value: Value) -> bool:
+        """Returns whether the value is a constant of ones."""
+        return value.name in self.constants and bool((self.constants[value.name] == 1).all())
+
     def indices(self, value: Value) -> Value:
         """Returns a value of torch.int64 as a step takes it for indices: like a parameter."""
         if value.kind != "an input":

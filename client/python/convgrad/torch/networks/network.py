@@ -80,7 +80,7 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
 
     The first call with another image size, dtype, mode or argument exports the model again,
     which takes about a second of processor time for a ResNet-50. So does the first batch of 1.
-    Other batch sizes need no export.
+    Other batch sizes need no export, unless the forward depends on the batch.
 
     Errors: Unimplemented for a PyTorch before 2.6, or naming modules and operators that a
     server can't compute. remote() finds some of these itself; the network's first call finds

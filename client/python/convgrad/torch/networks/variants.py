@@ -96,6 +96,11 @@ def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],
             settings.key)
 
 
+def of_batches(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the key for the call's batches alone."""
+    return (tuple((name, shape.fixed()) for name, shape in key[0]), *key[1:])
+
+
 def check_sizes(variant: Variant, key: tuple[Any, ...],
                 variants: Mapping[Any, Variant]) -> None:
     """Raises Unimplemented if modules keep tensors that may follow from other sizes. The keys'
@@ -122,25 +127,28 @@ class Variants:
     def find(self, inputs: Mapping[str, torch.Tensor], constants: Mapping[str, Any],
              loss: Loss | None = None) -> Variant:
         """Returns the program for the settings at the last look and these inputs' shapes, with
-        any batch size above 1."""
+        any batch size above 1 unless the forward depends on it."""
         shapes = shapes_of(inputs)
         key = (*key_of(shapes, constants, self._settings), loss)
         call = call_of(inputs)
         if loss is not None:
             call = replace(call, enables_grad=True, is_inference=False)
         full = (*key, call if key in self._asking else None)
-        if full not in self._variants:
+        variant = self._variants.get(full) or self._variants.get(of_batches(full))
+        if variant is None:
             check_model(self._model)
             variant = Variant(import_model(self._model, shapes, constants, loss, call))
             if variant.imported.asks:
                 self._asking.add(key)
                 full = (*key, call)
+            if variant.imported.is_of_batches:
+                full = of_batches(full)
             check_sizes(variant, full, self._variants)
             if variant.name not in self._loaded:
                 self.load(variant)
                 self._loaded.add(variant.name)
             self._variants[full] = variant
-        return self._variants[full]
+        return variant
 
     def load(self, variant: Variant) -> None:
         """Loads a program and its constants. Puts each constant only once, because another put

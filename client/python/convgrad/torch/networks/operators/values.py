@@ -104,6 +104,9 @@ class Importer(Protocol):
     def constant(self, tensor: torch.Tensor) -> Value:
         """Returns a fixed parameter with these values."""
 
+    def is_ones(self, value: Value) -> bool:
+        """Returns whether the value is a constant of ones."""
+
     def indices(self, value: Value) -> Value:
         """Returns a value of torch.int64 as a step takes it for indices."""
 
