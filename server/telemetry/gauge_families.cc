@@ -214,7 +214,7 @@ std::vector<MetricFamily> CertificateFamilies(
     absl::Span<const CertificateFile> files) {
   MetricFamily family =
       Gauge("convgrad_certificate_expiration_timestamp_seconds",
-            "When the first certificate of the file expires.");
+            "When the first certificate in use of the file expires.");
   for (const CertificateFile& file : files) {
     if (file.path.empty()) continue;
     const std::optional<double> end = FirstExpiration(file.path);

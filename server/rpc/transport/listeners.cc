@@ -175,7 +175,7 @@ absl::Status Listeners::Listen(const ListenerOptions& options,
                                const std::vector<grpc::Service*>& services,
                                grpc::CallbackGenericService* generic_service,
                                ConnectionTraffic* traffic) {
-  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options.tls));
+  const auto credentials = MakeCredentials(options.tls);
   grpc::ServerBuilder builder;
   Configure(options, &builder);
   for (grpc::Service* service : services) builder.RegisterService(service);

@@ -122,6 +122,38 @@ TEST(Tls, CertificatesAreReadAgain) {
   EXPECT_TRUE(Ask(options).ok());
 }
 
+// gRPC would end the process because of the empty key, and would refuse all
+// connections because of the other files.
+TEST(Tls, AnUnusableFileChangesNothing) {
+  Authority authority("ca");
+  authority.Issue("server");
+  authority.Issue("other");
+  const Config config = TlsConfig(authority, nullptr);
+  TestServer server(config);
+  ClientOptions options;
+  options.server = server.address();
+  options.ca = authority.certificate();
+  const auto expiry = [&server] {
+    const std::string text = server.server().MetricsText();
+    const size_t begin = text.find("convgrad_certificate_expiration");
+    return text.substr(begin, text.find("# HELP", begin) - begin);
+  };
+  const std::string expiry_before = expiry();
+  EXPECT_THAT(expiry_before, HasSubstr("tls_cert"));
+  const auto expect_no_change = [&](const std::string& what) {
+    absl::SleepFor(absl::Milliseconds(2500));
+    EXPECT_EQ(Ask(options), absl::OkStatus()) << what;
+    EXPECT_EQ(expiry(), expiry_before) << what;
+  };
+  std::ofstream(config.tls_key) << "";
+  expect_no_change("an empty key");
+  std::filesystem::copy_file(authority.PathOf("other.key"), config.tls_key,
+                             std::filesystem::copy_options::overwrite_existing);
+  expect_no_change("another certificate's key");
+  std::ofstream(config.tls_cert) << "rubbish";
+  expect_no_change("no certificate");
+}
+
 TEST(Tls, UnixSocketsAndHealthStayPlaintext) {
   Authority authority("ca");
   authority.Issue("server");
