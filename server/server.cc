@@ -189,9 +189,8 @@ absl::Status GrpcServer::StartMetrics() {
   options.listen = config_.metrics_listen;
   options.version = Version();
   options.gauges = [this] { return gauges(); };
-  const TlsFiles copies = certificates_.paths();
-  options.certificates = {{"tls_cert", copies.cert},
-                          {"tls_client_ca", copies.client_ca}};
+  options.certificates = {{"tls_cert", certificates_.paths().cert},
+                          {"tls_client_ca", certificates_.paths().client_ca}};
   for (const RegisteredBackend& entry : engine_.backends) {
     options.backends.emplace_back(entry.name);
   }
