@@ -97,7 +97,8 @@ void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
 }
 
 bool IsUnix(absl::string_view address) {
-  return absl::StartsWith(address, "unix");
+  return absl::StartsWith(address, "unix:") ||
+         absl::StartsWith(address, "unix-abstract:");
 }
 
 std::string Resolved(const std::string& address, int port) {

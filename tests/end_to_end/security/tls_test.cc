@@ -167,6 +167,18 @@ TEST(Tls, UnixSocketsAndHealthStayPlaintext) {
   EXPECT_TRUE(Ask(options).ok());
 }
 
+// gRPC would serve it in plaintext, as UNIX sockets are.
+TEST(Tls, AHostWhoseNameBeginsWithUnixIsNoSocket) {
+  Authority authority("ca");
+  authority.Issue("server");
+  Config config = TlsConfig(authority, nullptr);
+  // Too long for a name, so that no DNS server is asked.
+  config.listen = absl::StrCat("unix", std::string(70, 'x'), ":0");
+  const auto detail = DetailOf(Server::Start(config).status());
+  ASSERT_TRUE(detail);
+  EXPECT_THAT(detail->found, HasSubstr("Name or service not known"));
+}
+
 TEST(Tls, RefusesFilesThatAreNoCertificates) {
   Authority authority("ca");
   authority.Issue("server");
