@@ -165,6 +165,12 @@ TEST(Tls, UnixSocketsAndHealthStayPlaintext) {
   ClientOptions options;
   options.server = socket;
   EXPECT_TRUE(Ask(options).ok());
+  // gRPC would take the socket away from the first server.
+  config.listen = socket;
+  const auto second = DetailOf(Server::Start(config).status());
+  ASSERT_TRUE(second);
+  EXPECT_THAT(second->found, HasSubstr("Address already in use"));
+  EXPECT_TRUE(Ask(options).ok());
 }
 
 // gRPC would serve it in plaintext, as UNIX sockets are.
