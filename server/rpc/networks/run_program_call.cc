@@ -83,8 +83,9 @@ absl::Status RunProgramCall::CheckIsChange() {
 
 absl::Status RunProgramCall::OnMessage(grpc::ByteBuffer* message) {
   const absl::Time start = absl::Now();
-  RETURN_IF_ERROR(Parse(message));
+  const absl::Status parsed = Parse(message);
   sample()->times.decode.Add(start, absl::Now());
+  RETURN_IF_ERROR(parsed);
   const bool has_tape = operation_->request().part == ProgramPart::kForwardTape;
   if (!has_tape && !run_.report_groups) return UnaryCall::OnMessage(message);
   plan_ = services().scheduler->FindPlan(*backend_, *operation_);
