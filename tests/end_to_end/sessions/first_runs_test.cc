@@ -106,6 +106,26 @@ TEST_F(FirstRunsTest, EndAtTheirDeadline) {
   while (held() != held_before) std::this_thread::yield();
 }
 
+class DrainedFirstRunsTest : public FirstRunsTest {
+ protected:
+  static Config ConfigOf() {
+    Config config = TestConfig();
+    config.drain_delay = absl::ZeroDuration();
+    config.drain_timeout = absl::Milliseconds(200);
+    return config;
+  }
+  DrainedFirstRunsTest() : FirstRunsTest(ConfigOf()) {}
+};
+
+TEST_F(DrainedFirstRunsTest, CountAsWorkThatIsLeft) {
+  strings_.HoldPlans();
+  std::thread maker([&] { client_.Infer(RunOf(1)); });
+  strings_.AwaitPlans(1);
+  EXPECT_FALSE(server_.server().Drain());
+  strings_.Release();
+  maker.join();
+}
+
 class UncachedFirstRunsTest : public FirstRunsTest {
  protected:
   static Config ConfigOf() {
