@@ -25,6 +25,7 @@
 #include "server/telemetry/tracing.h"
 #include "server/token_file.h"
 #include "server/warmer.h"
+#include "server/workers.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -95,6 +96,7 @@ class GrpcServer final : public Server {
   // memory before calls come.
   BackgroundThread background_;
   BackgroundThread copies_{kCopyThreads};
+  BackgroundThread plans_{PlanThreads(config_)};
   BackgroundThread arrival_watch_{kArrivalTick, [this] { arrivals_.Look(); }};
   // Null: no regions.
   std::unique_ptr<RegionListener> region_listener_;
@@ -227,6 +229,9 @@ CallServices GrpcServer::MakeServices() {
   services.copy = [this](std::function<void()> task) {
     copies_.Post(std::move(task));
   };
+  services.plan = [this](std::function<void()> task) {
+    plans_.Post(std::move(task));
+  };
   services.warm_up =
       [this](std::vector<std::shared_ptr<const Operation>> work,
              std::function<bool()> give_up,
@@ -274,7 +279,7 @@ bool GrpcServer::Drain() {
   readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
   const bool is_idle = lifecycle_.Drain(config_.drain_timeout, [this] {
-    return engine_.IsAtWork() || !copies_.is_idle();
+    return engine_.IsAtWork() || !copies_.is_idle() || !plans_.is_idle();
   });
   if (engine_.durable_sessions != nullptr) engine_.durable_sessions->SaveAll();
   return is_idle;
