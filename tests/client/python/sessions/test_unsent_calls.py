@@ -64,6 +64,22 @@ def test_a_callback_that_exits_ends_no_session(client):
         assert session.submit(session.put, "b", X).result(20) is None
 
 
+def test_a_callback_that_exits_leaves_no_future_open(server):
+    with convgrad.Client(server.address) as client:
+        session = client.session()
+        with server.standing_still():
+            failed, *behind = [session.submit(session.drop, f"nothing {i}") for i in range(3)]
+            failed.add_done_callback(lambda _: sys.exit())
+        assert [type(one.exception(20)) for one in (failed, *behind)] == [
+            convgrad.NotFound, convgrad.EpochEnded, convgrad.EpochEnded]
+        with server.standing_still():
+            ended, *others = [session.submit(session.put, f"{i}", X) for i in range(3)]
+            ended.add_done_callback(lambda _: sys.exit())
+            client.close()
+        assert [type(one.exception(20)) for one in (ended, *others)] == [
+            convgrad.Cancelled] * 3
+
+
 @pytest.mark.parametrize("token, words", [
     (None, "found a NoneType, expected a str"), (b"x", "found a bytes, expected a str")])
 def test_a_function_that_returns_no_token(server, token, words):
