@@ -65,7 +65,7 @@ class OnednnBackend final : public ConvBackend {
 
   int64_t planning_bytes(const Operation& operation) const override {
     const ProgramOperation* const program = AsProgram(operation);
-    return program == nullptr ? 0 : onednn::NetworkTableBytes(*program);
+    return program == nullptr ? 0 : onednn::NetworkPlanningBytes(*program);
   }
 
   absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(

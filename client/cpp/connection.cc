@@ -17,7 +17,7 @@ namespace {
 
 // Time for which calls avoid a server that was unavailable, if there are
 // others.
-constexpr absl::Duration kDownTime = absl::Seconds(1);
+constexpr std::chrono::seconds kDownTime(1);
 // Timeout of a connection until the server's first bytes. With gRPC's 20 s, a
 // client would learn only after 40 s that a server, which retries give about 30
 // s, doesn't answer.
@@ -181,7 +181,7 @@ Client::ConnectionPool::Make(const ClientOptions& options,
 
 size_t Client::ConnectionPool::Pick() {
   MutexLock lock(&mutex_);
-  const absl::Time now = absl::Now();
+  const auto now = std::chrono::steady_clock::now();
   size_t picked = next_;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const size_t slot = (next_ + i) % slots_.size();
@@ -195,7 +195,7 @@ size_t Client::ConnectionPool::Pick() {
 
 void Client::ConnectionPool::LeaveOut(size_t slot) {
   MutexLock lock(&mutex_);
-  slots_[slot].down_until = absl::Now() + kDownTime;
+  slots_[slot].down_until = std::chrono::steady_clock::now() + kDownTime;
 }
 
 }  // namespace convgrad

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -95,7 +96,7 @@ class Client::ConnectionPool {
  private:
   struct Slot {
     std::unique_ptr<Connection> connection;
-    absl::Time down_until = absl::InfinitePast();
+    std::chrono::steady_clock::time_point down_until = {};
   };
 
   ConnectionPool(std::vector<Slot> slots, int servers)

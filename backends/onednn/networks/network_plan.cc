@@ -47,10 +47,17 @@ void NetworkPlan::CutIntoQuanta(double macs_per_quantum) {
   quanta_.push_back(steps().size());
 }
 
-int64_t NetworkTableBytes(const ProgramOperation& operation) {
+int64_t NetworkPlanningBytes(const ProgramOperation& operation) {
   const bool has_backward = operation.request().part != ProgramPart::kForward;
+  // A forward, and the gradients of two operands.
+  const int64_t passes = has_backward ? 3 : 1;
   int64_t bytes = 0;
   for (const ProgramStep& step : operation.program().steps) {
+    const bool is_product =
+        step.op == Operator::kConv || step.op == Operator::kConvTranspose ||
+        step.op == Operator::kLinear || step.op == Operator::kMatmul;
+    bytes = SaturatingAdd(
+        bytes, passes * (is_product ? kPrimitiveBytes : kFunctionBytes));
     const auto table_bytes = NetworkOperatorOf(step.op).table_bytes;
     if (table_bytes == nullptr) continue;
     bytes = SaturatingAdd(bytes,

@@ -19,13 +19,19 @@ CallThreads::~CallThreads() {
 }
 
 void CallThreads::Post(Task task) {
-  MutexLock lock(&mutex_);
-  tasks_.push_back(std::move(task));
-  const bool all_busy = static_cast<size_t>(idle_) < tasks_.size();
-  if (all_busy && !stopping_ && std::ssize(threads_) < most_) {
-    threads_.emplace_back([this] { Run(); });
+  {
+    MutexLock lock(&mutex_);
+    if (!stopping_) {
+      tasks_.push_back(std::move(task));
+      const bool all_busy = static_cast<size_t>(idle_) < tasks_.size();
+      if (all_busy && std::ssize(threads_) < most_) {
+        threads_.emplace_back([this] { Run(); });
+      }
+      return changed_.NotifyOne();
+    }
   }
-  changed_.NotifyOne();
+  // All threads may have ended.
+  task(/*cancelled=*/true);
 }
 
 void CallThreads::Run() {
@@ -36,12 +42,11 @@ void CallThreads::Run() {
       changed_.Wait(&mutex_);
       --idle_;
     }
-    if (tasks_.empty()) break;
+    if (stopping_) break;
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
-    const bool cancelled = stopping_;
     mutex_.Unlock();
-    task(cancelled);
+    task(/*cancelled=*/false);
     mutex_.Lock();
   }
   mutex_.Unlock();

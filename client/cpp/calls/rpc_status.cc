@@ -111,7 +111,8 @@ bool IsSilence(const absl::Status& status) {
 
 std::optional<absl::Duration> PushbackOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kPushbackPayload);
-  int64_t milliseconds = 0;
+  // gRFC A6: a number beyond 32 bits means that there is no retry.
+  int32_t milliseconds = 0;
   if (!payload || !absl::SimpleAtoi(std::string(*payload), &milliseconds) ||
       milliseconds < 0) {
     return std::nullopt;

@@ -5,19 +5,19 @@
 #include <mutex>
 #include <stop_token>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace convgrad {
 
-// Sleeps for `duration`, or until a stop is requested. Returns false if one is.
+// Sleeps for `duration`, whatever the wall clock does, or until a stop is
+// requested. Returns false if one is.
 inline bool SleepUnlessStopped(const std::stop_token& stop,
                                absl::Duration duration) {
   std::mutex mutex;
   std::unique_lock<std::mutex> lock(mutex);
   std::condition_variable_any stopped;
-  stopped.wait_until(lock, stop, absl::ToChronoTime(absl::Now() + duration),
-                     [] { return false; });
+  stopped.wait_for(lock, stop, absl::ToChronoNanoseconds(duration),
+                   [] { return false; });
   return !stop.stop_requested();
 }
 

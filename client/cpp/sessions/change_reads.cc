@@ -93,9 +93,9 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::ReadUntil(absl::Time deadline,
     if (!delay || absl::Now() + *delay >= deadline) {
       return std::move(answer.message);
     }
-    const absl::Time until = absl::Now() + *delay;
-    while (stopped_.ok() && !read->is_lost &&
-           !changed_.WaitUntil(&mutex_, until)) {
+    const SteadyClock::time_point until = After(*delay);
+    while (stopped_.ok() && !read->is_lost && SteadyClock::now() < until) {
+      changed_.WaitFor(&mutex_, until - SteadyClock::now());
     }
     if (read->is_lost) return std::move(answer.message);
   }

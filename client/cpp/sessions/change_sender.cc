@@ -285,9 +285,10 @@ bool ChangeSender::AwaitAttempt(const Pending& change,
     limit = durability_ ? absl::InfiniteFuture() : *change.void_since + lease_;
   }
   if (!delay) return false;
-  const absl::Time until = absl::Now() + *delay;
-  if (until >= limit) return false;
-  while (!change.outcome && !changed_.WaitUntil(&mutex_, until)) {
+  if (absl::Now() + *delay >= limit) return false;
+  const SteadyClock::time_point until = After(*delay);
+  while (!change.outcome && SteadyClock::now() < until) {
+    changed_.WaitFor(&mutex_, until - SteadyClock::now());
   }
   return true;
 }

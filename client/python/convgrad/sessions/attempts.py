@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -14,6 +14,8 @@ from convgrad.errors import ConvgradError, number_in
 from convgrad.requests import Call
 from convgrad.v1 import session_pb2
 from convgrad.wire import Response
+
+_LOG = logging.getLogger("convgrad")
 
 NUMBER_TRAILER = "convgrad-session-number"
 DURABLE_TRAILER = "convgrad-durable-number"
@@ -102,13 +104,19 @@ class Change:
             result = self.call.decoded(response)
         except Exception as error:  # a malformed reply
             return self.fail(error)
-        with contextlib.suppress(InvalidStateError):  # the session was closed meanwhile
-            self.future.set_result(result)
+        self._end(self.future.set_result, result)
 
     def fail(self, error: BaseException) -> None:
         """Fails the caller's future, unless it is done."""
-        with contextlib.suppress(InvalidStateError):
-            self.future.set_exception(error)
+        self._end(self.future.set_exception, error)
+
+    def _end(self, end: Callable[[Any], None], outcome: Any) -> None:
+        try:
+            end(outcome)
+        except InvalidStateError:  # the session was closed meanwhile
+            pass
+        except BaseException:  # such as SystemExit in a callback of the user's
+            _LOG.exception("change %d of a session goes on", self.sequence)
 
     def abandon(self, error: BaseException) -> None:
         """Fails the caller's future although an attempt may still use the caller's regions."""

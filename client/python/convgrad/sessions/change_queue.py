@@ -9,6 +9,7 @@ import time
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 from convgrad.caller import Caller
 from convgrad.errors import ConvgradError, DeadlineExceeded, SessionExpired
@@ -36,7 +37,7 @@ class ChangeQueue:
         self._condition = threading.Condition()
         self._epoch = opened.answer.epoch
         self._pending = Pending(opened.answer.number + 1)
-        self._reads: set[Read] = set()
+        self._reads: WeakSet[Read] = WeakSet()
         self._failures = 0
         self._has_ended = False  # the server has ended the epoch
         # How often the session was restored. Outcomes of earlier attempts don't count.
@@ -101,16 +102,12 @@ class ChangeQueue:
         return change.future
 
     def begin_read(self) -> Read:
-        """Returns a read that sees all changes submitted so far. end_read() must follow."""
+        """Returns a read that sees all changes submitted so far."""
         with self._condition:
             self.check_broken()
             read = Read(self._pending.next - 1, self._restores, self._pending.are_known)
             self._reads.add(read)
             return read
-
-    def end_read(self, read: Read) -> None:
-        with self._condition:
-            self._reads.discard(read)
 
     def recovers(self, error: ConvgradError, read: Read, deadline: float | None) -> bool:
         """Returns whether a read that failed may be sent again because its session is being

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "backends/core/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -78,6 +79,25 @@ TEST(CallThreads, ItsEndCancelsWhatWaitsAndWhatIsPostedThen) {
   begun.get_future().wait();
   threads.reset();
   EXPECT_THAT(cancelled, ElementsAre(true, true));
+}
+
+TEST(CallThreads, WhatACancelledTaskPostsIsCancelledThoughNoThreadIsLeft) {
+  std::promise<void> begun, may_end;
+  bool is_cancelled = false;
+  auto threads = std::make_unique<CallThreads>(1);
+  CallThreads* const posted_to = threads.get();
+  threads->Post([&](bool) {
+    begun.set_value();
+    may_end.get_future().wait();
+  });
+  threads->Post([&](bool) {
+    may_end.set_value();
+    absl::SleepFor(absl::Milliseconds(100));  // meanwhile, the thread ends
+    posted_to->Post([&](bool late) { is_cancelled = late; });
+  });
+  begun.get_future().wait();
+  threads.reset();
+  EXPECT_TRUE(is_cancelled);
 }
 
 }  // namespace

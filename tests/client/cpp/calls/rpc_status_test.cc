@@ -85,7 +85,7 @@ TEST(PushbackOf, TakesNoNegativeAndNoOtherText) {
                   {grpc::StatusCode::RESOURCE_EXHAUSTED, "BUSY", -1, text})),
               expected);
   }
-  for (const char* text : {"-1", "soon", "1.5"}) {
+  for (const char* text : {"-1", "soon", "1.5", "2147483648"}) {
     EXPECT_FALSE(PushbackOf(StatusOf({grpc::StatusCode::RESOURCE_EXHAUSTED,
                                       "BUSY", -1, text}))
                      .has_value())

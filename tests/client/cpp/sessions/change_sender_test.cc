@@ -2,6 +2,7 @@
 // service that answers by each test's script.
 #include "client/cpp/sessions/change_sender.h"
 
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/cpp/scripted_sessions.h"
+#include "tests/client/cpp/stand_in_clock.h"
 
 namespace convgrad {
 namespace {
@@ -351,6 +353,29 @@ TEST_F(ChangeSenderTest, AReadBehindAFailedChangeFails) {
   sessions_.AwaitAttempts(1);
   EXPECT_TRUE(absl::IsInvalidArgument(Finish(change).get()));
   EXPECT_EQ(ReasonOf(read.get()), Reason::kEpochEnded);
+}
+
+TEST_F(ChangeSenderTest, AWallClockThatIsSetBackDelaysNoAttempt) {
+  sessions_.Follow([this](const Attempt& a) {
+    return sessions_.attempts().size() % 2 == 1 ? kLost : Committed(a.sequence);
+  });
+  const ChangeSender::Send send = [this](grpc::ClientContext* context) {
+    auto reply = sessions_.Send("", context);
+    SetClockBack();
+    return reply;
+  };
+  for (const bool is_read : {true, false}) {
+    auto status = std::async(std::launch::async, [&, is_read] {
+      const absl::Time never = absl::InfiniteFuture();
+      return (is_read ? sender().Read(never, send)
+                      : sender().Change(never, send))
+          .status();
+    });
+    EXPECT_EQ(status.wait_for(std::chrono::seconds(10)),
+              std::future_status::ready);
+    if (HasFailure()) sender().Stop(absl::CancelledError());
+    EXPECT_TRUE(status.get().ok());
+  }
 }
 
 }  // namespace

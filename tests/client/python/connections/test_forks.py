@@ -88,6 +88,23 @@ finally:
 """, server, transport) == ["ended with 0 1.0"]
 
 
+def test_a_child_that_calls_a_layer(server, transport):
+    """Another thread of the parent asks for shared memory when the child is forked."""
+    pytest.importorskip("convgrad.torch")
+    assert run("""
+import threading, torch, convgrad.torch
+client = convgrad.Client(address, timeout=15)
+client.capabilities()
+asks = threading.Event()
+client.region = lambda nbytes: (asks.set(), threading.Event().wait())
+x, w = torch.ones(1, 16, 256, 256), torch.ones(1, 16, 3, 3)
+call = lambda: convgrad.torch.conv2d(x, w, client=client)
+threading.Thread(target=call, daemon=True).start()
+asks.wait()
+child(call)
+""", server, transport) == ["refused True", "ended with 0"]
+
+
 def test_a_child_with_an_event_loop(server, transport):
     assert run("""
 async def both(client, then):

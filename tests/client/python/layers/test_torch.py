@@ -85,6 +85,18 @@ def test_transposed_convolutions(client, rank, groups, extra):
 def test_transposed_with_an_output_size(client):
     module = fill(nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1))
     assert_as_torch(module, client, integers(2, 4, 5, 4), [10, 7])
+    assert_as_torch(module, client, integers(4, 5, 4), [6, 10, 7])
+
+
+@pytest.mark.parametrize("size", [[10], [1, 2, 6, 10, 7], [6, 10, 7], [11, 7]])
+def test_an_output_size_is_refused_as_by_torch(client, size):
+    module = nn.ConvTranspose2d(4, 6, 3, stride=2, padding=1)
+    x = integers(2, 4, 5, 4)
+    with pytest.raises(ValueError, match=r"output.size"):
+        module(x, size)
+    convgrad.torch.offload(module, client)
+    with pytest.raises(ValueError, match=r"output.size"):
+        module(x, size)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (7,), (2, 3, 7)])

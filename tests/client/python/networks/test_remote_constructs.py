@@ -344,27 +344,18 @@ def test_what_an_ordered_dict_is_returned_as(make_remote):
     assert torch.equal(found.b[0], x * 2) and found.a is not net(x).a
 
 
-def groups_of_the_batch(self, y, x):
-    one = y.reshape(1, -1, 4, 6)
-    kernels = y.flatten(1)[:, :8].reshape(-1, 4, 1, 1)
-    return F.conv2d(one, kernels[:y.shape[0] * 2], groups=y.shape[0])
-
-
 def all_keys_masked(self, y, x):
     return F.scaled_dot_product_attention(y, y, y, torch.zeros(4, 4, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("function, words", [
-    (groups_of_the_batch, "depends on the batch"),
     (all_keys_masked, "leaves a query no key"),
     (lambda self, y, x: torch.roll(y, 1), "roll without an axis"),
-    (masks_of_samples, "a constant of .*torch.bool, expected torch.float32"),
+    (masks_of_samples, "a parameter of torch.int64, expected torch.float32"),
     (lambda self, y, x: y + y[:, :, :0].sum((1, 2, 3), keepdim=True),
-     r"a tensor without elements, \(N, 4, 0, 6\)"),
+     r"a tensor without elements, \(2, 4, 0, 6\)"),
     (lambda self, y, x: (y, y[:, :0]), "without elements, .* among what it returns"),
-    (lambda self, y, x: F.fold(y[0].flatten(1), (4, 6), 1), "the batch"),
-    (lambda self, y, x: F.interpolate(y, size=9, mode="bicubic", antialias=True),
-     "one of parameters; of data, the same without antialias")])
+    (lambda self, y, x: F.fold(y[0].flatten(1), (4, 6), 1), "three axes")])
 def test_what_is_refused(function, words):
     with pytest.raises(convgrad.Unimplemented, match=words):
         import_(Model(function), shape=(2, 3, 4, 6))

@@ -52,9 +52,12 @@ def test_a_batch_of_one_does_what_torch_does(make_remote, forward):
     lambda x: x.shape[0] % 2, lambda x: x.shape[0] == 32, lambda x: x.shape[0] != 32,
     lambda x: x.numel() > 10**6, lambda x: 3 * x.shape[0] <= 20000, lambda x: x.shape[0] < 3,
     lambda x: x.shape[0] == 5, lambda x: len(x) > 1000, lambda x: x.shape[0] in (48, 96)])
-def test_conditions_on_a_batch_are_refused(condition):
-    with pytest.raises(convgrad.Unimplemented, match="a (condition on the |)batch"):
-        import_(Module(lambda self, x: x.relu() if condition(x) else x.sigmoid()))
+def test_conditions_on_a_batch(make_remote, condition):
+    model = Module(lambda self, x: x.relu() if condition(x) else x.sigmoid())
+    net = make_remote(model)
+    for n in (1, 2, 5, 32, 48):
+        x = images(n, 2)
+        torch.testing.assert_close(net(x), model(x))
 
 
 class Two(nn.Module):
@@ -67,8 +70,7 @@ def test_conditions_on_two_batches(make_remote):
     net = make_remote(model)
     assert torch.equal(net(x, x), model(x, x))
     for other in (images(2, 2), images(4, 2)):
-        with pytest.raises(convgrad.Unimplemented, match="a condition on the batch"):
-            net(x, other)
+        torch.testing.assert_close(net(x, other), model(x, other))
 
 
 class Rebuilding(nn.Module):

@@ -1,5 +1,7 @@
-"""Tests calls of a session where the user's functions raise: the session goes on."""
+"""Tests calls of a session that are not sent, and where the user's functions raise: the session
+goes on."""
 
+import gc
 import sys
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from shared_steps import wait_until
 
 import convgrad
+from convgrad.sessions.attempts import Read
 
 X = np.ones(3, np.float32)
 
@@ -62,6 +65,36 @@ def test_a_callback_that_exits_ends_no_session(client):
     with client.session() as session:
         session.submit(session.put, "a", X).add_done_callback(lambda _: sys.exit())
         assert session.submit(session.put, "b", X).result(20) is None
+
+
+def test_a_callback_that_exits_leaves_no_future_open(server):
+    with convgrad.Client(server.address) as client:
+        session = client.session()
+        with server.standing_still():
+            failed, *behind = [session.submit(session.drop, f"nothing {i}") for i in range(3)]
+            failed.add_done_callback(lambda _: sys.exit())
+        assert [type(one.exception(20)) for one in (failed, *behind)] == [
+            convgrad.NotFound, convgrad.EpochEnded, convgrad.EpochEnded]
+        with server.standing_still():
+            ended, *others = [session.submit(session.put, f"{i}", X) for i in range(3)]
+            ended.add_done_callback(lambda _: sys.exit())
+            client.close()
+        assert [type(one.exception(20)) for one in (ended, *others)] == [
+            convgrad.Cancelled] * 3
+
+
+def test_a_read_that_is_cancelled_before_it_begins_leaves_nothing(server):
+    def reads():
+        gc.collect()
+        return sum(isinstance(one, Read) for one in gc.get_objects())
+
+    with convgrad.Client(server.address) as client, client.session() as session:
+        before = reads()
+        with server.standing_still():
+            futures = [session.submit(session.tensors) for _ in range(100)]
+            assert sum(one.cancel() for one in futures)
+        assert [one.result(20) for one in futures if not one.cancelled()]
+        wait_until(lambda: reads() == before)
 
 
 @pytest.mark.parametrize("token, words", [

@@ -54,22 +54,13 @@ class _ConvTranspose(_Remote):
     def forward(self: Any, input: Tensor,
                 output_size: Sequence[int] | None = None) -> Tensor:
         rank = len(self.kernel_size)
-        output_padding = self.output_padding
-        if output_size is not None:
-            output_padding = self._padding_for(input.shape[-rank:], output_size[-rank:])
+        output_padding = self._output_padding(
+            input, output_size, self.stride, self.padding, self.kernel_size, rank,
+            self.dilation)
         layer = self._layer(rank, stride=self.stride, padding=self.padding,
                             dilation=self.dilation, groups=self.groups,
                             output_padding=output_padding, transposed=True)
         return apply(layer, input, self.weight, self.bias)
-
-    def _padding_for(self: Any, sizes: Sequence[int],
-                     output_size: Sequence[int]) -> tuple[int, ...]:
-        """Returns the output_padding that gives output_size; the server checks it."""
-        return tuple(
-            out - ((size - 1) * stride - 2 * pad + dilation * (kernel - 1) + 1)
-            for out, size, stride, pad, dilation, kernel in zip(
-                output_size, sizes, self.stride, self.padding, self.dilation,
-                self.kernel_size))
 
 
 class Conv1d(_Convolution, nn.Conv1d):

@@ -43,6 +43,7 @@ def method_of(client: Any, name: str) -> Callable[..., Any]:
     method: Callable[..., Any] = getattr(client, name)
     if not isinstance(client, Client) or len(client.targets) != 1:
         return method
+    client.check_process()
     with _lock:
         stage = _stages.get(client)
         if stage is None:

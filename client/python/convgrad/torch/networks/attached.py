@@ -25,6 +25,7 @@ from convgrad.torch.networks.variants import (
     Variant,
     check_sizes,
     key_of,
+    of_batches,
     predicting,
 )
 from convgrad.torch.tensors import to_tensor
@@ -140,11 +141,13 @@ class AttachedNetwork(RemoteModule):
             if any(module.training for module in self.model.modules()):
                 refuse("train", "network")
             key = key_of(inputs, constants, self._settings)
-            if key not in self._variants:
+            variant = self._variants.get(key) or self._variants.get(of_batches(key))
+            if variant is None:
                 variant = predicting(self.model, inputs, constants)
+                key = of_batches(key) if variant.imported.is_of_batches else key
                 check_sizes(variant, key, self._variants)
                 self._variants[key] = variant
-            return self._variants[key]
+            return variant
 
     def _fetched_state(self) -> Any:
         """Fetches parameters and buffers, all as of one change."""

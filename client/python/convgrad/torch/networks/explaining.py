@@ -15,6 +15,7 @@ from torch import nn
 from convgrad.errors import FailedPrecondition, InvalidArgument, Unimplemented
 from convgrad.local.programs import tool_program
 from convgrad.programs import Program
+from convgrad.shapes import padded
 from convgrad.torch.networks.effects import call_of
 from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import import_model
@@ -142,8 +143,9 @@ def _table_of(program: Program, shapes: Mapping[str, Sequence[int]]) -> Any:
         tool = tool_program()
     except FailedPrecondition:
         return None
-    inputs = ",".join(f"{entry.name}={'x'.join(map(str, shapes[entry.name]))}"
-                      for entry in program.message.inputs)
+    dims = {entry.name: shapes[entry.name] if entry.is_index else padded(shapes[entry.name])
+            for entry in program.message.inputs}
+    inputs = ",".join(f"{name}={'x'.join(map(str, each))}" for name, each in dims.items())
     done = subprocess.run([tool, "program", "/dev/stdin", f"--input={inputs}", "--json"],
                           input=str(program), text=True, capture_output=True, check=False)
     if done.returncode != 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -50,14 +50,20 @@ class Output:
 
 @dataclass(frozen=True)
 class Shape:
-    """An input's shape and dtype. Its batch is any above 1, or 1."""
+    """An input's shape and dtype. Its batch is any above 1, or 1, or fixed."""
 
     group: int
-    """Equal for inputs of equal batches; -1 for a batch of 1."""
+    """Equal for inputs of equal batches; -1 for a batch of 1, -1 - n for a fixed one of n."""
     rest: tuple[int, ...] | None
     """None: a scalar."""
     dtype: torch.dtype
     """torch.float32 for all floating ones, which the server computes alike."""
+    batch: int = field(default=1, compare=False)
+    """The batch of the call."""
+
+    def fixed(self) -> Shape:
+        """Returns the shape with the call's batch alone."""
+        return replace(self, group=-1 - self.batch)
 
 
 def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Shape]:
@@ -70,7 +76,7 @@ def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Shape]:
             found[name] = Shape(-1, None, dtype)
             continue
         group = known.setdefault(tensor.shape[0], len(known) - 1)
-        found[name] = Shape(group, tuple(tensor.shape[1:]), dtype)
+        found[name] = Shape(group, tuple(tensor.shape[1:]), dtype, tensor.shape[0])
     return found
 
 
@@ -109,7 +115,7 @@ def export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str
     exported = _of_calls(model, inputs, constants, call)
     any_batch = {name: shape if shape.rest is None else replace(shape, group=0)
                  for name, shape in inputs.items()}
-    if any_batch == inputs or any(shape.group >= 0 for shape in inputs.values()):
+    if any_batch == inputs or any(shape.group != -1 for shape in inputs.values()):
         return exported
     try:
         other = _of_calls(model, any_batch, constants, call)
@@ -270,7 +276,7 @@ def _example(shape: Shape) -> torch.Tensor:
     """Returns a tensor whose values nobody reads."""
     if shape.rest is None:
         return torch.empty((), dtype=shape.dtype)
-    batch = 1 if shape.group < 0 else _BATCHES[shape.group % len(_BATCHES)]
+    batch = shape.batch if shape.group < 0 else _BATCHES[shape.group % len(_BATCHES)]
     return torch.empty(batch, *shape.rest, dtype=shape.dtype)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from convgrad.errors import invalid
+from convgrad.errors import ConvgradError, invalid
 from convgrad.programs import Attribute, Program
 from convgrad.torch.networks.effects import Asked, Call
 from convgrad.torch.networks.exporting import Output, Shape, again_of, export
@@ -51,6 +51,8 @@ class Imported:
     """Whether modules keep tensors of the first call, which may follow from its sizes."""
     asks: bool
     """Whether the forward has asked about its call, so that the program is for such calls."""
+    is_of_batches: bool = False
+    """Whether the forward depends on its batches, so that the program is for these alone."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,15 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
 
     Errors: Unimplemented naming modules and operators, all that programs don't have.
     """
+    try:
+        return _import(model, inputs, constants, loss, call)
+    except ConvgradError:  # perhaps since the forward depends on the batch
+        fixed = {name: shape.fixed() for name, shape in inputs.items()}
+    return replace(_import(model, fixed, constants, loss, call), is_of_batches=True)
+
+
+def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
+            loss: Loss | None, call: Call | None) -> Imported:
     asks = False
     try:
         exported = export(model, inputs, constants, None)
@@ -154,6 +165,7 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
     counted = set(importer.counted)
     program.prune()
     message = program.message
+    _check_indices(message)
     lost = counted.difference(step.result for step in message.steps)
     if lost:
         raise refuse(min(lost), "running statistics of what no output depends on",
@@ -167,6 +179,16 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
                     sources, importer.places,
                     {p.name: importer.constants[p.name] for p in message.parameters
                      if p.name in importer.constants}, exported.change is not None, asks)
+
+
+def _check_indices(message: Any) -> None:
+    """Raises Unimplemented if a step takes the numbers of an input that has indices."""
+    indices = {entry.name for entry in message.inputs if entry.is_index}
+    for step in message.steps:
+        taking = step.operator in ("index_select", "cross_entropy")
+        for name in indices.intersection(step.operands[:1] if taking else step.operands):
+            raise refuse("forward", f"{name}, an input, as indices and as numbers",
+                         "one of them, or indices in the shape that the input has")
 
 
 def _first_call(message: Any, inputs: Mapping[str, Shape], results: list[Any]) -> list[Any]:

@@ -27,6 +27,7 @@ from convgrad.torch.networks.tracing import bind, check_model, check_version, is
 from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.networks.variants import Variant, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
+from convgrad.torch.tensors import to_array
 from convgrad.tracebacks import short_traceback
 
 Tensor = torch.Tensor
@@ -79,7 +80,7 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
 
     The first call with another image size, dtype, mode or argument exports the model again,
     which takes about a second of processor time for a ResNet-50. So does the first batch of 1.
-    Other batch sizes need no export.
+    Other batch sizes need no export, unless the forward depends on the batch.
 
     Errors: Unimplemented for a PyTorch before 2.6, or naming modules and operators that a
     server can't compute. remote() finds some of these itself; the network's first call finds
@@ -282,15 +283,14 @@ class RemoteNetwork(RemoteState):
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         found = loss_of(loss, attributes, target)
         variant = self._variants.find(inputs, constants, found)
-        tensors = _used(inputs, variant) | {TARGET: target.long() if found.is_index else target}
-        dtype = compute_dtype_of(inputs, self._dtype)
+        tensors, dtype = _used(inputs, variant), compute_dtype_of(inputs, self._dtype)
         arrays = inputs_of(variant, tensors, dtype, self.session.client)
-        trainable = variant.imported.trainable
-        self.kept_gradients.note(trainable)
+        arrays[TARGET] = to_array(target.long() if found.is_index else target)
+        self.kept_gradients.note(variant.imported.trainable)
         self.draw_seed(variant)
         future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
-            backward=Backward(leave_parameters=not trainable), update=update,
+            backward=Backward(leave_parameters=not variant.imported.trainable), update=update,
             fast=self.fast, recompute=self.recompute,
             trainer_state=self.encoded(trainer_state))
         return mapped(future, lambda run: float(run.values["loss"]), variant.name_step)

@@ -50,6 +50,12 @@ class Variant:
         """Inputs that only convolutions read."""
         return self.imported.program.images
 
+    @functools.cached_property
+    def indices(self) -> frozenset[str]:
+        """Inputs that have indices."""
+        return frozenset(one.name for one in self.imported.program.message.inputs
+                         if one.is_index)
+
     @contextlib.contextmanager
     def naming_steps(self) -> Iterator[None]:
         """Adds module and line to errors of the block that name a step."""
@@ -96,6 +102,11 @@ def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],
             settings.key)
 
 
+def of_batches(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the key for the call's batches alone."""
+    return (tuple((name, shape.fixed()) for name, shape in key[0]), *key[1:])
+
+
 def check_sizes(variant: Variant, key: tuple[Any, ...],
                 variants: Mapping[Any, Variant]) -> None:
     """Raises Unimplemented if modules keep tensors that may follow from other sizes. The keys'
@@ -124,26 +135,29 @@ class Variants:
     def find(self, inputs: Mapping[str, torch.Tensor], constants: Mapping[str, Any],
              loss: Loss | None = None) -> Variant:
         """Returns the program for the settings at the last look and these inputs' shapes, with
-        any batch size above 1."""
+        any batch size above 1 unless the forward depends on it."""
         shapes = shapes_of(inputs)
         key = (*key_of(shapes, constants, self._settings), loss)
         call = call_of(inputs)
         if loss is not None:
             call = replace(call, enables_grad=True, is_inference=False)
         full = (*key, call if key in self._asking else None)
-        if full not in self._variants:
-            self._count(key)
+        variant = self._variants.get(full) or self._variants.get(of_batches(full))
+        if variant is None:
+            self._count(of_batches(key))
             check_model(self._model)
             variant = Variant(import_model(self._model, shapes, constants, loss, call))
             if variant.imported.asks:
                 self._asking.add(key)
                 full = (*key, call)
+            if variant.imported.is_of_batches:
+                full = of_batches(full)
             check_sizes(variant, full, self._variants)
             if variant.name not in self._loaded:
                 self.load(variant)
                 self._loaded.add(variant.name)
             self._variants[full] = variant
-        return self._variants[full]
+        return variant
 
     def _count(self, key: tuple[Any, ...]) -> None:
         """Warns once about what often makes another export."""
