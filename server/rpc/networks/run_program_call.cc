@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "proto/call_metadata.h"
 #include "proto/codec/codec.h"
 #include "server/rpc/networks/network_calls.h"
 
@@ -58,17 +59,27 @@ absl::StatusOr<ProgramRequest> RunProgramCall::RequestOf(
 
 absl::Status RunProgramCall::CheckIsChange(bool averaged) {
   const ProgramRequest& run = operation_->request();
-  const bool changes =
-      run.part == ProgramPart::kForwardTape ||
-      !UpdatedStatistics(operation_->program()).empty() ||
-      operation_->has_randomness() ||
-      (run.part == ProgramPart::kTrain && run.parameter_gradients);
-  if (changes && averaged) {
+  absl::string_view why;
+  if (run.part == ProgramPart::kForwardTape) {
+    why = "keeps a tape";
+  } else if (run.part == ProgramPart::kTrain && run.parameter_gradients) {
+    why = "adds gradients to the session's";
+  } else if (!UpdatedStatistics(operation_->program()).empty()) {
+    why = "updates statistics: a batch_norm is training";
+  } else if (operation_->has_randomness()) {
+    why = "draws random numbers: a dropout is training";
+  }
+  if (why.empty()) return absl::OkStatus();
+  if (averaged) {
     return InvalidField(Reason::kUnsupported, "averaged",
                         "a run that changes the session",
                         "a run without tape, backward and training steps");
   }
-  return changes ? session().CheckChange("session") : absl::OkStatus();
+  if (session().is_change()) return absl::OkStatus();
+  return InvalidField(
+      Reason::kMissing, "session",
+      absl::StrCat("no ", kSequenceKey, " in the metadata of a run that ", why),
+      "a change of the session; in Python, change=True");
 }
 
 absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
