@@ -1,6 +1,7 @@
 #include "backends/onednn/onednn_backend.h"
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/checked_math.h"
 #include "backends/core/program/conv_backend.h"
 #include "backends/onednn/convolutions/onednn_conv_plan.h"
 #include "backends/onednn/library/onednn_candidates.h"
@@ -65,7 +66,9 @@ class OnednnBackend final : public ConvBackend {
 
   int64_t planning_bytes(const Operation& operation) const override {
     const ProgramOperation* const program = AsProgram(operation);
-    return program == nullptr ? 0 : onednn::NetworkTableBytes(*program);
+    if (program == nullptr) return 0;
+    return SaturatingAdd(onednn::NetworkTableBytes(*program),
+                         onednn::NetworkStepBytes(*program));
   }
 
   absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(

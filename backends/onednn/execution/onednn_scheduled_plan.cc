@@ -96,11 +96,6 @@ std::vector<std::string> ScheduledPlan::reference_steps() const {
 }
 
 int64_t ScheduledPlan::resident_bytes() const {
-  // Approximate sizes of a primitive with its generated code and of a function,
-  // measured as growth of the resident size: 43 to 62 KiB over plans of
-  // convolutions and linear layers (oneDNN 3.2), 1 to 2 KiB over plans of sines
-  // and permutes.
-  constexpr int64_t kPrimitiveBytes = 64 << 10, kFunctionBytes = 4 << 10;
   int64_t bytes = 0;
   for (const Step& step : steps()) {
     bytes += step.function ? kFunctionBytes : kPrimitiveBytes;

@@ -1,6 +1,7 @@
 #include "backends/onednn/networks/network_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "backends/core/checked_math.h"
@@ -23,6 +24,33 @@ double CostOf(const Step& step, const Schedule& schedule) {
     }
   }
   return std::max(step.macs, kMacsPerByte * bytes);
+}
+
+// Returns whether the library computes steps of this operator.
+bool IsProduct(Operator op) {
+  switch (op) {
+    case Operator::kConv:
+    case Operator::kConvTranspose:
+    case Operator::kLinear:
+    case Operator::kMatmul:
+    case Operator::kAttention:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Returns how often the plan has steps for a step of the program: a backward
+// has two products for each product of the forward.
+int64_t PassesOf(ProgramPart part) {
+  switch (part) {
+    case ProgramPart::kBackward:
+      return 2;
+    case ProgramPart::kTrain:
+      return 3;
+    default:
+      return 1;
+  }
 }
 
 }  // namespace
@@ -57,6 +85,16 @@ int64_t NetworkTableBytes(const ProgramOperation& operation) {
                           table_bytes(step, operation.shapes(), has_backward));
   }
   return bytes;
+}
+
+int64_t NetworkStepBytes(const ProgramOperation& operation) {
+  int64_t bytes = 0;
+  for (const ProgramStep& step : operation.program().steps) {
+    // A concatenation has a function for each operand.
+    const auto functions = std::max<int64_t>(1, std::ssize(step.operands));
+    bytes += IsProduct(step.op) ? kPrimitiveBytes : functions * kFunctionBytes;
+  }
+  return bytes * PassesOf(operation.request().part);
 }
 
 absl::StatusOr<std::unique_ptr<NetworkPlan>> MakeNetworkPlan(

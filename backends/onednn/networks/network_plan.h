@@ -45,6 +45,9 @@ class NetworkPlan final : public ScheduledPlan {
 // sizes depend on the values' extents.
 int64_t NetworkTableBytes(const ProgramOperation& operation);
 
+// Returns an estimate of the bytes of the plan's primitives and functions.
+int64_t NetworkStepBytes(const ProgramOperation& operation);
+
 // Plans the operation. The plan's Run fails with kInvalidArgument, reason
 // OUT_OF_RANGE, if a class index is out of range. Requires:
 // CheckNetwork(operation).ok(). Errors: kUnimplemented if the library lacks a

@@ -84,6 +84,24 @@ TEST(NetworkPlan, CountsConstantsOfChannelsInItselfAndBeforehand) {
   EXPECT_GE(NetworkTableBytes(*operation), tables - 4096);
 }
 
+TEST(NetworkPlan, EstimatesItsStepsBeforehand) {
+  std::string operands = "x";
+  for (int i = 0; i < 500; ++i) operands += ", x";
+  for (const std::string& step :
+       {"concat(" + operands + ")", std::string("matmul(x, x)"),
+        std::string("sin(x)")}) {
+    SCOPED_TRACE(step.substr(0, 20));
+    for (ProgramPart part : {ProgramPart::kForward, ProgramPart::kTrain}) {
+      const auto operation = OperationOf(step, {16, 16}, part);
+      const auto plan = MakeNetworkPlan(*operation, {});
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const int64_t bytes = (*plan)->resident_bytes();
+      EXPECT_GE(NetworkStepBytes(*operation), bytes / 2);
+      EXPECT_LE(NetworkStepBytes(*operation), bytes * 2);
+    }
+  }
+}
+
 // A training run of a convolution of 512 channels and of the layers around it.
 std::unique_ptr<NetworkPlan> PlanOfTraining(bool fast) {
   ProgramRequest request;
