@@ -1,5 +1,6 @@
 #include "server/rpc/networks/network_calls.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,14 @@ absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
                                    ", the server's memory budget for calls")});
   }
   return absl::OkStatus();
+}
+
+// Returns the bytes of the operation's own memory, measured with programs of
+// 5,000 to 10,000 steps, whose names have 4 to 100 bytes.
+int64_t DescriptionBytes(const ProgramOperation& operation) {
+  constexpr int64_t kStepBytes = 384, kPerTextByte = 3;
+  return std::ssize(operation.program().steps) * kStepBytes +
+         std::ssize(operation.text()) * kPerTextByte;
 }
 
 }  // namespace
@@ -102,6 +111,8 @@ absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
 
 absl::Status ProgramCall::Choose(ProgramRequest request, bool report_fused) {
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(request));
+  ASSIGN_OR_RETURN(description_, services().memory->budget.TryReserve(
+                                     DescriptionBytes(*operation_)));
   sample()->operation = std::string(operation_->name());
   sample()->dtype = std::string(NameOf(operation_->dtype()));
   RETURN_IF_ERROR(services().router->CheckLimits(*operation_));

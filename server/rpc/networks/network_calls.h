@@ -76,6 +76,8 @@ class ProgramCall : public UnaryCall {
     size_t position;  // among the operation's results
   };
   std::vector<Returned> returned_;
+  // Pays for `operation_`, which describes each step of the program.
+  Reservation description_;
   // Empty unless the client asks for them.
   std::vector<FusedSteps> fused_steps_;
 };
