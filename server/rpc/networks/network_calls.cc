@@ -48,12 +48,12 @@ absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
   return absl::OkStatus();
 }
 
-// Returns the bytes of the operation's own memory, measured with programs of
+// Returns the bytes of an operation on the program, measured with programs of
 // 5,000 to 10,000 steps, whose names have 4 to 100 bytes.
-int64_t DescriptionBytes(const ProgramOperation& operation) {
-  constexpr int64_t kStepBytes = 384, kPerTextByte = 3;
-  return std::ssize(operation.program().steps) * kStepBytes +
-         std::ssize(operation.text()) * kPerTextByte;
+int64_t OperationBytes(const KeptProgram& program) {
+  constexpr int64_t kStepBytes = 384, kPerMessageByte = 3;
+  return std::ssize(program.program->steps) * kStepBytes +
+         program.quota_bytes() / kMemoryPerProgramByte * kPerMessageByte;
 }
 
 }  // namespace
@@ -109,10 +109,11 @@ absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
   return found->second;
 }
 
-absl::Status ProgramCall::Choose(ProgramRequest request, bool report_fused) {
+absl::Status ProgramCall::Choose(const KeptProgram& program,
+                                 ProgramRequest request, bool report_fused) {
+  ASSIGN_OR_RETURN(operation_memory_, services().memory->budget.TryReserve(
+                                          OperationBytes(program)));
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(request));
-  ASSIGN_OR_RETURN(description_, services().memory->budget.TryReserve(
-                                     DescriptionBytes(*operation_)));
   sample()->operation = std::string(operation_->name());
   sample()->dtype = std::string(NameOf(operation_->dtype()));
   RETURN_IF_ERROR(services().router->CheckLimits(*operation_));

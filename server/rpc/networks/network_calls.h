@@ -45,9 +45,10 @@ class ProgramCall : public UnaryCall {
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
-  // Makes the operation and chooses its backend. If `report_fused`, the report
-  // lists the fused steps.
-  absl::Status Choose(ProgramRequest request, bool report_fused = false);
+  // Makes the operation on `program` and chooses its backend. If
+  // `report_fused`, the report lists the fused steps.
+  absl::Status Choose(const KeptProgram& program, ProgramRequest request,
+                      bool report_fused = false);
   // Adds the places of the program's parameters; if `averaged`, of their
   // averages where the session keeps them.
   absl::Status PlaceParameters(std::vector<TensorPlace>* operands,
@@ -77,7 +78,7 @@ class ProgramCall : public UnaryCall {
   };
   std::vector<Returned> returned_;
   // Pays for `operation_`, which describes each step of the program.
-  Reservation description_;
+  Reservation operation_memory_;
   // Empty unless the client asks for them.
   std::vector<FusedSteps> fused_steps_;
 };

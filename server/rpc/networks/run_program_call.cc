@@ -97,7 +97,8 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
   ASSIGN_OR_RETURN(PlacedTensors inputs,
                    PlaceNamed(run.inputs, "inputs", &resolver));
   ASSIGN_OR_RETURN(ProgramRequest program_request, RequestOf(run, inputs));
-  RETURN_IF_ERROR(Choose(std::move(program_request), run.report_groups));
+  RETURN_IF_ERROR(
+      Choose(*program_, std::move(program_request), run.report_groups));
   RETURN_IF_ERROR(CheckIsChange(run.averaged));
   TensorPlaces places;
   for (const ProgramInput& input : operation_->program().inputs) {
