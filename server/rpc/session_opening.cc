@@ -79,8 +79,8 @@ absl::Status WithSessions(const absl::Status& refusal,
 
 absl::Status SessionCall::OnMessage(grpc::ByteBuffer* message) {
   ASSIGN_OR_RETURN(use_, FindSession(message));
-  AwaitDisk(
-      [this](DiskOutcome ready) {
+  AwaitSession(
+      [this](SessionOutcome ready) {
         services().sessions->AwaitContent(use_, std::move(ready));
       },
       [this](const absl::Status& loaded) {
@@ -115,8 +115,8 @@ void SessionCall::Respond(int64_t epoch) {
 
 void SessionCall::Save(SessionArchive::Done done) {
   if (!use_->settings().durable) return done(absl::OkStatus());
-  AwaitDisk(
-      [this](DiskOutcome saved) {
+  AwaitSession(
+      [this](SessionOutcome saved) {
         services().sessions->archive()->Save(use_.session(), std::move(saved));
       },
       [this, done = std::move(done)](const absl::Status& saved) {
@@ -145,8 +145,8 @@ void OpenSessionCall::OnSession() {
     if (saved.ok()) return Respond(/*epoch=*/1);
     // This call may repeat the one that opened a session, which is on disk.
     if (use()->durable_snapshot().number >= 0) return End(saved);
-    AwaitDisk(
-        [this](const DiskOutcome& closed) {
+    AwaitSession(
+        [this](const SessionOutcome& closed) {
           services().sessions->Close(CallerOf(permit()), use()->settings().id,
                                      /*held=*/0, closed);
         },
@@ -193,11 +193,19 @@ void ResumeSessionCall::OnSession() {
   if (*cancelled()) return End(WhyGone());
   const absl::StatusOr<int64_t> started = use()->StartEpoch(held_, call_id_);
   if (!started.ok()) return End(started.status());
-  use()->AwaitSettled(
-      [this, epoch = *started](const ChangeOrder::Decision& settled) {
-        HandOver();
-        if (!settled.runs()) return End(settled.why);
-        use()->DropTapes(epoch, services().sessions->now());
+  AwaitSession(
+      [this, epoch = *started](const SessionOutcome& ended) {
+        use()->AwaitSettled(
+            [this, epoch, ended](const ChangeOrder::Decision& settled) {
+              HandOver();
+              if (!settled.runs()) return ended(settled.why);
+              // The epoch has begun, even if this call has ended meanwhile.
+              use()->DropTapes(epoch, services().sessions->now());
+              ended(absl::OkStatus());
+            });
+      },
+      [this, epoch = *started](const absl::Status& settled) {
+        if (!settled.ok()) return End(settled);
         // A client that resumes can't repeat the changes of the client before
         // it.
         Save([this, epoch](const absl::Status& /*saved*/) { Respond(epoch); });
@@ -211,8 +219,8 @@ absl::Status CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
     return InvalidField(Reason::kUnsupported, "handle", "one beside session_id",
                         "one of them");
   }
-  AwaitDisk(
-      [this, &request](const DiskOutcome& closed) {
+  AwaitSession(
+      [this, &request](const SessionOutcome& closed) {
         SessionTable& sessions = *services().sessions;
         const SessionCaller caller = CallerOf(permit());
         if (request.handle().empty()) {

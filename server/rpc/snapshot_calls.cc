@@ -25,8 +25,8 @@ absl::Status SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::SaveStateRequest request;
   RETURN_IF_ERROR(Split(message, &request).status());
   RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/true));
-  AwaitDisk(
-      [this, &request](const DiskOutcome& saved) {
+  AwaitSession(
+      [this, &request](const SessionOutcome& saved) {
         SessionArchive& archive = *services().sessions->archive();
         if (request.name().empty()) {
           archive.Save(session().session(), saved);
@@ -48,8 +48,8 @@ absl::Status RestoreStateCall::OnMessage(grpc::ByteBuffer* message) {
   RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
   // Not a member, because the disk may answer after the end of the call.
   const auto snapshot = std::make_shared<std::shared_ptr<const KeptState>>();
-  AwaitDisk(
-      [&](DiskOutcome ready) {
+  AwaitSession(
+      [&](SessionOutcome ready) {
         services().sessions->archive()->LoadNamed(
             session().session(), request.name(),
             [snapshot, ready = std::move(ready)](
@@ -85,8 +85,8 @@ absl::Status DropStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::DropStateRequest request;
   RETURN_IF_ERROR(Split(message, &request).status());
   RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
-  AwaitDisk(
-      [this, &request](DiskOutcome dropped) {
+  AwaitSession(
+      [this, &request](SessionOutcome dropped) {
         services().sessions->archive()->Drop(
             session().session(), request.name(), std::move(dropped));
       },

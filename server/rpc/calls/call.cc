@@ -118,8 +118,8 @@ void Call::AwaitTurn(bool may_be_early) {
   if (!session_.in_session()) return TellTurn(Decision::Run());
   if (sample() != nullptr) sample()->session = session_.settings().label;
   // Most sessions have their content in memory, so the wait ends at once.
-  AwaitDisk(
-      [this](DiskOutcome ready) { session_.AwaitContent(std::move(ready)); },
+  AwaitSession(
+      [this](SessionOutcome ready) { session_.AwaitContent(std::move(ready)); },
       [this, may_be_early](const absl::Status& loaded) {
         if (!loaded.ok()) return OnTurn(Decision::Refuse(loaded));
         AwaitTurnInSession(may_be_early);

@@ -71,14 +71,15 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Requires: !decision.runs().
   void EndAs(const ChangeOrder::Decision& decision);
 
-  // Waits for the disk of a durable session: calls `start`, which must lead to
-  // one call of its argument, on any thread, and then `ended` with the outcome.
+  // Waits for a session's disk, or for its running change: calls `start`, which
+  // must lead to one call of its argument, on any thread, and then `ended` with
+  // the outcome.
   // If the client leaves or the deadline is over first, `ended` gets that
   // status, and the outcome has no effect. `ended` may be called before this
   // returns. A call waits for one thing at a time.
-  using DiskOutcome = std::function<void(const absl::Status& outcome)>;
-  void AwaitDisk(const std::function<void(DiskOutcome)>& start,
-                 DiskOutcome ended);
+  using SessionOutcome = std::function<void(const absl::Status& outcome)>;
+  void AwaitSession(const std::function<void(SessionOutcome)>& start,
+                    SessionOutcome ended);
 
   // Waits for `bytes` of the budget, which replace the call's reservation.
   // OnMemory tells how the wait ended, possibly before this returns.
@@ -198,10 +199,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   ConnectionTraffic::Count CountTraffic() const;
   // Calls OnTurn with `decision`, or with the refusal of RefuseInTurn.
   void TellTurn(const ChangeOrder::Decision& decision);
-  // End the wait for the turn, or for the disk. Return false if the call
-  // doesn't wait for it.
+  // End the wait for the turn, or that of AwaitSession. Return false if the
+  // call doesn't wait so.
   bool CancelTurn();
-  bool CancelDiskWait();
+  bool CancelSessionWait();
   void OnCancel() final;
 
   // The number of users of the call: gRPC until OnDone, and each CallHold.
@@ -218,13 +219,14 @@ class Call : public grpc::ServerGenericBidiReactor {
   const std::shared_ptr<std::atomic<bool>> cancelled_;
   // The id in the budget's queue; 0 if the call doesn't wait there.
   std::atomic<uint64_t> waiter_id_{0};
-  // Ids in the ClientWatch, of AwaitDisk, AwaitClient and WatchAnswer; 0 if
+  // Ids in the ClientWatch, of AwaitSession, AwaitClient and WatchAnswer; 0 if
   // none.
-  std::atomic<uint64_t> disk_wait_{0};
+  std::atomic<uint64_t> session_wait_{0};
   std::atomic<uint64_t> client_wait_{0};
   uint64_t answer_wait_ = 0;
-  // Of AwaitDisk. Whoever removes `disk_wait_` from the ClientWatch calls it.
-  DiskOutcome disk_ended_;
+  // Of AwaitSession. Whoever removes `session_wait_` from the ClientWatch calls
+  // it.
+  SessionOutcome session_ended_;
   // The id in the ArrivalWatch; 0 if none.
   std::atomic<uint64_t> expected_message_{0};
   // Set when the connection has sent too much; null before ExpectMessage.

@@ -56,26 +56,26 @@ bool Call::StopAwaitingClient() {
   return services_.client_watch->Remove(client_wait_);
 }
 
-void Call::AwaitDisk(const std::function<void(DiskOutcome)>& start,
-                     DiskOutcome ended) {
+void Call::AwaitSession(const std::function<void(SessionOutcome)>& start,
+                        SessionOutcome ended) {
   const CallHold hold(this);
   ClientWatch& watch = *services_.client_watch;
-  disk_ended_ = std::move(ended);
+  session_ended_ = std::move(ended);
   const uint64_t id = watch.Add([this] {
     HandOver();
-    std::exchange(disk_ended_, nullptr)(WhyGone());
+    std::exchange(session_ended_, nullptr)(WhyGone());
   });
-  disk_wait_ = id;
+  session_wait_ = id;
   HandOver();
   start([this, id,
          held = std::make_shared<CallHold>(this)](const absl::Status& outcome) {
     HandOver();
     if (!services_.client_watch->Remove(id)) return;  // The wait has ended.
-    std::exchange(disk_ended_, nullptr)(outcome);
+    std::exchange(session_ended_, nullptr)(outcome);
   });
   watch.SetLimit(id, deadline_);
   // If the client cancelled before, OnCancel found no wait to end.
-  if (*cancelled_) CancelDiskWait();
+  if (*cancelled_) CancelSessionWait();
   HandOver();
 }
 
@@ -133,9 +133,9 @@ bool Call::CancelTurn() {
   return true;
 }
 
-bool Call::CancelDiskWait() {
-  if (!services_.client_watch->Remove(disk_wait_)) return false;
-  std::exchange(disk_ended_, nullptr)(WhyGone());
+bool Call::CancelSessionWait() {
+  if (!services_.client_watch->Remove(session_wait_)) return false;
+  std::exchange(session_ended_, nullptr)(WhyGone());
   return true;
 }
 
@@ -149,7 +149,7 @@ bool Call::CancelWait() {
 void Call::OnCancel() {
   HandOver();
   *cancelled_ = true;
-  if (CancelDiskWait() || CancelTurn() || CancelWait()) return;
+  if (CancelSessionWait() || CancelTurn() || CancelWait()) return;
   OnGone();
   HandOver();
 }

@@ -1,5 +1,5 @@
-// Tests the calls that wait for the disk of durable sessions, with a disk that
-// doesn't answer.
+// Tests the calls that wait for a session, with a disk that doesn't answer or a
+// change that doesn't end.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -71,8 +71,8 @@ void AwaitFor(absl::Duration time, const std::function<bool()>& condition) {
   Await([&] { return condition() || absl::Now() > end; });
 }
 
-// The session of the call, which is in memory or only on disk.
-enum class Place { kMemory, kDisk };
+// The session of the call: in memory, with a running change, or only on disk.
+enum class Place { kMemory, kBusy, kDisk };
 
 struct Case {
   const char* method;
@@ -81,7 +81,9 @@ struct Case {
 
 std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
   return std::string(info.param.method) +
-         (info.param.place == Place::kDisk ? "OnDisk" : "");
+         (info.param.place == Place::kDisk   ? "OnDisk"
+          : info.param.place == Place::kBusy ? "BehindAChange"
+                                             : "");
 }
 
 class LastStatus final : public NoObserver {
@@ -96,9 +98,9 @@ class LastStatus final : public NoObserver {
   std::atomic<absl::StatusCode> code_ = absl::StatusCode::kOk;
 };
 
-class DiskWaitTest : public ::testing::TestWithParam<Case> {
+class SessionWaitTest : public ::testing::TestWithParam<Case> {
  protected:
-  DiskWaitTest() {
+  SessionWaitTest() {
     table().SetArchive(&archive_);
     SessionTable::StoredSession stored;
     stored.settings.id = id_;
@@ -111,10 +113,25 @@ class DiskWaitTest : public ::testing::TestWithParam<Case> {
     request.durable = true;
     const SessionUse use = *table().Open({"test", false, false}, request);
     id_ = use->settings().id;
+    if (GetParam().place == Place::kMemory) return;
+    busy_ = use.session();
+    busy_->Arrive({1, 1, std::string(16, 'b'), 0}, absl::Now(),
+                  {absl::InfiniteFuture(), [](const auto& /*runs*/) {}});
   }
-  ~DiskWaitTest() override {
-    archive_.Fail();
+  ~SessionWaitTest() override {
+    Fail();
     table().SetArchive(nullptr);
+  }
+
+  bool Waits() const {
+    return archive_.is_asked() || (busy_ && busy_->info().epoch == 2);
+  }
+  // Ends what the call waits for.
+  void Fail() {
+    archive_.Fail();
+    const auto busy = std::exchange(busy_, nullptr);
+    if (!busy) return;
+    EXPECT_FALSE(busy->Fail(absl::InternalError("too late"), absl::Now()).ok());
   }
 
   SessionTable& table() { return *server_.services().sessions; }
@@ -167,6 +184,8 @@ class DiskWaitTest : public ::testing::TestWithParam<Case> {
 
   StuckArchive archive_;
   LastStatus last_;
+  // The session with the running change.
+  std::shared_ptr<KeptSession> busy_;
   std::string id_ = std::string(16, 's');
   grpc::ClientContext context_;
   CallServer server_{[](const CallServices& services,
@@ -177,30 +196,31 @@ class DiskWaitTest : public ::testing::TestWithParam<Case> {
 };
 
 INSTANTIATE_TEST_SUITE_P(
-    All, DiskWaitTest,
+    All, SessionWaitTest,
     ::testing::Values(
         Case{"OpenSession", Place::kMemory},
         Case{"ResumeSession", Place::kMemory},
+        Case{"ResumeSession", Place::kBusy},
         Case{"ResumeSession", Place::kDisk}, Case{"RenewSession", Place::kDisk},
         Case{"CloseSession", Place::kMemory}, Case{"SaveState", Place::kMemory},
         Case{"SaveState", Place::kDisk}, Case{"DropState", Place::kMemory},
         Case{"RestoreState", Place::kMemory}),
     NameOf);
 
-TEST_P(DiskWaitTest, EndsWhenTheClientLeaves) {
+TEST_P(SessionWaitTest, EndsWhenTheClientLeaves) {
   server_.services().observer = &last_;
   std::thread client(
       [this] { EXPECT_EQ(Call().error_code(), grpc::StatusCode::CANCELLED); });
-  Await([this] { return archive_.is_asked(); });
+  Await([this] { return Waits(); });
   context_.TryCancel();
   client.join();
   AwaitFor(kPatience,
            [this] { return last_.code() == absl::StatusCode::kCancelled; });
   EXPECT_EQ(last_.code(), absl::StatusCode::kCancelled);
-  archive_.Fail();
+  Fail();
 }
 
-TEST_P(DiskWaitTest, EndsWithTheDeadlineOfTheServer) {
+TEST_P(SessionWaitTest, EndsWithTheDeadlineOfTheServer) {
   server_.services().default_deadline = absl::Milliseconds(20);
   std::atomic<bool> has_ended = false;
   grpc::Status status;
@@ -212,7 +232,7 @@ TEST_P(DiskWaitTest, EndsWithTheDeadlineOfTheServer) {
     server_.client_watch().Expire(absl::Now());
     return has_ended.load();
   });
-  archive_.Fail();
+  Fail();
   client.join();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED)
       << status.error_message();
