@@ -17,6 +17,7 @@
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/listed_services.h"
+#include "server/rpc/transport/certificate_copies.h"
 #include "server/rpc/transport/gate.h"
 #include "server/rpc/transport/listeners.h"
 #include "server/rpc/transport/readiness.h"
@@ -24,6 +25,7 @@
 #include "server/telemetry/tracing.h"
 #include "server/token_file.h"
 #include "server/warmer.h"
+#include "server/workers.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -88,11 +90,13 @@ class GrpcServer final : public Server {
   // When calls come, only the background thread uses the members below.
   LimitWatch limits_;
   TokenFile tokens_;
+  CertificateCopies certificates_;
   absl::Time next_refresh_ = absl::Now() + kRefresh;
   // The executor of `engine_`. It is declared later, because nothing waits for
   // memory before calls come.
   BackgroundThread background_;
   BackgroundThread copies_{kCopyThreads};
+  BackgroundThread plans_{PlanThreads(config_)};
   BackgroundThread arrival_watch_{kArrivalTick, [this] { arrivals_.Look(); }};
   // Null: no regions.
   std::unique_ptr<RegionListener> region_listener_;
@@ -121,6 +125,7 @@ GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
       limits_(flags, machine, &engine_,
               [this](int64_t bytes) { quota_.Resize(bytes); }),
       tokens_(config_.token_file, &gate_),
+      certificates_({config_.tls_cert, config_.tls_key, config_.tls_client_ca}),
       background_(kTick, [this] { Tick(); }),
       warmer_(&engine_.backends, config_.threads_per_worker, &engine_.plans) {
   gate_.SetLimits({config_.max_client_calls, config_.max_client_bytes});
@@ -146,6 +151,7 @@ GrpcServer::~GrpcServer() {
 
 absl::Status GrpcServer::Start() {
   RETURN_IF_ERROR(tokens_.Refresh());
+  RETURN_IF_ERROR(certificates_.Refresh());
   ASSIGN_OR_RETURN(
       engine_.durable_sessions,
       DurableSessions::Start(config_, FactsOf(Describe()), &engine_.sessions));
@@ -174,6 +180,10 @@ void GrpcServer::Tick() {
   if (const absl::Status tokens = tokens_.Refresh(); !tokens.ok()) {
     spdlog::warn("tokens stay as they were: {}", std::string(tokens.message()));
   }
+  if (const absl::Status files = certificates_.Refresh(); !files.ok()) {
+    spdlog::error("certificates stay as they were: {}",
+                  std::string(files.message()));
+  }
 }
 
 absl::Status GrpcServer::StartMetrics() {
@@ -181,8 +191,8 @@ absl::Status GrpcServer::StartMetrics() {
   options.listen = config_.metrics_listen;
   options.version = Version();
   options.gauges = [this] { return gauges(); };
-  options.certificates = {{"tls_cert", config_.tls_cert},
-                          {"tls_client_ca", config_.tls_client_ca}};
+  options.certificates = {{"tls_cert", certificates_.paths().cert},
+                          {"tls_client_ca", certificates_.paths().client_ca}};
   for (const RegisteredBackend& entry : engine_.backends) {
     options.backends.emplace_back(entry.name);
   }
@@ -219,6 +229,9 @@ CallServices GrpcServer::MakeServices() {
   services.copy = [this](std::function<void()> task) {
     copies_.Post(std::move(task));
   };
+  services.plan = [this](std::function<void()> task) {
+    plans_.Post(std::move(task));
+  };
   services.warm_up =
       [this](std::vector<std::shared_ptr<const Operation>> work,
              std::function<bool()> give_up,
@@ -234,7 +247,7 @@ absl::Status GrpcServer::Listen() {
   Call::HandOver();
   ListenerOptions options;
   options.addresses = config_.ListenAddresses();
-  options.tls = {config_.tls_cert, config_.tls_key, config_.tls_client_ca};
+  options.tls = certificates_.paths();
   options.health_address = config_.health_listen;
   options.max_message_bytes = config_.max_message_bytes;
   options.quota = &quota_;
@@ -266,7 +279,7 @@ bool GrpcServer::Drain() {
   readiness_->StartDraining();
   absl::SleepFor(config_.drain_delay);
   const bool is_idle = lifecycle_.Drain(config_.drain_timeout, [this] {
-    return engine_.IsAtWork() || !copies_.is_idle();
+    return engine_.IsAtWork() || !copies_.is_idle() || !plans_.is_idle();
   });
   if (engine_.durable_sessions != nullptr) engine_.durable_sessions->SaveAll();
   return is_idle;

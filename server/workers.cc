@@ -37,4 +37,8 @@ Scheduler::Options SchedulerOptions(
   return options;
 }
 
+int PlanThreads(const Config& config) {
+  return std::clamp(config.workers * config.threads_per_worker / 2, 2, 16);
+}
+
 }  // namespace convgrad

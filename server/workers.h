@@ -1,4 +1,4 @@
-// `SchedulerOptions` decides the workers of a server.
+// These functions decide how many threads a server has.
 #pragma once
 
 #include <vector>
@@ -15,5 +15,10 @@ namespace convgrad {
 Scheduler::Options SchedulerOptions(
     const Config& config, const Machine& machine,
     const std::vector<RegisteredBackend>& backends);
+
+// Returns the number of threads that make plans for calls. Each takes CPU time
+// from the workers. At least 2, so that a small network needn't wait for a
+// large one. Requires: WithDefaults. Thread-safe.
+int PlanThreads(const Config& config);
 
 }  // namespace convgrad

@@ -195,10 +195,10 @@ class Backend {
   // naming what this machine computes wrongly.
   virtual absl::Status CheckSupport(const Operation& operation) const = 0;
 
-  // Returns the bytes that MakePlan allocates: an upper limit for tables whose
-  // sizes depend on the tensors' extents, and an estimate for a program's
-  // steps. A plan's resident_bytes() counts the part that it keeps. Fast.
-  // Requires: CheckSupport(operation).ok().
+  // Returns the bytes that MakePlan allocates: an estimate that grows with the
+  // number of a program's steps, and an upper limit for tables whose sizes
+  // depend on the tensors' extents. A plan's resident_bytes() counts the part
+  // that it keeps. Fast. Requires: CheckSupport(operation).ok().
   virtual int64_t planning_bytes(const Operation& /*operation*/) const {
     return 0;
   }

@@ -1,7 +1,6 @@
 #include "backends/onednn/onednn_backend.h"
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/checked_math.h"
 #include "backends/core/program/conv_backend.h"
 #include "backends/onednn/convolutions/onednn_conv_plan.h"
 #include "backends/onednn/library/onednn_candidates.h"
@@ -66,9 +65,7 @@ class OnednnBackend final : public ConvBackend {
 
   int64_t planning_bytes(const Operation& operation) const override {
     const ProgramOperation* const program = AsProgram(operation);
-    if (program == nullptr) return 0;
-    return SaturatingAdd(onednn::NetworkTableBytes(*program),
-                         onednn::NetworkStepBytes(*program));
+    return program == nullptr ? 0 : onednn::NetworkPlanningBytes(*program);
   }
 
   absl::StatusOr<std::unique_ptr<Plan>> PlanProgram(

@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -28,24 +30,48 @@ absl::Status CheckRange(absl::string_view flag, int64_t found, int64_t min,
                       absl::StrCat(found), absl::StrCat(min, " to ", max));
 }
 
-absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
+bool IsPort(absl::string_view text) {
+  int port = 0;
+  return absl::c_all_of(text, absl::ascii_isdigit) &&
+         absl::SimpleAtoi(text, &port) && port < 1 << 16;
+}
+
+bool IsUnix(absl::string_view address) {
+  return (absl::ConsumePrefix(&address, "unix:") ||
+          absl::ConsumePrefix(&address, "unix-abstract:")) &&
+         !address.empty();
+}
+
+bool IsTcp(absl::string_view address) {
   const size_t colon = address.rfind(':');
-  if (colon != absl::string_view::npos && 0 < colon &&
-      colon + 1 < address.size()) {
-    return absl::OkStatus();
-  }
+  return colon != absl::string_view::npos && 0 < colon &&
+         IsPort(address.substr(colon + 1));
+}
+
+absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
+  if (IsUnix(address) || IsTcp(address)) return absl::OkStatus();
   return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
                       absl::StrCat("'", address, "'"),
-                      "host:port or unix:path");
+                      "host:port with a port of 0 to 65535, or unix:path");
+}
+
+absl::Status CheckMetricsAddress(absl::string_view address) {
+  if (address.empty() || (IsTcp(address) && !IsUnix(address))) {
+    return absl::OkStatus();
+  }
+  return InvalidField(Reason::kOutOfRange, "--metrics_listen",
+                      absl::StrCat("'", address, "'"),
+                      "host:port with a port of 0 to 65535");
 }
 
 // Returns whether only this host can reach `address`.
 bool IsLocal(absl::string_view address) {
-  return absl::StartsWith(address, "unix:") ||
-         absl::StartsWith(address, "unix-abstract:") ||
-         absl::StartsWith(address, "127.") ||
-         absl::StartsWith(address, "localhost:") ||
-         absl::StartsWith(address, "[::1]:");
+  const absl::string_view host = address.substr(0, address.rfind(':'));
+  // A name may begin like an address: 127.example.org.
+  const bool is_ipv4 =
+      host.find_first_not_of("0123456789.") == absl::string_view::npos;
+  return IsUnix(address) || host == "localhost" || host == "[::1]" ||
+         (is_ipv4 && absl::StartsWith(host, "127."));
 }
 
 absl::Status CheckEndpoint(absl::string_view endpoint) {
@@ -53,7 +79,7 @@ absl::Status CheckEndpoint(absl::string_view endpoint) {
   if (endpoint.empty()) return absl::OkStatus();
   if ((absl::ConsumePrefix(&address, "http://") ||
        absl::ConsumePrefix(&address, "https://")) &&
-      CheckAddress("otlp_endpoint", address).ok()) {
+      IsTcp(address)) {
     return absl::OkStatus();
   }
   return InvalidField(Reason::kOutOfRange, "--otlp_endpoint",
@@ -187,9 +213,7 @@ absl::Status Config::Validate() const {
   for (const std::string& address : ListenAddresses()) {
     RETURN_IF_ERROR(CheckAddress("listen", address));
   }
-  if (!metrics_listen.empty()) {
-    RETURN_IF_ERROR(CheckAddress("metrics_listen", metrics_listen));
-  }
+  RETURN_IF_ERROR(CheckMetricsAddress(metrics_listen));
   if (!health_listen.empty()) {
     RETURN_IF_ERROR(CheckAddress("health_listen", health_listen));
   }

@@ -15,7 +15,7 @@ constexpr Flag kFlags[] = {
      "addresses for calls: host:port or unix:path, separated by commas; port 0 "
      "selects a free port"},
     {"metrics_listen", &Config::metrics_listen,
-     "host:port of the Prometheus endpoint /metrics; empty: none"},
+     "host:port (IPv4) of the Prometheus endpoint /metrics; empty: none"},
     {"health_listen", &Config::health_listen,
      "host:port or unix:path that serves only grpc.health.v1, in plaintext; "
      "empty: --listen serves it"},

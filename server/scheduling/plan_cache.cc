@@ -38,42 +38,20 @@ absl::StatusOr<std::unique_ptr<Plan>> PlanCache::Make(
   }
 }
 
+std::shared_ptr<const Plan> PlanCache::Find(const Backend& backend,
+                                            const Operation& operation,
+                                            const PlanOptions& options) {
+  MutexLock lock(&mutex_);
+  const auto found = by_key_.find(KeyOf(backend, operation, options));
+  if (found == by_key_.end() || (*found->second)->making) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return *(*found->second)->plan;
+}
+
 absl::StatusOr<PlanCache::Lookup> PlanCache::Get(const Backend& backend,
                                                  const Operation& operation,
                                                  const PlanOptions& options) {
-  return GetAs(KeyOf(backend, operation, options), backend, operation, options);
-}
-
-absl::StatusOr<PlanCache::Lookup> PlanCache::GetSoon(const Backend& backend,
-                                                     const Operation& operation,
-                                                     const PlanOptions& options,
-                                                     int most) {
   std::string key = KeyOf(backend, operation, options);
-  bool is_blocked = false;
-  {
-    MutexLock lock(&mutex_);
-    const auto found = by_key_.find(key);
-    is_blocked = found == by_key_.end() || (*found->second)->making;
-    if (is_blocked && blocked_ >= most) {
-      return MakeError(absl::StatusCode::kResourceExhausted,
-                       {Reason::kBusy, "server.plans",
-                        absl::StrCat(blocked_ + 1, " calls that plan programs"),
-                        absl::StrCat("at most ", most)});
-    }
-    if (is_blocked) ++blocked_;
-  }
-  auto lookup = GetAs(std::move(key), backend, operation, options);
-  if (is_blocked) {
-    MutexLock lock(&mutex_);
-    --blocked_;
-  }
-  return lookup;
-}
-
-absl::StatusOr<PlanCache::Lookup> PlanCache::GetAs(std::string key,
-                                                   const Backend& backend,
-                                                   const Operation& operation,
-                                                   const PlanOptions& options) {
   Entries::iterator position;
   {
     MutexLock lock(&mutex_);

@@ -37,13 +37,10 @@ class PlanCache {
   // LIMIT_EXCEEDED, if there is no memory to make the plan.
   absl::StatusOr<Lookup> Get(const Backend& backend, const Operation& operation,
                              const PlanOptions& options);
-  // Does the same for threads that other calls need: at most `most` of them
-  // make plans or wait for plans at once.
-  // Errors: those of Get; kResourceExhausted, reason BUSY, if `most` already
-  // do.
-  absl::StatusOr<Lookup> GetSoon(const Backend& backend,
-                                 const Operation& operation,
-                                 const PlanOptions& options, int most);
+  // Returns the plan if the cache has it, otherwise null. Doesn't wait.
+  std::shared_ptr<const Plan> Find(const Backend& backend,
+                                   const Operation& operation,
+                                   const PlanOptions& options);
 
   // Changes the limit, and drops the plans beyond it.
   void SetMaxBytes(int64_t bytes);
@@ -63,9 +60,6 @@ class PlanCache {
   // Shared, because a waiter reads its entry after the cache dropped it.
   using Entries = std::list<std::shared_ptr<Entry>>;
 
-  absl::StatusOr<Lookup> GetAs(std::string key, const Backend& backend,
-                               const Operation& operation,
-                               const PlanOptions& options);
   absl::StatusOr<std::unique_ptr<Plan>> Make(const Backend& backend,
                                              const Operation& operation,
                                              const PlanOptions& options) const;
@@ -85,8 +79,6 @@ class PlanCache {
       ABSL_GUARDED_BY(mutex_);
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t plans_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Threads in GetSoon that make a plan or wait for one.
-  int blocked_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace convgrad

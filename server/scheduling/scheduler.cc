@@ -3,24 +3,12 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "backends/core/status.h"
 #include "server/scheduling/pin_thread.h"
 
 namespace convgrad {
-namespace {
-
-// Returns the number of gRPC's threads that may plan at once: all but one. gRPC
-// 1.51 has a thread for two cores, from 2 to 16 in all.
-int MostPlanning() {
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores / 2, 2, 16) - 1;
-}
-
-}  // namespace
-
 absl::Status DrainingError() {
   return MakeError(absl::StatusCode::kUnavailable,
                    {Reason::kDraining, "server", "a server that is going away",
@@ -52,12 +40,16 @@ std::unique_ptr<ActiveJob> Scheduler::Activate(Job job) const {
   return active;
 }
 
-absl::StatusOr<std::shared_ptr<const Plan>> Scheduler::PlanFor(
+std::shared_ptr<const Plan> Scheduler::FindPlan(
+    const Backend& backend, const Operation& operation) const {
+  return means_.plans->Find(backend, operation, {.threads = means_.threads});
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> Scheduler::MakePlan(
     const Backend& backend, const Operation& operation) const {
   ASSIGN_OR_RETURN(
       PlanCache::Lookup lookup,
-      means_.plans->GetSoon(backend, operation, {.threads = means_.threads},
-                            MostPlanning()));
+      means_.plans->Get(backend, operation, {.threads = means_.threads}));
   return std::move(lookup.plan);
 }
 

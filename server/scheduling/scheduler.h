@@ -65,12 +65,14 @@ class Scheduler {
   // kUnavailable, reason DRAINING, after Drain or Shutdown.
   absl::StatusOr<std::unique_ptr<ActiveJob>> Prepare(Job job) const;
 
-  // Returns the plan that a job of `operation` will use, and makes it if the
-  // cache lacks it, which takes a second for a network, and longer for one of
-  // thousands of steps. Requires: a backend without devices.
-  // Errors: those of Backend::MakePlan; kResourceExhausted, reason BUSY, if
-  // other calls plan on all of gRPC's threads but one.
-  absl::StatusOr<std::shared_ptr<const Plan>> PlanFor(
+  // Returns the plan that a job of `operation` will use if the cache has it,
+  // otherwise null. Requires: a backend without devices.
+  std::shared_ptr<const Plan> FindPlan(const Backend& backend,
+                                       const Operation& operation) const;
+  // Returns this plan, and makes it if the cache lacks it, which takes a second
+  // for a network, and longer for one of thousands of steps. Requires: a
+  // backend without devices. Errors: those of PlanCache::Get.
+  absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(
       const Backend& backend, const Operation& operation) const;
 
   // Returns the error of Prepare for a call whose message isn't read yet, if

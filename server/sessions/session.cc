@@ -200,8 +200,9 @@ void KeptSession::Leave(absl::Time now) {
 bool KeptSession::EndIfExpired(absl::Time now) {
   {
     MutexLock lock(&mutex_);
-    if (has_ended_) return true;
-    if (settings_.durable || users_ > 0 || expires_ > now) return false;
+    if (has_ended_ || settings_.durable || users_ > 0 || expires_ > now) {
+      return false;
+    }
     // Keeps other calls from entering.
     expires_ = absl::InfinitePast();
   }

@@ -152,7 +152,7 @@ class KeptSession {
   // Returns whether the session is open: neither expired nor closed.
   bool IsOpen(absl::Time now) const;
   // Ends the session if no call uses it, its lease is over, and it isn't
-  // durable. Returns whether it has ended, now or before.
+  // durable. Returns whether it has ended now.
   bool EndIfExpired(absl::Time now);
   // Frees the memory of a durable session that no call uses and whose lease is
   // over, when its newest capture is on disk. Changes after that capture are

@@ -92,7 +92,8 @@ std::vector<int64_t> ManifestNumbers(const std::vector<std::string>& files) {
 absl::StatusOr<Manifest> SessionFolder::ReadManifest(int64_t number) const {
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifestFile(ManifestName(number)));
   if (manifest.generation == number) return manifest;
-  return InvalidField(Reason::kMalformed, "manifest.generation",
+  return InvalidField(Reason::kMalformed,
+                      absl::StrCat(Path(ManifestName(number)), ": generation"),
                       absl::StrCat(manifest.generation),
                       absl::StrCat(number, ", as its name says"));
 }
@@ -101,9 +102,15 @@ absl::StatusOr<Manifest> SessionFolder::ReadManifestFile(
     const std::string& file) const {
   ASSIGN_OR_RETURN(const std::string content,
                    ReadWholeFile(Path(file), kMaxManifestBytes, files_));
-  ASSIGN_OR_RETURN(Manifest manifest, DecodeManifest(content));
-  if (SessionKeyOf(manifest.image.head.id) == key_) return manifest;
-  return InvalidField(Reason::kMalformed, "manifest.session.id",
+  absl::StatusOr<Manifest> manifest = DecodeManifest(content);
+  if (!manifest.ok()) {
+    return absl::Status(
+        manifest.status().code(),
+        absl::StrCat(Path(file), ": ", manifest.status().message()));
+  }
+  if (SessionKeyOf(manifest->image.head.id) == key_) return manifest;
+  return InvalidField(Reason::kMalformed,
+                      absl::StrCat(Path(file), ": session.id"),
                       "another session", "the session of the folder");
 }
 

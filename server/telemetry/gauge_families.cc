@@ -1,6 +1,5 @@
 #include "server/telemetry/gauge_families.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -128,14 +127,17 @@ std::vector<MetricFamily> ClientFamilies(
     Add({{"client", client.client}}, client.sessions, &sessions);
     Add({{"client", client.client}}, client.kept_bytes, &kept_bytes);
   };
-  const size_t labelled = std::min(clients.size(), kLabelledClients);
-  for (const ClientGauges& client : clients.first(labelled)) add(client);
+  // A client may have the name "other" as well.
   ClientGauges others{"other"};
-  for (const ClientGauges& client : clients.subspan(labelled)) {
-    others.sessions += client.sessions;
-    others.kept_bytes += client.kept_bytes;
+  for (size_t i = 0; i < clients.size(); ++i) {
+    if (i < kLabelledClients && clients[i].client != others.client) {
+      add(clients[i]);
+    } else {
+      others.sessions += clients[i].sessions;
+      others.kept_bytes += clients[i].kept_bytes;
+    }
   }
-  if (labelled < clients.size()) add(others);
+  if (others.sessions > 0) add(others);
   return {std::move(sessions), std::move(kept_bytes)};
 }
 
@@ -214,7 +216,7 @@ std::vector<MetricFamily> CertificateFamilies(
     absl::Span<const CertificateFile> files) {
   MetricFamily family =
       Gauge("convgrad_certificate_expiration_timestamp_seconds",
-            "When the first certificate of the file expires.");
+            "When the first certificate in use of the file expires.");
   for (const CertificateFile& file : files) {
     if (file.path.empty()) continue;
     const std::optional<double> end = FirstExpiration(file.path);

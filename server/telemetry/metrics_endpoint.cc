@@ -64,7 +64,7 @@ class PrometheusEndpoint final : public MetricsEndpoint, private OpObserver {
     } catch (const std::exception& error) {
       return InvalidField(Reason::kOutOfRange, "--metrics_listen",
                           absl::StrCat("'", address, "' (", error.what(), ")"),
-                          "host:port that is free");
+                          "host:port of IPv4 that is free");
     }
     exposer_->RegisterCollectable(registry_);
     exposer_->RegisterCollectable(gauges_);

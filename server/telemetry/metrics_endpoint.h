@@ -12,7 +12,7 @@
 
 namespace convgrad {
 
-// A PEM file that a flag names.
+// The server's copy of a PEM file that a flag names.
 struct CertificateFile {
   std::string flag;  // The flag, without dashes.
   std::string path;  // Empty: no file.

@@ -97,7 +97,9 @@ class Checker {
           Reason::kMissing, field, "none",
           operand.is_parameter() ? "a parameter" : "an input or a result");
     }
-    const bool is_value = operand.may_be_value && values_.contains(name);
+    const bool may_be_input =
+        operand.may_be_value || operand.kind == OperandKind::kIndices;
+    const bool is_value = may_be_input && values_.contains(name);
     return operand.is_parameter() && !is_value
                ? CheckParameterOperand(operand, name, field)
                : CheckValueOperand(operand, name, field);
@@ -141,7 +143,8 @@ class Checker {
       return InvalidField(Reason::kNotFound, field, name,
                           "an input or the result of an earlier step");
     }
-    const bool is_index = operand.kind == OperandKind::kIndex;
+    const bool is_index = operand.kind == OperandKind::kIndex ||
+                          operand.kind == OperandKind::kIndices;
     const bool may_be_value = !is_index || operand.may_be_value;
     if (found->second == Kind::kIndex && is_index) return absl::OkStatus();
     if (found->second == Kind::kActivation && may_be_value) {

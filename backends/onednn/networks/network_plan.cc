@@ -26,33 +26,6 @@ double CostOf(const Step& step, const Schedule& schedule) {
   return std::max(step.macs, kMacsPerByte * bytes);
 }
 
-// Returns whether the library computes steps of this operator.
-bool IsProduct(Operator op) {
-  switch (op) {
-    case Operator::kConv:
-    case Operator::kConvTranspose:
-    case Operator::kLinear:
-    case Operator::kMatmul:
-    case Operator::kAttention:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// Returns how often the plan has steps for a step of the program: a backward
-// has two products for each product of the forward.
-int64_t PassesOf(ProgramPart part) {
-  switch (part) {
-    case ProgramPart::kBackward:
-      return 2;
-    case ProgramPart::kTrain:
-      return 3;
-    default:
-      return 1;
-  }
-}
-
 }  // namespace
 
 NetworkPlan::NetworkPlan(const NetworkOptions& options, NetworkParts parts)
@@ -75,26 +48,26 @@ void NetworkPlan::CutIntoQuanta(double macs_per_quantum) {
   quanta_.push_back(steps().size());
 }
 
-int64_t NetworkTableBytes(const ProgramOperation& operation) {
+int64_t NetworkPlanningBytes(const ProgramOperation& operation) {
   const bool has_backward = operation.request().part != ProgramPart::kForward;
+  // A forward, and the gradients of two operands.
+  const int64_t passes = has_backward ? 3 : 1;
   int64_t bytes = 0;
   for (const ProgramStep& step : operation.program().steps) {
+    const bool is_product =
+        step.op == Operator::kConv || step.op == Operator::kConvTranspose ||
+        step.op == Operator::kLinear || step.op == Operator::kMatmul;
+    // A concatenation has a function for each operand.
+    const auto functions = std::max<int64_t>(1, std::ssize(step.operands));
+    bytes = SaturatingAdd(
+        bytes,
+        passes * (is_product ? kPrimitiveBytes : functions * kFunctionBytes));
     const auto table_bytes = NetworkOperatorOf(step.op).table_bytes;
     if (table_bytes == nullptr) continue;
     bytes = SaturatingAdd(bytes,
                           table_bytes(step, operation.shapes(), has_backward));
   }
   return bytes;
-}
-
-int64_t NetworkStepBytes(const ProgramOperation& operation) {
-  int64_t bytes = 0;
-  for (const ProgramStep& step : operation.program().steps) {
-    // A concatenation has a function for each operand.
-    const auto functions = std::max<int64_t>(1, std::ssize(step.operands));
-    bytes += IsProduct(step.op) ? kPrimitiveBytes : functions * kFunctionBytes;
-  }
-  return bytes * PassesOf(operation.request().part);
 }
 
 absl::StatusOr<std::unique_ptr<NetworkPlan>> MakeNetworkPlan(

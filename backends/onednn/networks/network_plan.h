@@ -41,12 +41,9 @@ class NetworkPlan final : public ScheduledPlan {
   std::vector<size_t> quanta_ = {0};
 };
 
-// Returns an upper limit of the bytes that planning allocates for tables whose
-// sizes depend on the values' extents.
-int64_t NetworkTableBytes(const ProgramOperation& operation);
-
-// Returns an estimate of the bytes of the plan's primitives and functions.
-int64_t NetworkStepBytes(const ProgramOperation& operation);
+// Returns the value of Backend::planning_bytes. Assumes that products and
+// convolutions are primitives of the library, and all other steps functions.
+int64_t NetworkPlanningBytes(const ProgramOperation& operation);
 
 // Plans the operation. The plan's Run fails with kInvalidArgument, reason
 // OUT_OF_RANGE, if a class index is out of range. Requires:

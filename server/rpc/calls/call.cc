@@ -195,12 +195,11 @@ void Call::AwaitMemory(int64_t bytes) {
   HandOver();
 }
 
-void Call::Copy(int64_t bytes, std::function<absl::Status()> work,
-                std::function<void()> next) {
-  // A change of threads takes some 50 us, as long as to hash 64 KiB.
-  constexpr int64_t kFewBytes = 64 << 10;
+void Call::ContinueOn(const MemoryBudget::Executor& thread,
+                      std::function<absl::Status()> work,
+                      std::function<void()> next) {
   HandOver();
-  auto copy = [this, work = std::move(work), next = std::move(next)] {
+  thread([this, work = std::move(work), next = std::move(next)] {
     HandOver();
     const absl::Time start = absl::Now();
     const bool is_over = *cancelled_ || deadline_ <= start;
@@ -208,9 +207,16 @@ void Call::Copy(int64_t bytes, std::function<absl::Status()> work,
     sample_.times.decode.Add(start, absl::Now());
     if (!status.ok()) return End(std::move(status));
     next();
-  };
-  if (bytes <= kFewBytes) return copy();
-  services_.copy(std::move(copy));
+  });
+}
+
+void Call::Copy(int64_t bytes, std::function<absl::Status()> work,
+                std::function<void()> next) {
+  // A change of threads takes some 50 us, as long as to hash 64 KiB.
+  constexpr int64_t kFewBytes = 64 << 10;
+  const auto run = [](const std::function<void()>& task) { task(); };
+  ContinueOn(bytes <= kFewBytes ? run : services_.copy, std::move(work),
+             std::move(next));
 }
 
 AdmitHead Call::AdmitsHead() {

@@ -118,11 +118,16 @@ class Call : public grpc::ServerGenericBidiReactor {
   // client has gone or the deadline is over.
   void Answer(grpc::ByteBuffer response);
 
-  // Runs `work`, which copies or hashes `bytes` bytes that the client has put,
-  // and then `next`. A copying thread does both, unless the bytes are so few
-  // that the change of threads would take longer. Ends the call with the error
-  // of `work`, or without `work` if the client has gone. Call it last: the call
+  // Makes `thread` run `work` and then `next`. Ends the call with the error of
+  // `work`, or without `work` if the client has gone. Call it last: the call
   // may be deleted when this returns.
+  void ContinueOn(const MemoryBudget::Executor& thread,
+                  std::function<absl::Status()> work,
+                  std::function<void()> next);
+
+  // As ContinueOn, for `work` that copies or hashes `bytes` bytes that the
+  // client has put. A copying thread runs it, unless the bytes are so few that
+  // the change of threads would take longer.
   void Copy(int64_t bytes, std::function<absl::Status()> work,
             std::function<void()> next);
 

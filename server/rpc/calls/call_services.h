@@ -50,6 +50,8 @@ struct CallServices {
   std::function<void(std::function<void()>)> defer;
   // Runs a task on one of the copying threads.
   std::function<void(std::function<void()>)> copy;
+  // Runs a task on one of the planning threads.
+  std::function<void(std::function<void()>)> plan;
   // Makes the plans of `work` on the warm-up thread and calls `done` once.
   std::function<void(
       std::vector<std::shared_ptr<const Operation>> work,

@@ -48,11 +48,12 @@ class UnaryCall : public MessageCall {
   // session of a change keeps them for repeats. Requires: Decode was called.
   virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
 
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  void Settle(const absl::Status& status) override;
+
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) final;
   absl::Status CheckArrival() final;
   void OnGone() final;
-  void Settle(const absl::Status& status) final;
 
   // One operation that the call computes.
   struct Work {

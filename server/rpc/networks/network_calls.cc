@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/program_codec.h"
@@ -17,16 +16,6 @@ absl::Status NoProgram(const std::string& path, const std::string& name) {
   return MakeError(absl::StatusCode::kNotFound,
                    {Reason::kNotFound, path, absl::StrCat("'", name, "'"),
                     "the name of a program that the session has loaded"});
-}
-
-// Returns the groups of steps that the plan fuses. Each step is in one group.
-std::vector<FusedSteps> FusedStepsOf(const Plan& plan, const Program& program) {
-  std::vector<FusedSteps> fused = plan.groups();
-  if (!fused.empty()) return fused;
-  for (const ProgramStep& step : program.steps) {
-    fused.push_back({{step.result}});
-  }
-  return fused;
 }
 
 // Checks that each value of the program fits in memory, before the server plans
@@ -110,7 +99,7 @@ absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
 }
 
 absl::Status ProgramCall::Choose(const KeptProgram& program,
-                                 ProgramRequest request, bool report_fused) {
+                                 ProgramRequest request) {
   ASSIGN_OR_RETURN(operation_memory_, services().memory->budget.TryReserve(
                                           OperationBytes(program)));
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(request));
@@ -122,18 +111,6 @@ absl::Status ProgramCall::Choose(const KeptProgram& program,
   ASSIGN_OR_RETURN(const Router::Choice route,
                    services().router->Route(*operation_, {}));
   backend_ = route.backend;
-  const bool has_tape = request.part == ProgramPart::kForwardTape;
-  if (!has_tape && !report_fused) return absl::OkStatus();
-  // Only the plan knows the size of the tape, so it is made before the
-  // operation.
-  const absl::Time start = absl::Now();
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Plan> plan,
-                   services().scheduler->PlanFor(*backend_, *operation_));
-  sample()->times.plan.Add(start, absl::Now());
-  if (report_fused) fused_steps_ = FusedStepsOf(*plan, *request.program);
-  if (!has_tape) return absl::OkStatus();
-  request.tape_bytes = plan->tape_bytes();
-  ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));
   return absl::OkStatus();
 }
 

@@ -45,10 +45,8 @@ class ProgramCall : public UnaryCall {
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
-  // Makes the operation on `program` and chooses its backend. If
-  // `report_fused`, the report lists the fused steps.
-  absl::Status Choose(const KeptProgram& program, ProgramRequest request,
-                      bool report_fused = false);
+  // Makes the operation on `program` and chooses its backend.
+  absl::Status Choose(const KeptProgram& program, ProgramRequest request);
   // Adds the places of the program's parameters; if `averaged`, of their
   // averages where the session keeps them.
   absl::Status PlaceParameters(std::vector<TensorPlace>* operands,
@@ -69,6 +67,8 @@ class ProgramCall : public UnaryCall {
 
   std::shared_ptr<const ProgramOperation> operation_;
   const Backend* backend_ = nullptr;
+  // The report's fused steps. Empty unless the client asks for them.
+  std::vector<FusedSteps> fused_steps_;
 
  private:
   // A result that the response carries.
@@ -79,8 +79,6 @@ class ProgramCall : public UnaryCall {
   std::vector<Returned> returned_;
   // Pays for `operation_`, which describes each step of the program.
   Reservation operation_memory_;
-  // Empty unless the client asks for them.
-  std::vector<FusedSteps> fused_steps_;
 };
 
 // `RunProgramCall` handles RunProgram.
@@ -89,22 +87,33 @@ class RunProgramCall final : public ProgramCall {
   using ProgramCall::ProgramCall;
 
  private:
+  // Reads the message. If a tape or a report needs the plan and the cache lacks
+  // it, a planning thread makes the plan and continues the call.
+  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  // Returns the request that OnMessage has read.
   absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<SharedBytes> results) override;
+  void Settle(const absl::Status& status) override;
 
-  // Returns the request for the backend. Requires: program and inputs are
-  // found.
-  absl::StatusOr<ProgramRequest> RequestOf(const DecodedRun& decoded,
-                                           const PlacedTensors& inputs);
+  // Reads the message, checks it, and chooses the backend.
+  absl::Status Parse(grpc::ByteBuffer* message);
+  // Sets the parts of the operation and the report that only the plan knows.
+  absl::Status UsePlan();
+  // Returns the request for the backend. Requires: the inputs are found.
+  absl::StatusOr<ProgramRequest> ProgramRequestOf();
   // Errors: kInvalidArgument if the run changes the session but the call isn't
   // a change, or if it changes the session and reads averages.
-  absl::Status CheckIsChange(bool averaged);
+  absl::Status CheckIsChange();
   absl::Status PlaceRandomness(std::vector<TensorPlace>* operands);
-  absl::Status PlaceResults(const std::string& tape, TensorPlaces* places);
-  absl::Status PlaceTape(const std::string& tape, TensorPlaces* places);
+  absl::Status PlaceResults(TensorPlaces* places);
+  absl::Status PlaceTape(TensorPlaces* places);
 
+  DecodedRun run_;
+  PlacedTensors inputs_;
   std::shared_ptr<const KeptProgram> program_;
+  // Set from OnMessage to Decode if a tape or a report needs the plan.
+  std::shared_ptr<const Plan> plan_;
   // The optimizer step; set if the call has an update.
   std::optional<OptimizerStep> step_;
 };

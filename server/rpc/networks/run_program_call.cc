@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "proto/call_metadata.h"
 #include "proto/codec/codec.h"
@@ -17,47 +18,56 @@ namespace {
 // training runs that have used it.
 constexpr absl::string_view kRandomness = "#randomness";
 
+// Returns the groups of steps that the plan fuses. Each step is in one group.
+std::vector<FusedSteps> FusedStepsOf(const Plan& plan, const Program& program) {
+  std::vector<FusedSteps> fused = plan.groups();
+  if (!fused.empty()) return fused;
+  for (const ProgramStep& step : program.steps) {
+    fused.push_back({{step.result}});
+  }
+  return fused;
+}
+
 }  // namespace
 
-absl::StatusOr<ProgramRequest> RunProgramCall::RequestOf(
-    const DecodedRun& decoded, const PlacedTensors& inputs) {
+absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
   ProgramRequest run;
-  ASSIGN_OR_RETURN(program_, FindProgram(decoded.program));
+  ASSIGN_OR_RETURN(program_, FindProgram(run_.program));
   run.program = program_->program;
-  run.compute_dtype = decoded.compute_dtype;
+  run.compute_dtype = run_.compute_dtype;
   for (const ProgramInput& input : run.program->inputs) {
-    const auto found = inputs.find(input.name);
-    if (found == inputs.end()) {
+    const auto found = inputs_.find(input.name);
+    if (found == inputs_.end()) {
       return InvalidField(Reason::kMissing, "inputs", "nothing",
                           absl::StrCat("a tensor '", input.name, "'"));
     }
     run.inputs.push_back(found->second.descriptor);
   }
-  if (inputs.size() > run.inputs.size()) {
+  if (inputs_.size() > run.inputs.size()) {
     return InvalidField(Reason::kNotFound, "inputs",
-                        absl::StrCat(inputs.size(), " tensors"),
+                        absl::StrCat(inputs_.size(), " tensors"),
                         absl::StrCat("the program's ", run.inputs.size()));
   }
-  if (decoded.fuse) run.fuse = *decoded.fuse;
-  if (decoded.fast.value_or(false) && !services().fast_convolutions) {
+  if (run_.fuse) run.fuse = *run_.fuse;
+  if (run_.fast.value_or(false) && !services().fast_convolutions) {
     return MakeError(absl::StatusCode::kFailedPrecondition,
                      {Reason::kUnsupported, "fast", "true",
                       "false or unset: this server has "
                       "--fast_convolutions=false"});
   }
-  run.fast = decoded.fast.value_or(services().fast_convolutions);
-  run.recompute = decoded.recompute;
-  run.fetched = decoded.fetched;
-  if (!decoded.tape.empty()) run.part = ProgramPart::kForwardTape;
-  if (!decoded.backward) return run;
+  run.fast = run_.fast.value_or(services().fast_convolutions);
+  run.recompute = run_.recompute;
+  run.fetched = run_.fetched;
+  if (!run_.tape.empty()) run.part = ProgramPart::kForwardTape;
+  if (!run_.backward) return run;
   run.part = ProgramPart::kTrain;
   ASSIGN_OR_RETURN(run.input_gradients,
-                   InputFlags(*run.program, decoded.backward->inputs));
-  run.parameter_gradients = decoded.backward->of_parameters;
+                   InputFlags(*run.program, run_.backward->inputs));
+  run.parameter_gradients = run_.backward->of_parameters;
   return run;
 }
 
-absl::Status RunProgramCall::CheckIsChange(bool averaged) {
+absl::Status RunProgramCall::CheckIsChange() {
   const ProgramRequest& run = operation_->request();
   absl::string_view why;
   if (run.part == ProgramPart::kForwardTape) {
@@ -70,7 +80,7 @@ absl::Status RunProgramCall::CheckIsChange(bool averaged) {
     why = "draws random numbers: a dropout is training";
   }
   if (why.empty()) return absl::OkStatus();
-  if (averaged) {
+  if (run_.averaged) {
     return InvalidField(Reason::kUnsupported, "averaged",
                         "a run that changes the session",
                         "a run without tape, backward and training steps");
@@ -82,11 +92,33 @@ absl::Status RunProgramCall::CheckIsChange(bool averaged) {
       "a change of the session; in Python, change=True");
 }
 
-absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
-    grpc::ByteBuffer* message) {
+absl::Status RunProgramCall::OnMessage(grpc::ByteBuffer* message) {
+  const absl::Time start = absl::Now();
+  const absl::Status parsed = Parse(message);
+  sample()->times.decode.Add(start, absl::Now());
+  RETURN_IF_ERROR(parsed);
+  const bool has_tape = operation_->request().part == ProgramPart::kForwardTape;
+  if (!has_tape && !run_.report_groups) return UnaryCall::OnMessage(message);
+  plan_ = services().scheduler->FindPlan(*backend_, *operation_);
+  if (plan_ != nullptr) return UnaryCall::OnMessage(message);
+  const auto make = [this]() -> absl::Status {
+    const absl::Time begin = absl::Now();
+    ASSIGN_OR_RETURN(plan_,
+                     services().scheduler->MakePlan(*backend_, *operation_));
+    sample()->times.plan.Add(begin, absl::Now());
+    return absl::OkStatus();
+  };
+  ContinueOn(services().plan, make, [this, message] {
+    absl::Status status = UnaryCall::OnMessage(message);
+    if (!status.ok()) End(std::move(status));
+  });
+  return absl::OkStatus();
+}
+
+absl::Status RunProgramCall::Parse(grpc::ByteBuffer* message) {
   v1::RunProgramRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
-  ASSIGN_OR_RETURN(const DecodedRun run, DecodeRun(head, SizesOf(payloads)));
+  ASSIGN_OR_RETURN(run_, DecodeRun(head, SizesOf(payloads)));
   RETURN_IF_ERROR(
       session().KeepTrainerState(head.trainer_state(), "trainer_state"));
   if (!head.update().trainer_state().empty()) {
@@ -94,24 +126,43 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
                         "none: the run has a trainer_state of its own");
   }
   TensorResolver resolver(&session(), services().regions, std::move(payloads));
-  ASSIGN_OR_RETURN(PlacedTensors inputs,
-                   PlaceNamed(run.inputs, "inputs", &resolver));
-  ASSIGN_OR_RETURN(ProgramRequest program_request, RequestOf(run, inputs));
-  RETURN_IF_ERROR(
-      Choose(*program_, std::move(program_request), run.report_groups));
-  RETURN_IF_ERROR(CheckIsChange(run.averaged));
+  ASSIGN_OR_RETURN(inputs_, PlaceNamed(run_.inputs, "inputs", &resolver));
+  ASSIGN_OR_RETURN(ProgramRequest request, ProgramRequestOf());
+  return Choose(*program_, std::move(request));
+}
+
+absl::Status RunProgramCall::UsePlan() {
+  // Not kept, because only the worker counts a plan that the cache lacks.
+  const std::shared_ptr<const Plan> plan = std::move(plan_);
+  if (plan == nullptr) return absl::OkStatus();
+  if (run_.report_groups) {
+    fused_steps_ = FusedStepsOf(*plan, operation_->program());
+  }
+  if (operation_->request().part != ProgramPart::kForwardTape) {
+    return absl::OkStatus();
+  }
+  ProgramRequest request = operation_->request();
+  request.tape_bytes = plan->tape_bytes();
+  ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
+    grpc::ByteBuffer* /*message*/) {
+  RETURN_IF_ERROR(UsePlan());
+  RETURN_IF_ERROR(CheckIsChange());
   TensorPlaces places;
   for (const ProgramInput& input : operation_->program().inputs) {
-    places.operands.push_back(std::move(inputs[input.name].place));
+    places.operands.push_back(std::move(inputs_[input.name].place));
   }
-  RETURN_IF_ERROR(PlaceParameters(&places.operands, run.averaged));
+  RETURN_IF_ERROR(PlaceParameters(&places.operands, run_.averaged));
   RETURN_IF_ERROR(PlaceRandomness(&places.operands));
-  RETURN_IF_ERROR(PlaceResults(run.tape, &places));
+  RETURN_IF_ERROR(PlaceResults(&places));
   Request request{operation_, std::move(places), backend_, {}};
-  if (!run.update) return request;
+  if (!run_.update) return request;
   step_.emplace(&session(), reservation(), "update.");
   ASSIGN_OR_RETURN(OptimizerStep::Work work,
-                   step_->Begin(*run.update, *services().router));
+                   step_->Begin(*run_.update, *services().router));
   request.next = std::make_unique<Request>(Request{
       std::move(work.operation), std::move(work.places), work.backend, {}});
   return request;
@@ -145,8 +196,7 @@ absl::Status RunProgramCall::PlaceRandomness(
   return absl::OkStatus();
 }
 
-absl::Status RunProgramCall::PlaceResults(const std::string& tape,
-                                          TensorPlaces* places) {
+absl::Status RunProgramCall::PlaceResults(TensorPlaces* places) {
   const ProgramRequest& run = operation_->request();
   const Program& program = operation_->program();
   for (const std::string& name : run.fetched) PlaceReturned(name, places);
@@ -157,13 +207,13 @@ absl::Status RunProgramCall::PlaceResults(const std::string& tape,
         session().Write(parameter.name, ParameterDescriptor(parameter),
                         reservation()));
   }
-  if (run.part == ProgramPart::kForwardTape) return PlaceTape(tape, places);
+  if (run.part == ProgramPart::kForwardTape) return PlaceTape(places);
   return run.part == ProgramPart::kTrain ? PlaceGradients(places)
                                          : absl::OkStatus();
 }
 
-absl::Status RunProgramCall::PlaceTape(const std::string& tape,
-                                       TensorPlaces* places) {
+absl::Status RunProgramCall::PlaceTape(TensorPlaces* places) {
+  const std::string& tape = run_.tape;
   RETURN_IF_ERROR(CheckName(tape, "tape"));
   if (session().state().tapes.contains(tape)) {
     return MakeError(
@@ -191,6 +241,12 @@ absl::Status RunProgramCall::PlaceTape(const std::string& tape,
   }
   session().writes()->tapes[tape] = std::move(kept);
   return absl::OkStatus();
+}
+
+void RunProgramCall::Settle(const absl::Status& status) {
+  inputs_.clear();
+  plan_ = nullptr;
+  UnaryCall::Settle(status);
 }
 
 absl::StatusOr<grpc::ByteBuffer> RunProgramCall::Encode(

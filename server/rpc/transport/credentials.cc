@@ -1,11 +1,7 @@
 #include "server/rpc/transport/credentials.h"
 
-#include <string>
-
-#include "backends/core/status.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "proto/pem_files.h"
 
 namespace convgrad {
 namespace {
@@ -14,19 +10,10 @@ constexpr unsigned kRefreshSeconds = 1;
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(
+std::shared_ptr<grpc::ServerCredentials> MakeCredentials(
     const TlsFiles& files) {
   if (files.cert.empty()) return grpc::InsecureServerCredentials();
-  ASSIGN_OR_RETURN(const std::string certificates,
-                   ReadCertificates({"--tls_cert", files.cert}));
-  RETURN_IF_ERROR(
-      ReadPrivateKey({"--tls_key", files.key}, "--tls_cert", certificates)
-          .status());
   const bool mutual = !files.client_ca.empty();
-  if (mutual) {
-    RETURN_IF_ERROR(
-        ReadCertificates({"--tls_client_ca", files.client_ca}).status());
-  }
   grpc::experimental::TlsServerCredentialsOptions options(
       std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
           files.key, files.cert, files.client_ca, kRefreshSeconds));

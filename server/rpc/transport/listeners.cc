@@ -5,12 +5,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/impl/server_builder_option.h"
 #include "proto/codec/payload_message.h"
 #include "proto/stream_slices.h"
+#include "server/rpc/transport/listening_socket.h"
 
 namespace convgrad {
 namespace {
@@ -97,7 +99,8 @@ void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
 }
 
 bool IsUnix(absl::string_view address) {
-  return absl::StartsWith(address, "unix");
+  return absl::StartsWith(address, "unix:") ||
+         absl::StartsWith(address, "unix-abstract:");
 }
 
 std::string Resolved(const std::string& address, int port) {
@@ -118,6 +121,12 @@ absl::Status AddAddress(absl::string_view flag, const std::string& address,
                         grpc::ServerBuilder* builder, Acceptor* acceptor,
                         int* port) {
   if (IsUnix(address)) {
+    absl::string_view path = address;
+    if (absl::ConsumePrefix(&path, "unix:")) {
+      absl::ConsumePrefix(&path, "//");
+      const absl::Status usable = CheckSocketPath(path);
+      if (!usable.ok()) return NotFree(flag, address, usable.message());
+    }
     // The permissions of the socket file protect the socket.
     builder->AddListeningPort(address, grpc::InsecureServerCredentials(), port);
     return absl::OkStatus();
@@ -175,7 +184,7 @@ absl::Status Listeners::Listen(const ListenerOptions& options,
                                const std::vector<grpc::Service*>& services,
                                grpc::CallbackGenericService* generic_service,
                                ConnectionTraffic* traffic) {
-  ASSIGN_OR_RETURN(const auto credentials, MakeCredentials(options.tls));
+  const auto credentials = MakeCredentials(options.tls);
   grpc::ServerBuilder builder;
   Configure(options, &builder);
   for (grpc::Service* service : services) builder.RegisterService(service);

@@ -3,6 +3,9 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -80,6 +83,17 @@ absl::Status Add(const addrinfo& address, ListeningSockets* result) {
   return absl::OkStatus();
 }
 
+// Returns whether `address` is a socket at which no process listens.
+bool IsAbandoned(const sockaddr_un& address) {
+  struct stat status = {};
+  const FileDescriptor probe(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  return lstat(address.sun_path, &status) == 0 && S_ISSOCK(status.st_mode) &&
+         connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
+                 sizeof(address)) != 0 &&
+         errno == ECONNREFUSED;
+}
+
 absl::StatusOr<ListeningSockets> ListenAt(const std::string& host,
                                           const std::string& port) {
   ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, port));
@@ -116,6 +130,24 @@ absl::StatusOr<ListeningSockets> ListenAt(const std::string& address) {
     if (both.ok()) return both;
   }
   return ListenAt(std::string(host), port);
+}
+
+absl::Status CheckSocketPath(absl::string_view path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    errno = ENAMETOOLONG;
+    return SystemError("bind");
+  }
+  path.copy(address.sun_path, path.size());
+  if (IsAbandoned(address)) return absl::OkStatus();
+  const FileDescriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (bind(probe.get(), reinterpret_cast<const sockaddr*>(&address),
+           sizeof(address)) != 0) {
+    return SystemError("bind");
+  }
+  unlink(address.sun_path);
+  return absl::OkStatus();
 }
 
 std::string PeerOf(int socket) {

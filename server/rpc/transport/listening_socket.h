@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "proto/file_descriptor.h"
 
 namespace convgrad {
@@ -22,6 +23,12 @@ struct ListeningSockets {
 // addresses of this machine, of both families. Thread-safe.
 // Errors: kUnavailable with the system's message.
 absl::StatusOr<ListeningSockets> ListenAt(const std::string& address);
+
+// Checks that a UNIX socket can be made at `path`, which may be the socket of a
+// process that has ended. gRPC would take the path from a process that listens
+// there. Thread-safe.
+// Errors: kUnavailable with the system's message.
+absl::Status CheckSocketPath(absl::string_view path);
 
 // Returns the peer of a connected socket, e.g. "10.0.0.7:41234" or
 // "[::1]:41234"; "?" if the peer has left. Thread-safe.

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -43,6 +46,7 @@ TokenTable::Digest TokenTable::DigestOf(absl::string_view token) {
 
 absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
   TokenTable table;
+  std::map<Digest, int> lines;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -67,8 +71,19 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
           absl::StrCat("a token of ", words[2].size(), " characters"),
           absl::StrCat("at least ", kMinTokenSize));
     }
-    table.entries_.push_back(
-        {DigestOf(words[2]), {std::string(words[0]), *role}});
+    if (!absl::c_all_of(words[0], absl::ascii_isprint)) {
+      return InvalidField(Reason::kMalformed, field,
+                          absl::StrCat("the name ", absl::CHexEscape(words[0])),
+                          "printable ASCII");
+    }
+    const Digest digest = DigestOf(words[2]);
+    const auto [earlier, is_new] = lines.try_emplace(digest, number);
+    if (!is_new) {
+      return InvalidField(Reason::kDuplicate, field,
+                          absl::StrCat("the token of line ", earlier->second),
+                          "a token of its own");
+    }
+    table.entries_.push_back({digest, {std::string(words[0]), *role}});
   }
   return table;
 }

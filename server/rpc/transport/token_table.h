@@ -31,7 +31,8 @@ struct Principal {
 class TokenTable {
  public:
   // Parses one client a line, "NAME ROLE TOKEN". Ignores empty lines and lines
-  // that begin with #. A name may have several tokens.
+  // that begin with #. A name may have several tokens, but a token only one
+  // line. Names are printable ASCII, because metrics and lists show them.
   // Errors: kInvalidArgument naming the line, never its token.
   static absl::StatusOr<TokenTable> Parse(absl::string_view text);
 

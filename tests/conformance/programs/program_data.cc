@@ -13,7 +13,8 @@ namespace {
 using Fill = std::function<Values(int64_t count, uint64_t seed)>;
 
 // Returns `count` targets of the cross entropy that reads `name`: classes, and
-// sometimes the ignored index. The first target is never ignored.
+// sometimes the ignored index. The first target is never ignored. If none reads
+// it, returns any numbers.
 Values Targets(const ProgramCase& given, const ProgramShapes& shapes,
                const std::string& name, int64_t count, uint64_t seed) {
   const auto reads = [&](const ProgramStep& step) {
@@ -21,6 +22,9 @@ Values Targets(const ProgramCase& given, const ProgramShapes& shapes,
   };
   const auto step = std::find_if(given.program->steps.begin(),
                                  given.program->steps.end(), reads);
+  if (step == given.program->steps.end()) {
+    return RealFill(count, seed, DataType::kF32);
+  }
   const int64_t classes = shapes.dims.at(step->operands[0])[1];
   const int64_t ignored = IntAttribute(*step, "ignore_index");
   Values values = RealFill(count, seed, DataType::kF32);
@@ -33,9 +37,9 @@ Values Targets(const ProgramCase& given, const ProgramShapes& shapes,
 }
 
 // Makes statistics, weights of losses and indices out of `program`'s
-// parameters.
-void FixParameters(const Program& program, const ProgramShapes& shapes,
-                   NamedValues* values) {
+// parameters and index inputs.
+void FixOperands(const Program& program, const ProgramShapes& shapes,
+                 NamedValues* values) {
   for (const ProgramStep& step : program.steps) {
     const bool is_norm = step.op == Operator::kBatchNorm;
     const std::string& positive =
@@ -71,7 +75,7 @@ ProgramData Filled(const ProgramCase& given, uint64_t seed, const Fill& fill) {
   for (const ProgramParameter& parameter : program.parameters) {
     data.values[parameter.name] = fill(CountOf(parameter.dims), ++seed);
   }
-  FixParameters(program, shapes, &data.values);
+  FixOperands(program, shapes, &data.values);
   for (const std::string& output : program.outputs) {
     const Dims& dims = shapes.dims.at(output);
     data.output_gradients[output] =

@@ -34,6 +34,11 @@ class RandomSteps {
   std::vector<int64_t> Shuffled(size_t count);
 
   void AddInput(const std::string& name, const Dims& dims, bool is_index);
+  // Requires: no step reads the last input, which has indices.
+  void RemoveLastInput() {
+    program_.inputs.pop_back();
+    inputs_.pop_back();
+  }
   std::string AddParameter(const Dims& dims, bool trainable,
                            DataType dtype = DataType::kF32);
   // Returns a new parameter, or now and then one that exists: tied weights.

@@ -57,9 +57,19 @@ bool RandomTokens::AddTokenStep(const std::string& x) {
       return true;
     }
     case 10: {
-      const std::string index = AddParameter(Chance(50) ? Dims{3} : Dims{2, 2},
-                                             false, DataType::kI64);
-      return Append(Operator::kIndexSelect, {x, index}, {{"axis", axis}});
+      const Dims places = Chance(50) ? Dims{3} : Dims{2, 2};
+      const bool is_input = Chance(50);
+      std::string index = absl::StrCat("i", inputs_.size());
+      if (is_input) {
+        AddInput(index, places, true);
+      } else {
+        index = AddParameter(places, false, DataType::kI64);
+      }
+      if (Append(Operator::kIndexSelect, {x, index}, {{"axis", axis}})) {
+        return true;
+      }
+      if (is_input) RemoveLastInput();
+      return false;
     }
     default:
       return AddProductOf(x);

@@ -122,6 +122,38 @@ TEST(Tls, CertificatesAreReadAgain) {
   EXPECT_TRUE(Ask(options).ok());
 }
 
+// gRPC would end the process because of the empty key, and would refuse all
+// connections because of the other files.
+TEST(Tls, AnUnusableFileChangesNothing) {
+  Authority authority("ca");
+  authority.Issue("server");
+  authority.Issue("other");
+  const Config config = TlsConfig(authority, nullptr);
+  TestServer server(config);
+  ClientOptions options;
+  options.server = server.address();
+  options.ca = authority.certificate();
+  const auto expiry = [&server] {
+    const std::string text = server.server().MetricsText();
+    const size_t begin = text.find("convgrad_certificate_expiration");
+    return text.substr(begin, text.find("# HELP", begin) - begin);
+  };
+  const std::string expiry_before = expiry();
+  EXPECT_THAT(expiry_before, HasSubstr("tls_cert"));
+  const auto expect_no_change = [&](const std::string& what) {
+    absl::SleepFor(absl::Milliseconds(2500));
+    EXPECT_EQ(Ask(options), absl::OkStatus()) << what;
+    EXPECT_EQ(expiry(), expiry_before) << what;
+  };
+  std::ofstream(config.tls_key) << "";
+  expect_no_change("an empty key");
+  std::filesystem::copy_file(authority.PathOf("other.key"), config.tls_key,
+                             std::filesystem::copy_options::overwrite_existing);
+  expect_no_change("another certificate's key");
+  std::ofstream(config.tls_cert) << "rubbish";
+  expect_no_change("no certificate");
+}
+
 TEST(Tls, UnixSocketsAndHealthStayPlaintext) {
   Authority authority("ca");
   authority.Issue("server");
@@ -133,6 +165,24 @@ TEST(Tls, UnixSocketsAndHealthStayPlaintext) {
   ClientOptions options;
   options.server = socket;
   EXPECT_TRUE(Ask(options).ok());
+  // gRPC would take the socket away from the first server.
+  config.listen = socket;
+  const auto second = DetailOf(Server::Start(config).status());
+  ASSERT_TRUE(second);
+  EXPECT_THAT(second->found, HasSubstr("Address already in use"));
+  EXPECT_TRUE(Ask(options).ok());
+}
+
+// gRPC would serve it in plaintext, as UNIX sockets are.
+TEST(Tls, AHostWhoseNameBeginsWithUnixIsNoSocket) {
+  Authority authority("ca");
+  authority.Issue("server");
+  Config config = TlsConfig(authority, nullptr);
+  // Too long for a name, so that no DNS server is asked.
+  config.listen = absl::StrCat("unix", std::string(70, 'x'), ":0");
+  const auto detail = DetailOf(Server::Start(config).status());
+  ASSERT_TRUE(detail);
+  EXPECT_THAT(detail->found, HasSubstr("Name or service not known"));
 }
 
 TEST(Tls, RefusesFilesThatAreNoCertificates) {

@@ -104,16 +104,28 @@ TEST(Config, SplitsAddresses) {
 }
 
 TEST(Config, RefusesAddressesThatAreNone) {
-  for (const char* listen : {"", " ", "localhost", ":1", "unix:", "a:1,b"}) {
+  // A larger port would be another one, modulo 65536.
+  for (const char* listen : {"", " ", "localhost", ":1", "unix:", "a:1,b",
+                             "localhost:65536", "localhost:-1", "[::1]:http"}) {
     Config config = Complete();
     config.listen = listen;
     ExpectRefused(config, "--listen");
   }
   Config config = Complete();
-  config.metrics_listen = "9464";
-  ExpectRefused(config, "--metrics_listen");
+  config.health_listen = "127.0.0.1:70000";
+  ExpectRefused(config, "--health_listen");
+  config.health_listen = "unix:/run/health";
+  for (const char* listen : {"9464", "127.0.0.1:70000", "unix:/run/metrics"}) {
+    config.metrics_listen = listen;
+    ExpectRefused(config, "--metrics_listen");
+  }
   config.metrics_listen = "";
   EXPECT_TRUE(config.Validate().ok());
+  for (const char* endpoint :
+       {"collector:4317", "http://collector", "http://collector:70000"}) {
+    config.otlp_endpoint = endpoint;
+    ExpectRefused(config, "--otlp_endpoint");
+  }
 }
 
 TEST(Config, AdvertisesHostAndPortAlone) {
@@ -245,8 +257,9 @@ TEST(Config, SurvivesNoWorkers) {
 }
 
 TEST(Config, PlaintextBeyondThisHostMustBeAskedFor) {
-  for (const char* address : {"0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070",
-                              "example.org:7070", "127.0.0.1:1,0.0.0.0:2"}) {
+  for (const char* address :
+       {"0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070", "example.org:7070",
+        "127.0.0.1:1,0.0.0.0:2", "127.example.org:7070"}) {
     Config config = Complete();
     config.listen = address;
     ExpectRefused(config, "--listen");

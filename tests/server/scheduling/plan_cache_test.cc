@@ -112,23 +112,24 @@ Reason ReasonOf(const absl::Status& status) {
   return detail ? detail->reason : Reason::kInternal;
 }
 
-TEST(PlanCache, LeavesThreadsToOtherCalls) {
+TEST(PlanCache, FindsOnlyPlansThatAreMade) {
   PuppetStrings strings;
   const PuppetBackend backend(&strings);
-  PlanCache cache(1000);
-  const auto get = [&](int64_t channels) {
-    return cache.GetSoon(backend, TinyOperation(channels), {}, 1).status();
-  };
-  EXPECT_TRUE(get(1).ok());
+  PlanCache cache(200);
+  EXPECT_EQ(cache.Find(backend, TinyOperation(), {}), nullptr);
+  const auto first = cache.Get(backend, TinyOperation(1), {});
+  EXPECT_TRUE(cache.Get(backend, TinyOperation(2), {}).ok());
+  EXPECT_EQ(cache.Find(backend, TinyOperation(1), {}), first->plan);
   strings.HoldPlans();
-  std::thread maker([&] { EXPECT_TRUE(get(2).ok()); });
-  strings.AwaitPlans(2);
-  EXPECT_EQ(ReasonOf(get(2)), Reason::kBusy);
-  EXPECT_EQ(ReasonOf(get(3)), Reason::kBusy);
-  EXPECT_TRUE(get(1).ok());
+  std::thread maker(
+      [&] { EXPECT_TRUE(cache.Get(backend, TinyOperation(3), {}).ok()); });
+  strings.AwaitPlans(3);
+  EXPECT_EQ(cache.Find(backend, TinyOperation(3), {}), nullptr);
   strings.Release();
   maker.join();
-  EXPECT_TRUE(get(3).ok());
+  // The found plan counts as used.
+  EXPECT_NE(cache.Find(backend, TinyOperation(1), {}), nullptr);
+  EXPECT_EQ(cache.Find(backend, TinyOperation(2), {}), nullptr);
 }
 
 TEST(PlanCache, TakesWhatPlanningTakesFromTheBudget) {

@@ -306,6 +306,13 @@ TEST_F(SessionTableTest, WhoWasTakenOverClosesNothing) {
   EXPECT_TRUE(Close(kAda, id, 3).ok());
 }
 
+TEST_F(SessionTableTest, ASessionThatIsBeingClosedDoesNotExpire) {
+  const SessionUse use = *Open(kAda, 'a');
+  use->End(NoSuchSession());
+  Pass(absl::Hours(1));
+  EXPECT_EQ(table_.expired(), 0);
+}
+
 TEST_F(SessionTableTest, WhoResumesAClosedSessionIsToldAtOnce) {
   const SessionUse use = *Open(kAda, 'a');
   use->Arrive({1, 1, std::string(16, 'c'), 0}, now_,

@@ -144,6 +144,17 @@ TEST_F(SnapshotDamageTest, FindsMissingFiles) {
   }
 }
 
+TEST_F(SnapshotDamageTest, NamesTheManifestThatIsDamaged) {
+  for (const char* name : {"manifest-2", "manifest-3"}) {
+    files_.Put(folder_ + name, "broken");
+  }
+  const auto entries = store_->List();
+  ASSERT_TRUE(entries.ok());
+  ASSERT_EQ(entries->size(), 1);
+  EXPECT_THAT(entries->front().status.message(),
+              HasSubstr(folder_ + "manifest-2: manifest: found 6 bytes"));
+}
+
 TEST_F(SnapshotDamageTest, TakesNoMemoryForAFileOfAnotherSize) {
   for (const std::string& name : files_of_[3]) {
     if (!ManifestNumber(name)) files_.Put(folder_ + name, "short");

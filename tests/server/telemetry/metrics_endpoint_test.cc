@@ -245,6 +245,10 @@ TEST(Metrics, NamesSixteenClients) {
   EXPECT_EQ(value("convgrad_client_kept_bytes", "client-16"), "");
   EXPECT_EQ(value("convgrad_client_sessions", "other"), "6");
   EXPECT_EQ(value("convgrad_client_kept_bytes", "other"), "249");
+  // Prometheus drops the second of two samples with equal labels.
+  clients[3].client = "other";
+  EXPECT_EQ(value("convgrad_client_sessions", "other"), "8");
+  EXPECT_EQ(value("convgrad_client_kept_bytes", "other"), "346");
 }
 
 TEST(Metrics, SaysHowDevicesAre) {

@@ -130,7 +130,7 @@ enum class OperandKind {
   kWeight,
   // A parameter, F32, that is fixed.
   kConstant,
-  // A fixed parameter, I64: indices along an axis.
+  // A fixed parameter or an index input, I64: indices along an axis.
   kIndices,
   // A kConstant to which a training step writes a new value.
   kStatistic,

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
-from convgrad.networks import ParameterGroup, Update, Updated
+from convgrad.networks import ParameterGroup, Update, Updated, average_name
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.trainer_state import TrainerState
+from convgrad.torch.optimizer_groups import Groups, check_range, names_of
 from convgrad.tracebacks import short_traceback
 
 Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
@@ -21,19 +23,6 @@ Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
 # The server's names of torch's settings, beside the learning rate and betas.
 _SETTINGS = {"eps": "epsilon", **{name: name for name in (
     "weight_decay", "momentum", "dampening", "nesterov", "maximize", "alpha", "centered")}}
-
-
-class _Groups(list[dict[str, Any]]):
-    """An optimizer's groups. Refuses a GradScaler, which would look for tensors in them."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        if caller.startswith("torch.") and caller.endswith("grad_scaler"):
-            raise unimplemented(
-                "GradScaler", "an optimizer whose gradients are on the server",
-                "no scaler: autocast to bfloat16 needs none; gradient_scale and skip_nonfinite "
-                "of convgrad.torch.optim do what a scaler does")
-        return super().__iter__()
 
 
 class RemoteOptimizer(torch.optim.Optimizer):
@@ -93,10 +82,31 @@ class RemoteOptimizer(torch.optim.Optimizer):
         self.skip_nonfinite = skip_nonfinite
         super().__init__(params, defaults)  # type: ignore[arg-type]
 
+    @property
+    def state(self) -> Any:
+        """Is empty here. The server has the state; state_dict() fetches it."""
+        return self._no_state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        """Starts the server's state again, except averages. Takes only an empty one."""
+        if state:
+            raise unimplemented("optimizer.state", "an assignment of entries",
+                                "load_state_dict(), or {} to start again")
+        self._no_state = MappingProxyType(dict[Any, Any]())
+        if self._network is not None:
+            self._check_owner()
+            names = [name for group in self.param_groups for name in names_of(group)]
+            self.network.drop_states(names, set(map(average_name, names)))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.state = state.pop("state", {})
+        super().__setstate__(state)
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds parameters of one remote network, each of them in one group."""
         if not self.param_groups:  # torch's constructor has set it
-            self.param_groups = _Groups()
+            self.param_groups = Groups()
         params = param_group["params"]
         group = {**param_group,
                  "params": [params] if isinstance(params, RemoteParameter) else list(params)}
@@ -285,14 +295,3 @@ class RemoteOptimizer(torch.optim.Optimizer):
 def _either(result: dict[str, Any] | None, given: dict[str, Any]) -> dict[str, Any]:
     """Returns what a hook has returned, or what it was given if it has returned nothing."""
     return given if result is None else result
-
-
-def names_of(group: dict[str, Any]) -> list[str]:
-    """Excludes parameters that the network has replaced, which no longer have a gradient."""
-    return [parameter.name for parameter in group["params"] if parameter.is_current]
-
-
-def check_range(name: str, value: Any, below: float) -> None:
-    """Applies the check of torch's optimizers. NaN is out of every range."""
-    if not 0 <= value < below:
-        raise invalid("OUT_OF_RANGE", name, value, f"a number from 0 on, below {below}")

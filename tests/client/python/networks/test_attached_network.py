@@ -34,6 +34,11 @@ class Normed(nn.Module):
         return y + y if twice and not self.training else y
 
 
+class Asking(nn.Module):
+    def forward(self, x):
+        return torch.relu(x) if torch.is_grad_enabled() else torch.sigmoid(x)
+
+
 def model_of(kind=Normed, seed=0):
     torch.manual_seed(seed)
     return kind()
@@ -258,6 +263,17 @@ def test_who_resumes_the_training_needs_not_prepare_again(client):
         assert not torch.equal(predictor(IMAGES), first)
     with pytest.raises(convgrad.SessionExpired):
         predictor(IMAGES)
+
+
+def test_forwards_that_ask_about_their_call(client):
+    model = Asking()
+    with remote(model, client) as net:
+        net.prepare(IMAGES)
+        predictor = remote(Asking(), client.attach(net.session.id))
+        with torch.no_grad():
+            assert torch.allclose(predictor(IMAGES), model(IMAGES))
+        with pytest.raises(convgrad.Unimplemented, match="a question about its call"):
+            predictor(IMAGES)
 
 
 def test_bf16_is_the_predictors_choice(trainer, attached):

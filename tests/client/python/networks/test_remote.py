@@ -132,6 +132,20 @@ def test_states_go_both_ways(make_remote):
     assert torch.equal(net.state_dict()["fc.bias"], torch.ones(5))
 
 
+def test_a_partial_load_fetches_what_it_reads(make_remote, monkeypatch):
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    net, fetched = make_remote(model), []
+    monkeypatch.setattr(net, "fetch", lambda names: fetched.extend(names) or type(net).fetch(
+        net, names))
+    state = {"0.bias": torch.ones(3), "1.weight": torch.zeros(3)}
+    for one in (net, model):  # whose BatchNorm writes its count again
+        assert len(one.load_state_dict(state, strict=False).missing_keys) == 4
+    assert set(fetched) == {"1.bias", "1.running_mean", "1.running_var",
+                            "1.num_batches_tracked"}
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(net.state_dict()[name], tensor)
+
+
 def test_the_model_that_was_given_stays_as_it_is(make_remote):
     model = make("ResNet")
     before = copy.deepcopy(model.state_dict())

@@ -312,3 +312,23 @@ def test_the_model_itself_stays(make_remote):
     net, _ = both(make_remote)
     with pytest.raises(AttributeError):
         net.model = Plain()
+
+
+def test_an_attribute_that_changes_with_each_call_is_named_once(make_remote, caplog):
+    net = make_remote(nn.ReLU())
+    net.model.scale, net.model.step = [0], 0
+    with caplog.at_level(logging.WARNING):
+        for i in range(60):
+            if i < 30:
+                net.model.step += 1
+            net.model.scale[0] = i // 30 * (i % 2)
+            net.follow()
+    assert len(caplog.messages) == 1 and "'step' of the model has got 10" in caplog.text
+
+
+def test_attributes_of_both_are_named(client, caplog):
+    model = nn.ReLU()
+    model.fast, model.own = 3, 4
+    with caplog.at_level(logging.WARNING), convgrad.torch.remote(model, client) as net:
+        assert (net.fast, net.model.fast, net.own) == (None, 3, 4)
+    assert len(caplog.messages) == 1 and "its model has, too: fast. net.mod" in caplog.text

@@ -1,8 +1,12 @@
 """Calls of forwards that become several steps, against PyTorch: values, and gradients of inputs
 and parameters."""
 
+import collections
+import itertools
 import math
+import random
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -273,10 +277,57 @@ def test_what_a_module_must_not_keep(how):
         import_(Keeping(how), shape=(2, 3, 2, 2))
 
 
-def groups_of_the_batch(self, y, x):
-    one = y.reshape(1, -1, 4, 6)
-    kernels = y.flatten(1)[:, :8].reshape(-1, 4, 1, 1)
-    return F.conv2d(one, kernels[:y.shape[0] * 2], groups=y.shape[0])
+class Counting(nn.Module):
+    calls = 0
+    counts = (0,)
+
+    def __init__(self, function, state=None):
+        super().__init__()
+        self.function, self.state = function, state
+
+    def forward(self, x):
+        return x * float(self.function(self))
+
+
+def count_in_class(self):
+    type(self).calls += 1
+    return self.calls
+
+
+@pytest.mark.parametrize("function, state", [
+    (lambda m: m.state.random() > 0.5, random.Random(1)),
+    (lambda m: m.state["of chance"].random(), {"of chance": np.random.default_rng(1)}),
+    (lambda m: m.state.rand(), np.random.RandomState(1)),
+    (lambda m: next(m.state), itertools.count()), (lambda m: next(m.state), iter([1, 2, 3])),
+    (lambda m: m.state.append(1) or len(m.state), collections.deque()),
+    (lambda m: m.state.__iadd__(1)[0], np.zeros(2)), (count_in_class, 1)])
+def test_state_that_a_forward_must_not_change(function, state):
+    name = "calls" if function is count_in_class else "state"
+    with pytest.raises(convgrad.Unimplemented, match=f"'{name}', which its forward changes"):
+        import_(Counting(function, state))
+
+
+def test_state_that_a_forward_reads(make_remote):
+    model = Counting(lambda m: m.state["a"].sum() + m.state["b"][0] + m.counts[0], {
+        "a": np.arange(3), "b": collections.deque([7]), "c": random.Random(1)})
+    net, x = make_remote(model), torch.ones(2, 3)
+    assert torch.equal(net(x), model(x))
+
+
+class Output(collections.OrderedDict):
+    """Has its items as attributes, too."""
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, value)
+        vars(self)[key] = value
+
+
+def test_what_an_ordered_dict_is_returned_as(make_remote):
+    net = make_remote(Model(lambda self, y, x: Output(a=y, b=[x * 2])))
+    x = torch.randn(2, 3, 4, 6)
+    found = net(x)
+    assert type(found) is Output and found.a is found["a"] and list(found) == ["a", "b"]
+    assert torch.equal(found.b[0], x * 2) and found.a is not net(x).a
 
 
 def all_keys_masked(self, y, x):
@@ -284,16 +335,13 @@ def all_keys_masked(self, y, x):
 
 
 @pytest.mark.parametrize("function, words", [
-    (groups_of_the_batch, "depends on the batch"),
     (all_keys_masked, "leaves a query no key"),
     (lambda self, y, x: torch.roll(y, 1), "roll without an axis"),
-    (masks_of_samples, "a constant of .*torch.bool, expected torch.float32"),
+    (masks_of_samples, "a parameter of torch.int64, expected torch.float32"),
     (lambda self, y, x: y + y[:, :, :0].sum((1, 2, 3), keepdim=True),
-     r"a tensor without elements, \(N, 4, 0, 6\)"),
+     r"a tensor without elements, \(2, 4, 0, 6\)"),
     (lambda self, y, x: (y, y[:, :0]), "without elements, .* among what it returns"),
-    (lambda self, y, x: F.fold(y[0].flatten(1), (4, 6), 1), "the batch"),
-    (lambda self, y, x: F.interpolate(y, size=9, mode="bicubic", antialias=True),
-     "one of parameters; of data, the same without antialias")])
+    (lambda self, y, x: F.fold(y[0].flatten(1), (4, 6), 1), "three axes")])
 def test_what_is_refused(function, words):
     with pytest.raises(convgrad.Unimplemented, match=words):
         import_(Model(function), shape=(2, 3, 4, 6))

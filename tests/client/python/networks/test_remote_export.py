@@ -159,12 +159,13 @@ class Pairs(nn.Module):
         return torch.relu(x).view(-1, 2, *x.shape[1:]).flatten(1)
 
 
-@pytest.mark.parametrize("model, words", [
-    (Branches(), r"1 \(Branches\): found a (condition on the batch|batch between)"),
-    (Pairs(), r"1 \(Pairs\): found ")])
-def test_who_fixes_the_batch_is_named(model, words):
-    with pytest.raises(convgrad.ConvgradError, match=words):
-        import_(nn.Sequential(nn.ReLU(), model, nn.ReLU()), ("input",))
+@pytest.mark.parametrize("model", [Branches(), Pairs()])
+def test_what_fixes_the_batch(make_remote, model):
+    model = nn.Sequential(nn.ReLU(), model, nn.ReLU())
+    net = make_remote(model)
+    for n in (2, 6, 4):
+        x = images(n, 3, 4, 4)
+        torch.testing.assert_close(net(x), model(x))
 
 
 class Block(nn.Module):
@@ -186,8 +187,8 @@ def test_all_that_is_refused_is_one_list():
                   "1 x aten.softshrink, first in 2 (Softshrink)"):
         assert words in text
     assert text.count(f"at {__file__}:") == 3 and text.count("\n") == 4
-    with pytest.raises(convgrad.Unimplemented, match="mean of .*; 2 times in all"):
-        import_(Module(lambda self, x: (x.mean(0), x.mean((0, 1)))))
+    with pytest.raises(convgrad.Unimplemented, match="cumsum.*; 2 times in all"):
+        import_(Module(lambda self, x: (x.cumsum(2), x.cumsum(1))))
     with pytest.raises(convgrad.Unimplemented) as caught:
         import_(nn.Sequential(nn.LogSigmoid(), nn.ReLU(), nn.LogSigmoid()), ("input",))
     assert "0 (LogSigmoid): found aten.log_sigmoid, expected " in str(caught.value)

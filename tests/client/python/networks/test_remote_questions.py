@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from small_networks import images
 from test_remote_import import IMAGES, Module, import_
 from test_remote_writes import Model
-from torch import nn
+from torch import is_grad_enabled, is_inference_mode_enabled, nn
+from torch.utils.checkpoint import checkpoint
 
 import convgrad
 
@@ -50,9 +51,12 @@ def test_a_batch_of_one_does_what_torch_does(make_remote, forward):
     lambda x: x.shape[0] % 2, lambda x: x.shape[0] == 32, lambda x: x.shape[0] != 32,
     lambda x: x.numel() > 10**6, lambda x: 3 * x.shape[0] <= 20000, lambda x: x.shape[0] < 3,
     lambda x: x.shape[0] == 5, lambda x: len(x) > 1000, lambda x: x.shape[0] in (48, 96)])
-def test_conditions_on_a_batch_are_refused(condition):
-    with pytest.raises(convgrad.Unimplemented, match="a (condition on the |)batch"):
-        import_(Module(lambda self, x: x.relu() if condition(x) else x.sigmoid()))
+def test_conditions_on_a_batch(make_remote, condition):
+    model = Module(lambda self, x: x.relu() if condition(x) else x.sigmoid())
+    net = make_remote(model)
+    for n in (1, 2, 5, 32, 48):
+        x = images(n, 2)
+        torch.testing.assert_close(net(x), model(x))
 
 
 class Two(nn.Module):
@@ -65,8 +69,7 @@ def test_conditions_on_two_batches(make_remote):
     net = make_remote(model)
     assert torch.equal(net(x, x), model(x, x))
     for other in (images(2, 2), images(4, 2)):
-        with pytest.raises(convgrad.Unimplemented, match="a condition on the batch"):
-            net(x, other)
+        torch.testing.assert_close(net(x, other), model(x, other))
 
 
 class Rebuilding(nn.Module):
@@ -108,27 +111,86 @@ def unless(question):
     return lambda self, x: self.conv(x) if question(x) else x * 2
 
 
+def in_a_checkpoint(self, x):
+    return checkpoint(unless(lambda y: y.requires_grad), self, x, use_reentrant=True)
+
+
 @pytest.mark.parametrize("forward, words", [
-    (unless(lambda x: torch.is_grad_enabled()), r"torch\.is_grad_enabled\(\)"),
-    (unless(lambda x: torch.is_inference_mode_enabled()), r"is_inference_mode_enabled\(\)"),
-    (unless(lambda x: torch.is_autocast_enabled("cpu")), r"is_autocast_enabled\(\)"),
+    (unless(lambda x: torch.is_autocast_enabled("mps")), r"is_autocast_enabled\(\)"),
     (unless(lambda x: x.is_contiguous()), "'is_contiguous' of a tensor"),
     (unless(lambda x: x.is_contiguous(memory_format=torch.channels_last)), "'is_contiguous'"),
-    (unless(lambda x: x.stride(1) == 1), "'stride'"),
-    (unless(lambda x: x.requires_grad), "'requires_grad'"),
+    (unless(lambda x: x.stride(1) == 1), "'stride'"), (unless(lambda x: x.grad), "'grad'"),
     (unless(lambda x: x.is_leaf), "'is_leaf'"), (unless(lambda x: x.grad_fn), "'grad_fn'"),
-    (asked_and_caught, "is_grad_enabled"), (hooked, "'register_hook'"),
-    (frozen, "'requires_grad'")])
+    (hooked, "'register_hook'"), (frozen, "'requires_grad'"),
+    (in_a_checkpoint, "'requires_grad'")])
 def test_questions_that_are_refused(forward, words):
     with pytest.raises(convgrad.Unimplemented, match=words + ".* in a forward, expected "):
         import_(nn.Sequential(nn.ReLU(), Module(forward, conv=nn.Conv2d(3, 3, 1))), ("input",))
     assert isinstance(torch.is_grad_enabled, types.BuiltinFunctionType)
+    assert is_grad_enabled is torch.is_grad_enabled
+
+
+def with_no_grad(self, x):
+    with torch.no_grad():
+        y = self.conv(x) if is_grad_enabled() else torch.sigmoid(x)
+    return self.conv(y) * 2 if y.requires_grad else self.conv(y)
+
+
+def checkpointed(self, x):
+    y = checkpoint(self.conv, x, use_reentrant=True) if x.requires_grad else x * 3
+    return checkpoint(lambda y: torch.sigmoid(self.conv(y)), y, use_reentrant=True)
+
+
+@pytest.mark.parametrize("forward", [
+    unless(lambda x: torch.is_grad_enabled()), unless(lambda x: is_grad_enabled()),
+    unless(lambda x: is_inference_mode_enabled()), asked_and_caught, with_no_grad, checkpointed,
+    unless(lambda x: torch.is_autocast_enabled("cpu")), unless(lambda x: x.requires_grad),
+    unless(lambda x: torch.sigmoid(x).requires_grad),
+    lambda self, x: self.conv(x) if self.conv(x).requires_grad else x * 2,
+    lambda self, x: self.conv(x) if self.conv(x).grad is None else x * 2,
+    lambda self, x: self.conv(x) if self.conv.weight.stride(0) == 3 else x * 2])
+def test_questions_about_the_call(make_remote, forward):
+    """Each call gets the answer that PyTorch would give, or is refused: under no_grad, a tensor
+    may be the input itself, which requires a gradient."""
+    model = Module(forward, conv=nn.Conv2d(3, 3, 1))
+    net, x = make_remote(model), images(2, 3, 4, 4)
+    quiet, mixed = (torch.no_grad, torch.inference_mode), lambda: torch.autocast(
+        "cpu", dtype=torch.bfloat16)
+    for mode in (torch.enable_grad, *quiet, mixed, torch.enable_grad):
+        for trains in (False, True):
+            found = []
+            for one in (model, net):
+                leaf = x.clone().requires_grad_(trains)
+                try:
+                    with mode():
+                        y = one(leaf).float()
+                except convgrad.Unimplemented:
+                    assert mode in quiet and trains
+                    break
+                if y.requires_grad:
+                    y.square().sum().backward()
+                found.append((y.detach(), y.requires_grad, leaf.grad))
+            if len(found) == 2:
+                torch.testing.assert_close(*found, rtol=2e-2, atol=2e-2)
+    for name, gradient in net.gradients().items():
+        torch.testing.assert_close(gradient, dict(model.named_parameters())[name].grad,
+                                   rtol=2e-2, atol=2e-2)
+
+
+def test_questions_in_a_step_on_the_server(make_remote):
+    """Its forward has gradients, whatever the mode around it."""
+    net = make_remote(Module(lambda self, x: self.conv(x).flatten(1) if is_grad_enabled() else
+                             x.flatten(1), conv=nn.Conv2d(3, 3, 1)))
+    with torch.no_grad():
+        net.forward_backward(images(2, 3, 4, 4), torch.tensor([1, 2]))
+    assert len(net.gradients()) == 2
 
 
 def test_questions_that_have_one_answer(make_remote):
     def forward(self, x):
         if torch.compiler.is_compiling() or torch.compiler.is_exporting() or (
-                torch._dynamo.is_compiling() or torch.jit.is_tracing()):
+                torch._dynamo.is_compiling() or torch.jit.is_tracing() or
+                torch.fx._symbolic_trace.is_fx_tracing()):
             return x * 2
         return self.conv(x) if self.conv.weight.requires_grad else torch.relu(x)
 

@@ -1,5 +1,6 @@
 """Tests optimizer states on the server: their owner, when they start again, hooks, refusals."""
 
+import collections
 import copy
 
 import pytest
@@ -231,3 +232,31 @@ def test_a_module_that_is_replaced_just_before_a_step(make_remote, steps):
             step(net, optimizer)
             net.zero_grad()
     assert_states(ours[0].state_dict(), theirs[0].state_dict(), 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("reset", [
+    lambda one: setattr(one, "state", collections.defaultdict(dict)),
+    lambda one: one.__setstate__({"state": collections.defaultdict(dict)})])
+def test_a_state_that_is_set_to_nothing(make_remote, reset):
+    ours, theirs = pairs(make_remote)
+    for net, library in (ours, theirs):
+        optimizer = library.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(2):
+            step(net, optimizer)
+            reset(optimizer)
+            assert not optimizer.state_dict()["state"] and not optimizer.state
+    assert_states(ours[0].state_dict(), theirs[0].state_dict(), 1e-4, 1e-5)
+
+
+def test_what_an_optimizers_state_refuses(make_remote):
+    optimizer = optim.Adam(make_remote(model_of()).parameters())
+    with pytest.raises(convgrad.Unimplemented, match=r"optimizer\.state.*load_state_dict\(\)"):
+        optimizer.state = {0: {"step": 1}}
+    with pytest.raises(AttributeError, match="clear"):
+        optimizer.state.clear()
+
+
+def test_an_optimizer_of_another_network(make_remote):
+    net, other = (make_remote(model_of()) for _ in range(2))
+    with pytest.raises(convgrad.InvalidArgument, match="optimizer.*one of another network"):
+        net.train_step(X, Y, optimizer=optim.SGD(other.parameters()))

@@ -172,22 +172,10 @@ def part_of_a_buffer(self, y, x):
     return y * self.mean.view(1, -1, 1, 1)
 
 
-def rows_of_the_batch(self, y, x):
-    y[:1] = 0
-    return y
-
-
 def data_in_a_constant(self, y, x):
     mask = torch.zeros(2)
     mask[:1] = self.bias[:1]
     return y * mask[0]
-
-
-def a_constant_that_was_expanded(self, y, x):
-    row = torch.ones(1, 4, 1, 1)
-    rows = row.expand(y.shape[0], 4, 1, 1)
-    row.mul_(2)
-    return y * rows
 
 
 def a_shape_beside_a_view(self, y, x):
@@ -203,9 +191,7 @@ def a_shape_beside_a_view(self, y, x):
     (contiguous, "a view of a tensor changed in place since"),
     (expanded, "elements that share memory|more than one element"),
     (part_of_a_buffer, r"'mean', which its forward changes"),
-    (rows_of_the_batch, r"a slice of \(N, 4, 4, 6\) along axis 0"),
-    (data_in_a_constant, r"aten\.copy_ of a constant of"),
-    (a_constant_that_was_expanded, r"aten\.mul_ of a constant of .*that no view changes")])
+    (data_in_a_constant, r"aten\.copy_ of a constant of")])
 def test_what_cannot_be_followed(function, words):
     with pytest.raises(convgrad.ConvgradError, match=words):
         import_(Model(function), shape=(2, 3, 4, 6))

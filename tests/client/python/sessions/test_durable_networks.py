@@ -211,3 +211,16 @@ def test_constants_of_programs_that_are_younger_than_what_is_restored(durable):
             assert torch.equal(net(x), expected)
             net(x).sum().backward()
         assert net.gradients().keys() == {"fc.weight", "fc.bias"}
+
+
+def test_a_snapshot_of_an_earlier_model(durable):
+    with convgrad.Client(durable.address) as near, \
+            convgrad.torch.remote(Masked(), near, durable=True) as net:
+        net.session.save_state("first")
+        net.model.more = nn.Linear(4, 2)
+        assert len(net.state_dict()) == 4
+        net.restore_state("first")
+        with pytest.raises(convgrad.FailedPrecondition, match=r"no tensor 'more\.weight'"):
+            net.state_dict()
+        del net.more
+        assert len(net.state_dict()) == 2

@@ -2,6 +2,12 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -42,6 +48,44 @@ TEST(ListeningSocket, APortIsTakenOnce) {
   ASSERT_TRUE(first.ok());
   const auto second = ListenAt(absl::StrCat("127.0.0.1:", first->port));
   EXPECT_EQ(second.status().message(), "bind: Address already in use");
+}
+
+// Returns a socket that listens at `path`.
+FileDescriptor UnixSocketAt(const std::string& path) {
+  FileDescriptor file(socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, path.size());
+  EXPECT_EQ(
+      bind(file.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)),
+      0);
+  EXPECT_EQ(listen(file.get(), 1), 0);
+  return file;
+}
+
+TEST(ListeningSocket, APathThatIsFreeStaysSo) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/free");
+  EXPECT_EQ(CheckSocketPath(path), absl::OkStatus());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  UnixSocketAt(path);
+  EXPECT_EQ(CheckSocketPath(path), absl::OkStatus()) << "its process ended";
+}
+
+TEST(ListeningSocket, SaysWhyAPathIsNotFree) {
+  const std::string folder = testing::TempDir();
+  const std::string taken = absl::StrCat(folder, "/taken");
+  const FileDescriptor other = UnixSocketAt(taken);
+  const std::string file = absl::StrCat(folder, "/file");
+  std::ofstream(file) << "text";
+  for (const auto& [path, why] :
+       {std::pair{taken, "bind: Address already in use"},
+        std::pair{file, "bind: Address already in use"},
+        std::pair{absl::StrCat(folder, "/missing/socket"),
+                  "bind: No such file or directory"},
+        std::pair{absl::StrCat(folder, std::string(100, 'x')),
+                  "bind: File name too long"}}) {
+    EXPECT_EQ(CheckSocketPath(path).message(), why);
+  }
 }
 
 TEST(ListeningSocket, SaysWhatAnAddressLacks) {

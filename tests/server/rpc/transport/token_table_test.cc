@@ -1,6 +1,6 @@
 #include "server/rpc/transport/token_table.h"
 
-#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 
@@ -20,6 +20,26 @@ TEST(TokenTable, FindsWhoseTokenItIs) {
   EXPECT_EQ(table->Find("third-third-third")->role, Role::kAdmin);
   for (const char* other : {"", "first", "first-first-first-", "serving"}) {
     EXPECT_FALSE(table->Find(other).has_value()) << other;
+  }
+}
+
+// Nobody could tell which of them calls, and with which role.
+TEST(TokenTable, RefusesATokenOfTwoClients) {
+  const auto table = TokenTable::Parse(
+      "serving infer first-first-first\n\ntrainer admin first-first-first");
+  const auto detail = DetailOf(table.status());
+  ASSERT_TRUE(detail);
+  EXPECT_EQ(detail->field, "--token_file line 3");
+  EXPECT_EQ(detail->found, "the token of line 1");
+}
+
+// Prometheus refuses a whole page with a label that isn't UTF-8.
+TEST(TokenTable, RefusesANameThatIsNoText) {
+  for (const char* name : {"\xff", "a\x01"}) {
+    const auto table =
+        TokenTable::Parse(absl::StrCat(name, " infer first-first-first"));
+    ASSERT_TRUE(DetailOf(table.status())) << name;
+    EXPECT_EQ(DetailOf(table.status())->field, "--token_file line 1");
   }
 }
 

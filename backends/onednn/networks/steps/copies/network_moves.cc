@@ -188,7 +188,10 @@ class IndexSelect final : public NetworkGroup {
   // Returns a step that checks the index, which it reads first.
   Step NewStep(std::vector<BufferId> reads, std::vector<BufferId> writes,
                NetworkBuilder* builder) const {
-    const BufferId index = builder->Parameter(step_.operands[1]);
+    const std::string& name = step_.operands[1];
+    const BufferId index = builder->InputDescriptor(name) != nullptr
+                               ? builder->InputBuffer(name)
+                               : builder->Parameter(name);
     reads.insert(reads.begin(), index);
     return {.kind = kSelectKind,
             .reads = std::move(reads),

@@ -94,12 +94,22 @@ def saved(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Any:
         return model.state_dict()
 
 
-def has_own_loading(model: nn.Module) -> bool:
-    """Returns whether code outside PyTorch may change what the model loads."""
+def read_by_loading(model: nn.Module, state: Mapping[str, Any]) -> set[str]:
+    """Returns the session's names of the tensors that a load of `state` may read: all of them,
+    if code outside PyTorch may change what the model loads; otherwise those that a BatchNorm or
+    another module with its own loading doesn't find in `state`."""
     methods = ("_load_from_state_dict", "load_state_dict", "set_extra_state")
-    return any(module._load_state_dict_pre_hooks or module._load_state_dict_post_hooks or any(
-        not getattr(type(module), name).__module__.startswith("torch.") for name in methods)
+    reads_all = any(
+        module._load_state_dict_pre_hooks or module._load_state_dict_post_hooks or any(
+            not getattr(type(module), name).__module__.startswith("torch.") for name in methods)
         for module in model.modules())
+
+    def may_read(name: str) -> bool:
+        owner: Any = type(model.get_submodule(name.rpartition(".")[0]))
+        return name not in state and (
+            owner._load_from_state_dict is not nn.Module._load_from_state_dict)
+
+    return {kept for name, kept in names_of_state(model).items() if reads_all or may_read(name)}
 
 
 @contextlib.contextmanager

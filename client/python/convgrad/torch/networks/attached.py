@@ -12,6 +12,7 @@ from torch import nn
 from convgrad.attached import Attached, refuse, refused
 from convgrad.errors import FailedPrecondition, NotFound, SessionExpired, message_of
 from convgrad.torch.networks.absent import names_of_state, saved
+from convgrad.torch.networks.effects import call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import filled
 from convgrad.torch.networks.module import RemoteModule
@@ -19,7 +20,14 @@ from convgrad.torch.networks.refusals import refuse as refuse_model
 from convgrad.torch.networks.run import compute_dtype_of, inputs_of, taken
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import bind, without_values
-from convgrad.torch.networks.variants import Variant, check_sizes, key_of, predicting
+from convgrad.torch.networks.variants import (
+    PREDICTION,
+    Variant,
+    check_sizes,
+    key_of,
+    of_batches,
+    predicting,
+)
 from convgrad.torch.tensors import to_tensor
 
 
@@ -56,7 +64,7 @@ class AttachedNetwork(RemoteModule):
         self._is_other = False
         self._variants: dict[Any, Variant] = {}
         self._lock = threading.Lock()
-        self._is_made = True
+        self._finish()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         inputs, constants = bind(self.model, args, kwargs)
@@ -66,6 +74,9 @@ class AttachedNetwork(RemoteModule):
                     name, "an input that requires a gradient, for an attached network",
                     "torch.no_grad(), or the network of the process that trains"))
         variant = self._variant(shapes_of(inputs), constants)
+        if variant.imported.asks and call_of(inputs) != PREDICTION:
+            raise refuse_model("forward", "a question about its call, for an attached network",
+                               "calls under torch.no_grad() whose inputs need no gradient")
         used = {name: inputs[name] for name in variant.imported.inputs}
         try:
             dtype = compute_dtype_of(inputs, self._dtype)
@@ -130,11 +141,13 @@ class AttachedNetwork(RemoteModule):
             if any(module.training for module in self.model.modules()):
                 refuse("train", "network")
             key = key_of(inputs, constants, self._settings)
-            if key not in self._variants:
+            variant = self._variants.get(key) or self._variants.get(of_batches(key))
+            if variant is None:
                 variant = predicting(self.model, inputs, constants)
+                key = of_batches(key) if variant.imported.is_of_batches else key
                 check_sizes(variant, key, self._variants)
                 self._variants[key] = variant
-            return self._variants[key]
+            return variant
 
     def _fetched_state(self) -> Any:
         """Fetches parameters and buffers, all as of one change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -54,6 +55,18 @@ class Declared:
             self.constants[name] = tensor.clone()
             self._constants[name] = self._declare(name, tensor)
         return self._constants[name]
+
+    def is_ones(self, value: Value) -> bool:
+        """Returns whether the value is a constant of ones."""
+        return value.name in self.constants and bool((self.constants[value.name] == 1).all())
+
+    def indices(self, value: Value) -> Value:
+        """Returns a value of torch.int64 as a step takes it for indices: like a parameter."""
+        if value.kind != "an input":
+            return value
+        for entry in self.program.message.inputs:
+            entry.is_index |= entry.name == value.name
+        return replace(value, kind="a parameter")
 
     def has_gradient(self, value: Value) -> bool:
         """Returns whether a backward may give the value a gradient that it passes on."""

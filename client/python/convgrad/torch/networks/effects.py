@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import pickle
 import random
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import CheckpointFunction
 
 from convgrad.errors import Unimplemented
 from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.settings import Same, copied, frozen
+from convgrad.torch.networks.settings import OPAQUE, Same, classes_of, copied, frozen
 
 # torch.export replaces functions of torch's while it follows a forward; so does no_functions().
 _FOLLOWING = threading.RLock()
 # How often a forward is followed again that may draw random numbers.
 _TRIES = 10
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a forward may ask of the call that runs it."""
+
+    enables_grad: bool = True
+    is_inference: bool = False
+    is_autocast: bool = False
+    """Whether autocast is on for CUDA."""
+    trained: frozenset[str] = frozenset()
+    """Inputs that require a gradient."""
+
+
+def call_of(inputs: Mapping[str, torch.Tensor]) -> Call:
+    """Returns what the forward would be told now."""
+    return Call(torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
+                torch.is_autocast_enabled(),
+                frozenset(name for name, x in inputs.items() if x.requires_grad))
+
+
+class Asked(Exception):
+    """A forward, whose graph was to hold for any call, has asked about its call."""
 
 
 class Changed(Exception):
@@ -95,9 +122,10 @@ def versions_of_kept(model: nn.Module) -> list[int]:
 
 
 @contextlib.contextmanager
-def no_functions() -> Iterator[None]:
+def no_functions(checkpointed: Callable[..., Any]) -> Iterator[None]:
     """Raises Unimplemented where the block, which follows a forward, calls `apply` of a
-    torch.autograd.Function: its backward would be lost. One thread's at a time."""
+    torch.autograd.Function, because its backward would be lost. Calls `checkpointed` instead of
+    that of torch.utils.checkpoint. One thread's at a time."""
     with _FOLLOWING:
         kind: Any = torch.autograd.Function
         own = kind.__dict__.get("apply")
@@ -105,6 +133,8 @@ def no_functions() -> Iterator[None]:
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
             if threading.get_ident() == own_thread:
+                if cls is CheckpointFunction:
+                    return checkpointed(*args, **kwargs)
                 raise _function(cls.__qualname__)
             plain = super(kind, cls).apply if own is None else own.__get__(None, cls)
             return plain(*args, **kwargs)
@@ -117,6 +147,31 @@ def no_functions() -> Iterator[None]:
                 del kind.apply
             else:
                 kind.apply = own
+
+
+@contextlib.contextmanager
+def for_this_thread() -> Iterator[None]:
+    """Keeps other threads' modules out of the block's export, because torch.export's tracer
+    replaces `__call__` and `__getattr__` of nn.Module for all threads."""
+    from torch.fx.experimental import proxy_tensor
+    tracers: Any = proxy_tensor
+    tracer, own = tracers._ModuleStackTracer, threading.get_ident()
+    traced_call, traced_attribute = tracer.call_module, tracer.getattr
+
+    def call_module(self: Any, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() == own:
+            return traced_call(self, module, forward, args, kwargs)
+        return forward(*args, **kwargs)
+
+    def attribute(self: Any, name: str, value: Any, cache: Any) -> Any:
+        return traced_attribute(self, name, value, cache) if (
+            threading.get_ident() == own) else value
+
+    tracer.call_module, tracer.getattr = call_module, attribute
+    try:
+        yield
+    finally:
+        tracer.call_module, tracer.getattr = traced_call, traced_attribute
 
 
 def forwards_of_functions() -> dict[types.CodeType, str]:
@@ -147,13 +202,37 @@ def _function(name: str) -> Unimplemented:
                   "operators that programs have, whose gradients are torch's")
 
 
+class _Pickler(pickle.Pickler):
+    def persistent_id(self, value: Any) -> int | None:
+        """Takes tensors, modules and others that frozen() follows by identity."""
+        return id(value) if isinstance(value, OPAQUE) else None
+
+
+def _inside(value: Any) -> bytes:
+    """Returns the state of an object that isn't in Python's attributes, as that of a random
+    generator, an iterator or an array; none if it is unknown."""
+    kind: Any = type(value)
+    if kind.__reduce_ex__ is object.__reduce_ex__ and kind.__reduce__ is object.__reduce__:
+        return b""
+    file = io.BytesIO()
+    try:
+        _Pickler(file).dump(value)
+    except Exception:  # of objects that can't be copied
+        return b""
+    return file.getvalue()
+
+
 def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
-    """Returns the modules' attributes. What changes a tensor in place is in the graph."""
+    """Returns the attributes of modules and their classes. What changes a tensor in place is in
+    the graph."""
     found = {}
     for path, module in model.named_modules():
-        for name, value in vars(module).items():
+        own = {name: value for kind in reversed(classes_of(module))
+               for name, value in vars(kind).items()
+               if not name.startswith("__")}
+        for name, value in (own | vars(module)).items():
             if name not in ("_parameters", "_buffers"):
-                found[path, name] = frozen(value)
+                found[path, name] = frozen(value, inside=_inside)
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is not None:
                 found[path, name] = Same(tensor)

@@ -15,10 +15,12 @@ from torch import nn
 from convgrad.errors import FailedPrecondition, InvalidArgument, Unimplemented
 from convgrad.local.programs import tool_program
 from convgrad.programs import Program
-from convgrad.torch.networks.exporting import check_version, shapes_of
+from convgrad.shapes import padded
+from convgrad.torch.networks.effects import call_of
+from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import import_model
 from convgrad.torch.networks.refusals import Refusal, refusals_of
-from convgrad.torch.networks.tracing import bind, check_model
+from convgrad.torch.networks.tracing import bind, check_model, check_version
 from convgrad.tracebacks import short_traceback
 
 _FLOAT_BYTES = 4
@@ -125,7 +127,7 @@ def explain(model: nn.Module, *args: Any, **kwargs: Any) -> Explanation:
         check_model(model)
         tensors, constants = bind(model, args, kwargs)
         shapes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
-        imported = import_model(model, shapes_of(tensors), constants)
+        imported = import_model(model, shapes_of(tensors), constants, call=call_of(tensors))
         table = _table_of(imported.program, shapes)
     except Unimplemented as error:
         return Explanation(name, shapes, refusals_of(error))
@@ -141,8 +143,9 @@ def _table_of(program: Program, shapes: Mapping[str, Sequence[int]]) -> Any:
         tool = tool_program()
     except FailedPrecondition:
         return None
-    inputs = ",".join(f"{entry.name}={'x'.join(map(str, shapes[entry.name]))}"
-                      for entry in program.message.inputs)
+    dims = {entry.name: shapes[entry.name] if entry.is_index else padded(shapes[entry.name])
+            for entry in program.message.inputs}
+    inputs = ",".join(f"{name}={'x'.join(map(str, each))}" for name, each in dims.items())
     done = subprocess.run([tool, "program", "/dev/stdin", f"--input={inputs}", "--json"],
                           input=str(program), text=True, capture_output=True, check=False)
     if done.returncode != 0:

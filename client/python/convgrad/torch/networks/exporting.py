@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.fx
 from torch import nn
 
-from convgrad.errors import ConvgradError, invalid, unimplemented
+from convgrad.errors import ConvgradError, invalid
 from convgrad.torch.networks.copies import copy_without_values
 from convgrad.torch.networks.effects import (
+    Asked,
     Attributes,
+    Call,
     Changed,
     chance,
     draws_numbers,
+    for_this_thread,
     no_functions,
     rerun,
     versions_of_kept,
 )
-from convgrad.torch.networks.graphs import MODEL, calls_of_one
+from convgrad.torch.networks.graphs import MODEL, calls_of_one, mapped
 from convgrad.torch.networks.refusals import named, refuse
 from convgrad.torch.networks.stand_ins import Constant
-from convgrad.torch.networks.watching import Watch, for_this_thread, line_of_error
+from convgrad.torch.networks.tracing import check_version
+from convgrad.torch.networks.watching import Watch, line_of_error
 
 # Some of which PyTorch 1.13 lacks, by which types are checked.
 _TORCH: Any = torch
-NEEDED = (2, 6)
 DROPOUT = "torch.nn.Dropout, whose numbers are drawn in each call"
 # First extents of the example inputs: one for each group of inputs with equal batches.
 _BATCHES = (5, 7, 11, 13, 17, 19, 23, 29)
@@ -47,14 +50,20 @@ class Output:
 
 @dataclass(frozen=True)
 class Shape:
-    """An input's shape and dtype. Its batch is any above 1, or 1."""
+    """An input's shape and dtype. Its batch is any above 1, or 1, or fixed."""
 
     group: int
-    """Equal for inputs of equal batches; -1 for a batch of 1."""
+    """Equal for inputs of equal batches; -1 for a batch of 1, -1 - n for a fixed one of n."""
     rest: tuple[int, ...] | None
     """None: a scalar."""
     dtype: torch.dtype
     """torch.float32 for all floating ones, which the server computes alike."""
+    batch: int = field(default=1, compare=False)
+    """The batch of the call."""
+
+    def fixed(self) -> Shape:
+        """Returns the shape with the call's batch alone."""
+        return replace(self, group=-1 - self.batch)
 
 
 def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Shape]:
@@ -67,7 +76,7 @@ def shapes_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Shape]:
             found[name] = Shape(-1, None, dtype)
             continue
         group = known.setdefault(tensor.shape[0], len(known) - 1)
-        found[name] = Shape(group, tuple(tensor.shape[1:]), dtype)
+        found[name] = Shape(group, tuple(tensor.shape[1:]), dtype, tensor.shape[0])
     return found
 
 
@@ -92,30 +101,24 @@ class Exported:
     error is for what differs between them."""
 
 
-def check_version() -> None:
-    """Raises Unimplemented for a PyTorch that can't export what is needed."""
-    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
-    if version < NEEDED:
-        raise unimplemented("remote", f"PyTorch {torch.__version__}",
-                            "PyTorch 2.6 or newer, whose torch.export takes models apart")
-
-
-def export(model: nn.Module, inputs: Mapping[str, Shape],
-           constants: Mapping[str, Any]) -> Exported:
+def export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
+           call: Call | None) -> Exported:
     """Returns the graph of the model's forward, in the modes that its modules are in.
 
     `constants` are arguments of the forward that aren't tensors, by name. The graph for a batch
-    of 1 is the one for any batch if both make the same calls.
-    Errors: Unimplemented or InvalidArgument naming the module whose forward can't be followed.
+    of 1 is the one for any batch if both make the same calls. The graph holds for calls like
+    `call`; None: for all.
+    Errors: Asked if `call` is None and matters; Unimplemented or InvalidArgument naming the
+    module whose forward can't be followed.
     """
     check_version()
-    exported = _of_calls(model, inputs, constants)
+    exported = _of_calls(model, inputs, constants, call)
     any_batch = {name: shape if shape.rest is None else replace(shape, group=0)
                  for name, shape in inputs.items()}
-    if any_batch == inputs or any(shape.group >= 0 for shape in inputs.values()):
+    if any_batch == inputs or any(shape.group != -1 for shape in inputs.values()):
         return exported
     try:
-        other = _of_calls(model, any_batch, constants)
+        other = _of_calls(model, any_batch, constants, call)
     except ConvgradError:  # which the graph for a batch of 1 doesn't have
         return exported
     return other if _are_equal(exported, other) else exported
@@ -135,18 +138,18 @@ def _are_equal(one: Exported, other: Exported) -> bool:
     return described(one) == described(other) and all(map(have_equal, one.constants))
 
 
-def _of_calls(model: nn.Module, inputs: Mapping[str, Shape],
-              constants: Mapping[str, Any]) -> Exported:
+def _of_calls(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
+              call: Call | None) -> Exported:
     """Follows one call, or two if the first one adds tensors to modules."""
     try:
-        return _export(model, inputs, constants, None)
+        return _export(model, inputs, constants, call, None)
     except Changed as changed:
         change = changed.error
     last = max((shape.group for shape in inputs.values()), default=0)
     again = {again_of(name): replace(shape, group=last + 1 + shape.group) if shape.group >= 0
              else shape for name, shape in inputs.items()}
     try:
-        return _export(model, {**inputs, **again}, constants, change)
+        return _export(model, {**inputs, **again}, constants, call, change)
     except (ConvgradError, Changed):  # of the second call, where the first one has none
         raise change from None
 
@@ -157,24 +160,27 @@ def again_of(name: str) -> str:
 
 
 def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
-            change: ConvgradError | None) -> Exported:
+            call: Call | None, change: ConvgradError | None) -> Exported:
     """Follows one call, or two if the first one makes this `change`."""
     copied = copy_without_values(model)
-    watch = Watch(copied)
+    watch = Watch(copied, model, call)
     wrapper = _Wrapper(copied, tuple(inputs), constants, watch, change)
-    auto = _TORCH.export.Dim.AUTO
-    dims = tuple({0: auto} if shape.group >= 0 else None for shape in inputs.values())
-    with no_functions(), for_this_thread(), _TORCH.inference_mode(False), \
+    auto = {0: _TORCH.export.Dim.AUTO}
+    dims = tuple(auto if shape.group >= 0 else None for shape in inputs.values())
+    with no_functions(watch.checkpointed), for_this_thread(), _TORCH.inference_mode(False), \
             torch.enable_grad(), torch.autocast("cpu", enabled=False), \
             torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is):
         before = chance()
-        examples = tuple(_example(shape) for shape in inputs.values())
+        trained = call.trained if call else ()
+        examples = tuple(_example(shape).requires_grad_(name.split()[0] in trained)
+                         for name, shape in inputs.items())  # "x", or "x again"
         try:
             program = _TORCH.export.export(wrapper, examples, strict=False,
                                           dynamic_shapes={"tensors": dims})
-        except (ConvgradError, Changed):
+        except (ConvgradError, Changed, Asked):
             raise
         except Exception as error:  # of torch.export, and whatever a forward does
+            watch.check()
             raise _failed(copied, watch, error) from error
         exported = _exported(program, inputs, watch.returned, change)
         if draws_numbers(before, lambda: rerun(wrapper, examples)):
@@ -266,21 +272,11 @@ def _with_outputs(value: Any, found: list[torch.Tensor]) -> Any:
     return mapped(lambda one: _with_outputs(one, found), value)
 
 
-def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
-    """Returns a dict, list or tuple like this one, with the function's result of each item."""
-    if isinstance(structure, dict):
-        return {key: function(one) for key, one in structure.items()}
-    items = [function(one) for one in structure]
-    if isinstance(structure, list):
-        return items
-    return type(structure)(*items) if hasattr(structure, "_fields") else tuple(items)
-
-
 def _example(shape: Shape) -> torch.Tensor:
     """Returns a tensor whose values nobody reads."""
     if shape.rest is None:
         return torch.empty((), dtype=shape.dtype)
-    batch = 1 if shape.group < 0 else _BATCHES[shape.group % len(_BATCHES)]
+    batch = shape.batch if shape.group < 0 else _BATCHES[shape.group % len(_BATCHES)]
     return torch.empty(batch, *shape.rest, dtype=shape.dtype)
 
 

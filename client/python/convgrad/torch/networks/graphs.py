@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -121,3 +123,17 @@ def plain(value: Any) -> Any:
     if not expression.is_number:
         return expression
     return int(expression) if isinstance(value, _TORCH.SymInt) else float(expression)
+
+
+def mapped(function: Callable[[Any], Any], structure: Any) -> Any:
+    """Returns a dict, list or tuple like this one, with the function's result of each item."""
+    if isinstance(structure, dict):
+        # An OrderedDict's class may have its items as attributes, too.
+        found = copy.copy(structure) if isinstance(structure, OrderedDict) else {}
+        for key, one in structure.items():
+            found[key] = function(one)
+        return found
+    items = [function(one) for one in structure]
+    if isinstance(structure, list):
+        return items
+    return type(structure)(*items) if hasattr(structure, "_fields") else tuple(items)

@@ -29,7 +29,7 @@ from convgrad.torch.networks.graphs import (
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.detaching import results_of_region
 from convgrad.torch.networks.operators.known import Known, computed, holds, takes_masks
-from convgrad.torch.networks.operators.values import Noise, Value, View, Wide, text_of
+from convgrad.torch.networks.operators.values import INDICES, Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 from convgrad.torch.networks.stand_ins import (
     Constant,
@@ -225,11 +225,10 @@ class Importer(Declared):
 
     def _placeholder(self, name: str) -> Any:
         exported = self._exported
-        if name in exported.inputs:
-            return replace(self._values[exported.inputs[name]], shape=self.shape)
         if name in exported.constants:
             return exported.constants[name]
-        found = self._parameters[exported.tensors[name]]
+        found = (self._values[exported.inputs[name]] if name in exported.inputs
+                 else self._parameters[exported.tensors[name]])
         return replace(found, shape=self.shape, dtype=self.dtype)
 
     def changed(self, parameter: Value) -> Unimplemented:
@@ -279,8 +278,8 @@ class Importer(Declared):
     def like(self, extent: Any) -> Value:
         """Returns a value whose first axis has this extent, which depends on the batch."""
         for value in self._env.values():
-            if isinstance(value, Value) and value.kind != "a parameter" and value.shape[
-                    :1] == (extent,):
+            if isinstance(value, Value) and value.kind != "a parameter" and (
+                    value.dtype not in INDICES and value.shape[:1] == (extent,)):
                 return value
         raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
 

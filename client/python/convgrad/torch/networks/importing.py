@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from convgrad.errors import invalid
+from convgrad.errors import ConvgradError, invalid
 from convgrad.programs import Attribute, Program
-from convgrad.torch.networks.exporting import Output, Shape, again_of, export, mapped
+from convgrad.torch.networks.effects import Asked, Call
+from convgrad.torch.networks.exporting import Output, Shape, again_of, export
+from convgrad.torch.networks.graphs import mapped
 from convgrad.torch.networks.importer import Importer
 from convgrad.torch.networks.operators.values import text_of
 from convgrad.torch.networks.refusals import refuse
@@ -47,6 +49,10 @@ class Imported:
     """Values of parameters that the model doesn't have, by name."""
     keeps: bool
     """Whether modules keep tensors of the first call, which may follow from its sizes."""
+    asks: bool
+    """Whether the forward has asked about its call, so that the program is for such calls."""
+    is_of_batches: bool = False
+    """Whether the forward depends on its batches, so that the program is for these alone."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +106,27 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
 
 
 def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
-                 loss: Loss | None = None) -> Imported:
+                 loss: Loss | None = None, call: Call | None = None) -> Imported:
     """Takes the model apart. With `loss` its result is the first output, and TARGET an input.
+    `call` is what the forward is told if it asks.
 
     Errors: Unimplemented naming modules and operators, all that programs don't have.
     """
-    exported = export(model, inputs, constants)
+    try:
+        return _import(model, inputs, constants, loss, call)
+    except ConvgradError:  # perhaps since the forward depends on the batch
+        fixed = {name: shape.fixed() for name, shape in inputs.items()}
+    return replace(_import(model, fixed, constants, loss, call), is_of_batches=True)
+
+
+def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
+            loss: Loss | None, call: Call | None) -> Imported:
+    asks = False
+    try:
+        exported = export(model, inputs, constants, None)
+    except Asked:
+        asks = True
+        exported = export(model, inputs, constants, call or Call())
     importer = Importer(model, exported)
     results = importer.follow()
     program = importer.program
@@ -144,6 +165,7 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
     counted = set(importer.counted)
     program.prune()
     message = program.message
+    _check_indices(message)
     lost = counted.difference(step.result for step in message.steps)
     if lost:
         raise refuse(min(lost), "running statistics of what no output depends on",
@@ -156,7 +178,17 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
                     tuple(p.name for p in message.parameters if not p.fixed),
                     sources, importer.places,
                     {p.name: importer.constants[p.name] for p in message.parameters
-                     if p.name in importer.constants}, exported.change is not None)
+                     if p.name in importer.constants}, exported.change is not None, asks)
+
+
+def _check_indices(message: Any) -> None:
+    """Raises Unimplemented if a step takes the numbers of an input that has indices."""
+    indices = {entry.name for entry in message.inputs if entry.is_index}
+    for step in message.steps:
+        taking = step.operator in ("index_select", "cross_entropy")
+        for name in indices.intersection(step.operands[:1] if taking else step.operands):
+            raise refuse("forward", f"{name}, an input, as indices and as numbers",
+                         "one of them, or indices in the shape that the input has")
 
 
 def _first_call(message: Any, inputs: Mapping[str, Shape], results: list[Any]) -> list[Any]:

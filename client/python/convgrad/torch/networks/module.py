@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +14,7 @@ from torch import nn
 
 from convgrad.errors import unimplemented
 
+_LOG = logging.getLogger("convgrad")
 Self = TypeVar("Self", bound="RemoteModule")
 # Has the attributes that each module has.
 _PLAIN = nn.Module()
@@ -46,8 +48,18 @@ class RemoteModule(nn.Module):
         modes = _modes_of(model)
         super().__init__()
         _restore(modes)
-        # From the end of the constructor on, assignments may go to the model.
+        # From _finish() on, assignments may go to the model.
         vars(self)["_is_made"] = False
+
+    def _finish(self) -> None:
+        """Ends the constructor of a derived class. Warns about names with two meanings."""
+        self._is_made = True
+        own = {*vars(self), *dir(type(self))}
+        names = {*vars(self.model), *dir(type(self.model))}.difference(dir(_PLAIN))
+        both = sorted(name for name in names & own if not name.startswith("_"))
+        if both:
+            _LOG.warning("the network has attributes of its own that its model has, too: %s. "
+                         "net.model has the model's", ", ".join(both))
 
     @property
     def model(self) -> nn.Module:

@@ -17,16 +17,17 @@ from convgrad.networks import Backward, Update, gradient_name
 from convgrad.sessions.session import Session
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.networks.attached import AttachedNetwork
-from convgrad.torch.networks.exporting import check_version, shapes_of
+from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import TARGET, filled, loss_of
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.pipeline import mapped
 from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, inputs_of
 from convgrad.torch.networks.state import RemoteState
-from convgrad.torch.networks.tracing import bind, check_model, is_compiled
+from convgrad.torch.networks.tracing import bind, check_model, check_version, is_compiled
 from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.networks.variants import Variant, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
+from convgrad.torch.tensors import to_array
 from convgrad.tracebacks import short_traceback
 
 Tensor = torch.Tensor
@@ -79,7 +80,7 @@ def remote(model: nn.Module, server: Client | Session | Attached | None = None, 
 
     The first call with another image size, dtype, mode or argument exports the model again,
     which takes about a second of processor time for a ResNet-50. So does the first batch of 1.
-    Other batch sizes need no export.
+    Other batch sizes need no export, unless the forward depends on the batch.
 
     Errors: Unimplemented for a PyTorch before 2.6, or naming modules and operators that a
     server can't compute. remote() finds some of these itself; the network's first call finds
@@ -138,7 +139,7 @@ class RemoteNetwork(RemoteState):
         self._owns_session = owns_session
         self._is_closed = False
         self._handles: dict[str, RemoteParameter] = {}
-        self._is_made = True
+        self._finish()
 
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -184,6 +185,7 @@ class RemoteNetwork(RemoteState):
     def submit_forward_backward(self, *args: Any, loss: str = "cross_entropy",
                                 **attributes: Any) -> Future[float]:
         """Does the same as forward_backward, and returns a future at once."""
+        self.follow()
         return self._submit_loss_run(args, loss, attributes)
 
     @short_traceback
@@ -208,7 +210,10 @@ class RemoteNetwork(RemoteState):
                           **attributes: Any) -> Future[float]:
         """Does the same as train_step, and returns a future at once."""
         optimizer.check_step_hooks("train_step")
-        update = optimizer.update(keep_gradients=False)
+        if optimizer.network is not self:
+            raise invalid("INVALID_ENUM", "optimizer", "one of another network",
+                          "one of this network's parameters()")
+        update = optimizer.update(keep_gradients=False)  # which follows the model
         future = self._submit_loss_run(args, loss, attributes, update, trainer_state)
         self.kept_gradients.forget(update)
         return future
@@ -263,10 +268,7 @@ class RemoteNetwork(RemoteState):
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._end_session()
+        (self.close if kind is None else self._end_session)()
 
     def _end_session(self) -> None:
         if self._owns_session and not self._is_closed:
@@ -278,19 +280,17 @@ class RemoteNetwork(RemoteState):
                          trainer_state: TrainerState | None = None) -> Future[float]:
         *args_of_model, target = args
         self._original.look()
-        self.follow()
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         found = loss_of(loss, attributes, target)
         variant = self._variants.find(inputs, constants, found)
-        tensors = _used(inputs, variant) | {TARGET: target.long() if found.is_index else target}
-        dtype = compute_dtype_of(inputs, self._dtype)
+        tensors, dtype = _used(inputs, variant), compute_dtype_of(inputs, self._dtype)
         arrays = inputs_of(variant, tensors, dtype, self.session.client)
-        trainable = variant.imported.trainable
-        self.kept_gradients.note(trainable)
+        arrays[TARGET] = to_array(target.long() if found.is_index else target)
+        self.kept_gradients.note(variant.imported.trainable)
         self.draw_seed(variant)
         future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
-            backward=Backward(leave_parameters=not trainable), update=update,
+            backward=Backward(leave_parameters=not variant.imported.trainable), update=update,
             fast=self.fast, recompute=self.recompute,
             trainer_state=self.encoded(trainer_state))
         return mapped(future, lambda run: float(run.values["loss"]), variant.name_step)

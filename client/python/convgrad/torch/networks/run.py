@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from convgrad import layouts
 from convgrad.client_base import ClientBase
 from convgrad.errors import bad_reply, invalid, unimplemented
 from convgrad.networks import Run, gradient_name
+from convgrad.shapes import padded
 from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.variants import Variant
@@ -77,7 +79,7 @@ class _Differentiable(torch.autograd.Function):
                 *inputs: Tensor) -> tuple[Tensor, ...]:
         ctx.network, ctx.variant = call.network, call.variant
         tape = call.network.tapes.new_name()
-        ctx.inputs = [(name, x.dtype, x.device) for name, x in call.inputs.items()]
+        ctx.inputs = [(name, x.dtype, x.device, x.shape) for name, x in call.inputs.items()]
         outputs = call.run(tape)
         ctx.mark_non_differentiable(
             *(y for y, is_constant in zip(outputs, call.are_constant()) if is_constant))
@@ -100,7 +102,7 @@ class _Differentiable(torch.autograd.Function):
         given = {name: gradient.float() for name, gradient in zip(
             variant.outputs, gradients) if gradient is not None}
         sources = variant.sources(given)
-        wanted = [name for (name, _, _), needs in zip(ctx.inputs, ctx.needs_input_grad[2:])
+        wanted = [name for (name, *_), needs in zip(ctx.inputs, ctx.needs_input_grad[2:])
                   if needs and name in sources]
         parameters: list[str] = []
         if ctx.needs_input_grad[1] and _TORCH._C._will_engine_execute_node(
@@ -110,10 +112,10 @@ class _Differentiable(torch.autograd.Function):
         if wanted or parameters:
             left = [name for name in variant.imported.trainable if name not in parameters]
             run = network.run_backward(tape, arrays_of(given), wanted, parameters, left)
-            for i, (name, dtype, device) in enumerate(ctx.inputs):
+            for i, (name, dtype, device, shape) in enumerate(ctx.inputs):
                 if run is not None and name in wanted:
                     like = torch.empty(0, device=device)
-                    found[i] = taken(run, gradient_name(name), like).to(dtype)
+                    found[i] = taken(run, gradient_name(name), like).to(dtype).reshape(shape)
         return None, None, *found
 
 
@@ -145,16 +147,34 @@ def compute_dtype_of(inputs: Mapping[str, Tensor], default: torch.dtype) -> str:
 
 def inputs_of(variant: Variant, tensors: Mapping[str, Tensor], compute_dtype: str,
               client: ClientBase) -> dict[str, Any]:
-    """Returns the inputs of a run. In bf16, a convolution rounds its images first. Rounding
-    them here gives the same bits and halves the bytes that are sent. NumPy does it, because
-    PyTorch's threads may spin after a loop, on the cores of a server on this host."""
-    arrays = arrays_of(tensors)
+    """Returns the model's inputs as those of a run. In bf16, a convolution rounds its images
+    first. Rounding them here gives the same bits and halves the bytes that are sent. NumPy does
+    it, because PyTorch's threads may spin after a loop, on the cores of a server on this host.
+
+    Errors: InvalidArgument for integers that a float of the compute dtype doesn't have.
+    """
+    arrays = {name: _input_of(name, array, name in variant.indices, compute_dtype)
+              for name, array in arrays_of(tensors).items()}
     if compute_dtype == "bf16":
         for name in variant.images & tensors.keys():
             array, x = arrays[name], tensors[name]
             if x.dtype == torch.float32 and not (x.requires_grad or client.shares(array)):
                 arrays[name] = array.astype(layouts.DTYPES["bf16"])
     return arrays
+
+
+def _input_of(name: str, array: np.ndarray[Any, Any], is_index: bool,
+              compute_dtype: str) -> np.ndarray[Any, Any]:
+    if is_index:
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "i" or array.dtype.itemsize > 2 and array.dtype.kind == "u":
+        numbers = array.astype(layouts.DTYPES[compute_dtype]).astype(np.float64)
+        wrong = np.flatnonzero(numbers != array)
+        if len(wrong):
+            raise invalid("OUT_OF_RANGE", f"inputs.{name}", array.flat[wrong[0]],
+                          f"integers that {compute_dtype} has")
+        array = array.astype(np.float32)
+    return array.reshape(padded(array.shape))
 
 
 def arrays_of(tensors: Mapping[str, Tensor]) -> dict[str, Any]:

@@ -7,7 +7,9 @@ module-level variables, closures and arrays aren't detected.
 
 from __future__ import annotations
 
+import collections
 import enum
+import logging
 import operator
 import types
 from collections.abc import Callable, Collection, Container
@@ -20,9 +22,12 @@ from torch import nn
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.tracing import has_hooks
 
+_LOG = logging.getLogger("convgrad")
+# How often an attribute may get a new value before a warning.
+_MANY = 10
 _WORDS = {bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
           torch.memory_format}
-_OPAQUE = (nn.Module, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
+OPAQUE = (nn.Module, type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType,
            types.MethodType, torch.Tensor, enum.Enum)
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _STRUCTURE = ("_modules", "_parameters", "_buffers")
@@ -44,11 +49,13 @@ class Same:
         return id(self.value)
 
 
-def frozen(value: Any, depth: int = 0, hidden: Container[int] = ()) -> Any:
+def frozen(value: Any, depth: int = 0, hidden: Container[int] = (),
+           inside: Callable[[Any], Any] = type) -> Any:
     """Returns a hashable value that is equal for equal settings. 1, 1.0 and True differ, and so
-    do 0.0 and -0.0. `hidden` has the ids of modules whose attributes are settings, too."""
+    do 0.0 and -0.0. `hidden` has the ids of modules whose attributes are settings, too.
+    `inside` returns what else of an object matters."""
     def again(one: Any) -> Any:
-        return frozen(one, depth + 1, hidden)
+        return frozen(one, depth + 1, hidden, inside)
 
     if isinstance(value, (float, complex)):
         return type(value), repr(value)
@@ -63,21 +70,21 @@ def frozen(value: Any, depth: int = 0, hidden: Container[int] = ()) -> Any:
     if isinstance(value, (set, frozenset)):
         return type(value), frozenset(map(again, value))
     classes = _frozen_classes(value)
-    if isinstance(value, _OPAQUE) and id(value) not in hidden:
+    if isinstance(value, OPAQUE) and id(value) not in hidden:
         return Same(value), classes
     slots = tuple([again(read(value)) for read in _slots_of(value)])
-    return Same(value), classes, slots, again(getattr(value, "__dict__", None))
+    return Same(value), classes, slots, again(getattr(value, "__dict__", None)), inside(value)
 
 
 def _frozen_classes(value: Any) -> tuple[Any, ...]:
     """Takes objects that a class has by their identity, because they may be its own instances,
     as an enum's are."""
     return tuple([(name, frozen(one, _MAX_DEPTH + (not isinstance(one, _CONTAINERS))))
-                  for kind in _classes_of(value) for name, one in vars(kind).items()
+                  for kind in classes_of(value) for name, one in vars(kind).items()
                   if not name.startswith("__")])
 
 
-def _classes_of(value: Any) -> list[type]:
+def classes_of(value: Any) -> list[type]:
     """Returns the classes, of neither Python nor torch, from which a value has attributes."""
     kind = value if isinstance(value, type) else type(value)
     return [one for one in kind.__mro__
@@ -121,7 +128,8 @@ def differs(now: Any, before: Any) -> bool:
 
 
 class Settings:
-    """Numbers the settings that a model has had. Owned by one thread.
+    """Numbers the settings that a model has had. Owned by one thread. Warns once about an
+    attribute that often gets another value, because each one exports the model again.
 
     look() runs before each run and compares dictionaries and the identity of their values,
     which takes about 1 us per module.
@@ -130,6 +138,7 @@ class Settings:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._numbers: dict[Any, int] = {}
+        self._changes = collections.Counter[str]()
         self._versions: list[int] = []
         self._read()
         self.forgive()
@@ -149,10 +158,23 @@ class Settings:
         is_other = any(differs(now[name], before[name])
                        for now, before in zip(self._now, self._before) for name in _STRUCTURE
                        if name in now)
+        names = {name for now, before in zip(self._now, self._before) for name in now
+                 if now[name] is not before.get(name) and differs(now[name], before.get(name))}
+        known = len(self._numbers)
         self._read()
         if is_other:
             self.forgive()
+        elif len(self._numbers) > known:
+            self._count(names)
         return is_other
+
+    def _count(self, names: Collection[str]) -> None:
+        self._changes.update(names)
+        for name in names:
+            if self._changes[name] == _MANY:
+                _LOG.warning(
+                    "'%s' of the model has got %d other values, and the network exports the "
+                    "model for each; keep what the forward doesn't read elsewhere", name, _MANY)
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -214,7 +236,7 @@ class Settings:
             self._places.append(first + (names.index("training") if "training" in own else 0))
             first += len(own)
         known = set(map(id, self._modules))
-        classes = dict.fromkeys(chain.from_iterable(map(_classes_of, self._modules)))
+        classes = dict.fromkeys(chain.from_iterable(map(classes_of, self._modules)))
 
         def look(value: Any, depth: int) -> None:
             if type(value) in _WORDS or depth > _MAX_DEPTH or id(value) in known:
@@ -225,10 +247,10 @@ class Settings:
                 for one in parts:
                     look(one, depth + 1)
                 return
-            classes.update(dict.fromkeys(_classes_of(value)))
+            classes.update(dict.fromkeys(classes_of(value)))
             if isinstance(value, nn.Module):  # that is no submodule, as one in a list
                 self._hidden.add(id(value))
-            elif isinstance(value, _OPAQUE):
+            elif isinstance(value, OPAQUE):
                 return
             for read in _slots_of(value):
                 self._slots.append((read, value))

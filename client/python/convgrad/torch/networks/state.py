@@ -17,7 +17,7 @@ from convgrad.networks import Run, Update, Updated, average_name, gradient_name
 from convgrad.programs import RANDOMNESS
 from convgrad.sessions.events import EventThread
 from convgrad.sessions.session import Session
-from convgrad.torch.networks.absent import has_own_loading, lent, names_of_state, saved
+from convgrad.torch.networks.absent import lent, names_of_state, read_by_loading, saved
 from convgrad.torch.networks.endings import end_with
 from convgrad.torch.networks.following import Following
 from convgrad.torch.networks.kept_gradients import KeptGradients
@@ -115,8 +115,8 @@ class RemoteState(RemoteModule):
     @short_traceback
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
         """Does the same as torch's, with the model's hooks. If it raises an error, no tensor on
-        the server has changed. If the model has hooks or modules that load in their own way, or
-        the state lacks tensors, the present values are fetched for them."""
+        the server has changed. If the model has hooks, or modules that load in their own way,
+        the present values are fetched for them."""
         result, written = self._load(state, strict)
         self._following.settings.forgive({
             id(tensor) for name, tensor in (
@@ -130,8 +130,8 @@ class RemoteState(RemoteModule):
     def _load(self, state: Mapping[str, Any], strict: bool) -> tuple[Any, dict[str, Tensor]]:
         """Makes the model load the state, and returns the result and what the model has
         written, by the session's names."""
-        own, reads_all = names_of_state(self.model), has_own_loading(self.model)
-        read = {kept for name, kept in own.items() if reads_all or name not in state}
+        own = names_of_state(self.model)
+        read = read_by_loading(self.model, state)
         if read:
             read &= self.pipeline.call(self.session.tensors).keys()
         present = self.fetch(read)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,16 +13,25 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
-from convgrad.errors import invalid
+from convgrad.errors import invalid, unimplemented
 from convgrad.torch.networks.absent import absent_parameter, absent_tensor
 from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 
+NEEDED = (2, 6)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_DTYPES = (torch.float32, torch.int64)
 # Exists from PyTorch 2.1 on.
 _COMPILER: Any = getattr(torch, "compiler", None)
 _HAS_COMPILER = hasattr(_COMPILER, "is_dynamo_compiling")
+
+
+def check_version() -> None:
+    """Raises Unimplemented for a PyTorch that can't export what is needed."""
+    version = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
+    if version < NEEDED:
+        raise unimplemented("remote", f"PyTorch {torch.__version__}",
+                            "PyTorch 2.6 or newer, whose torch.export takes models apart")
 
 
 def check_model(model: nn.Module) -> None:

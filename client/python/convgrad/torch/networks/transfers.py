@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
+from convgrad.errors import FailedPrecondition, message_of
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.tensors import to_array, to_tensor
 
@@ -15,9 +16,19 @@ _CHUNK_BYTES = 32 * 2**20
 
 
 def fetch(pipeline: Pipeline, names: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Returns kept tensors by name, as of all changes sent so far."""
+    """Returns kept tensors by name, as of all changes sent so far.
+
+    Errors: FailedPrecondition for a tensor that the session lacks, as after the restore of a
+    snapshot of an earlier model.
+    """
     session = pipeline.session
     kept = pipeline.call(session.tensors)
+    lacking = [name for name in names if name not in kept]
+    if lacking:
+        raise FailedPrecondition(message_of(
+            "session", f"no tensor '{lacking[0]}', which the model has",
+            "a state of the model as it is now, or the modules of the snapshot that was "
+            "restored"))
     futures = [pipeline.submit(session.get, chunk)
                for chunk in _chunks({name: kept[name].kept_bytes for name in names})]
     return {name: to_tensor(array, torch.empty(0)) for future in futures

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import nn
 
 from convgrad.errors import ConvgradError
 from convgrad.torch.layers.functional import autocast_dtype
+from convgrad.torch.networks.effects import Call, call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import Imported, Loss, import_model
 from convgrad.torch.networks.pipeline import Pipeline
@@ -47,6 +48,12 @@ class Variant:
         """Inputs that only convolutions read."""
         return self.imported.program.images
 
+    @functools.cached_property
+    def indices(self) -> frozenset[str]:
+        """Inputs that have indices."""
+        return frozenset(one.name for one in self.imported.program.message.inputs
+                         if one.is_index)
+
     @contextlib.contextmanager
     def naming_steps(self) -> Iterator[None]:
         """Adds module and line to errors of the block that name a step."""
@@ -69,13 +76,17 @@ class Variant:
         return set().union(*(by_name[name] for name in outputs))
 
 
+# The call that a program for other processes is for.
+PREDICTION = Call(enables_grad=False)
+
+
 def predicting(model: nn.Module, inputs: Mapping[str, Shape],
                constants: Mapping[str, Any]) -> Variant:
     """Returns the program of a model's eval mode, in which no parameter is trained. Different
     processes with the same model get the same program and name, whatever they train."""
     quiet = without_values(model).eval().requires_grad_(False)
     check_model(quiet)
-    return Variant(import_model(quiet, inputs, constants))
+    return Variant(import_model(quiet, inputs, constants, call=PREDICTION))
 
 
 def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],
@@ -83,6 +94,11 @@ def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],
     """Returns a key that differs where an export may give another program."""
     return (tuple(shapes.items()), frozen(dict(constants)), autocast_dtype(torch.empty(0)),
             settings.key)
+
+
+def of_batches(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns the key for the call's batches alone."""
+    return (tuple((name, shape.fixed()) for name, shape in key[0]), *key[1:])
 
 
 def check_sizes(variant: Variant, key: tuple[Any, ...],
@@ -104,24 +120,35 @@ class Variants:
         self._settings = settings
         self._pipeline = pipeline
         self._variants: dict[Any, Variant] = {}
+        self._asking: set[Any] = set()  # keys of forwards that ask about their call
         self._loaded: set[str] = set()
         self._constants: dict[str, torch.Tensor] = {}
 
     def find(self, inputs: Mapping[str, torch.Tensor], constants: Mapping[str, Any],
              loss: Loss | None = None) -> Variant:
         """Returns the program for the settings at the last look and these inputs' shapes, with
-        any batch size above 1."""
+        any batch size above 1 unless the forward depends on it."""
         shapes = shapes_of(inputs)
         key = (*key_of(shapes, constants, self._settings), loss)
-        if key not in self._variants:
+        call = call_of(inputs)
+        if loss is not None:
+            call = replace(call, enables_grad=True, is_inference=False)
+        full = (*key, call if key in self._asking else None)
+        variant = self._variants.get(full) or self._variants.get(of_batches(full))
+        if variant is None:
             check_model(self._model)
-            variant = Variant(import_model(self._model, shapes, constants, loss))
-            check_sizes(variant, key, self._variants)
+            variant = Variant(import_model(self._model, shapes, constants, loss, call))
+            if variant.imported.asks:
+                self._asking.add(key)
+                full = (*key, call)
+            if variant.imported.is_of_batches:
+                full = of_batches(full)
+            check_sizes(variant, full, self._variants)
             if variant.name not in self._loaded:
                 self.load(variant)
                 self._loaded.add(variant.name)
-            self._variants[key] = variant
-        return self._variants[key]
+            self._variants[full] = variant
+        return variant
 
     def load(self, variant: Variant) -> None:
         """Loads a program and its constants. Puts each constant only once, because another put

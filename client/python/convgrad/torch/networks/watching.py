@@ -9,17 +9,16 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import torch
 import torch.fx.traceback
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from convgrad.errors import Unimplemented
 from convgrad.torch.layers.functional import autocast_dtype
-from convgrad.torch.networks.effects import check_callers, forwards_of_functions
+from convgrad.torch.networks.effects import Asked, Call, check_callers, forwards_of_functions
 from convgrad.torch.networks.refusals import named, refuse
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
@@ -45,13 +44,19 @@ class Watch(TorchFunctionMode):
     """Intercepts each call of torch that one forward makes. Owned by one thread.
 
     Raises Unimplemented if the forward calls torch in inference mode, under an autocast of its
-    own or inside an autograd.Function.
+    own or inside an autograd.Function, and for questions that calls answer differently.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        """Registers hooks in `model`."""
+    def __init__(self, model: nn.Module, original: nn.Module, call: Call | None) -> None:
+        """Registers hooks in `model`, a copy of `original`. Answers questions as in `call`;
+        None: raises Asked."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._model = model
+        self._call = call
+        self._is_plain = all(p.stride() == torch.empty(p.shape, device="meta").stride()
+                             for p in original.parameters())
+        self._autocasts = self._checkpoints = 0  # which the forward is in
+        self._enables_grad = False
         self._autocast = autocast_dtype(torch.empty(0))
         self._probe = torch.empty(0)
         self._forwards = forwards_of_functions()
@@ -59,13 +64,13 @@ class Watch(TorchFunctionMode):
         self._batches: list[Any] = []  # of all calls
         self._guards = 0
         self._caller: Any = None
-        self._refused: Unimplemented | None = None
+        self._refused: Exception | None = None
         self.returned: Any = None
         """The forward's result, in its original structure."""
         self.in_operator = False
         """Whether a call of torch has raised."""
         for path, module in model.named_modules():
-            module.register_forward_pre_hook(lambda _m, _x, path=path: self._enter(path))
+            module.register_forward_pre_hook(lambda _m, _x, path=path: self._paths.append(path))
             module.register_forward_hook(lambda _m, _x, _y, path=path: self._leave(path))
 
     @property
@@ -88,12 +93,14 @@ class Watch(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if name not in _MODES:
             self._check()
+        elif name != "_set_grad_enabled":
+            self._autocasts += 1 if name == "_enter_autocast" else -1
+        elif args[0] and not _is_exiting():
+            self._enables_grad = True
         is_attribute = name in ("__get__", "__set__")
         asked = getattr(func.__self__, "__name__", "") if is_attribute else name
-        is_known = (asked, name) == ("requires_grad", "__get__") and isinstance(
-            args[0], nn.Parameter)
-        if asked in _OF_ONE_CALL and not is_known and not _is_from_inside(asked):
-            self._refuse_question(f"'{asked}' of a tensor")
+        if asked in _OF_ONE_CALL and not _is_from_inside(asked):
+            return self._answer(asked, func, args, kwargs or {})
         try:
             with _annotate({LINE: _line_under_way(self._caller)}):
                 result = func(*args, **(kwargs or {}))
@@ -105,34 +112,95 @@ class Watch(TorchFunctionMode):
             self.in_operator = True
             raise
 
+    def _answer(self, asked: str, func: Any, args: Any, kwargs: Any) -> Any:
+        """Returns what the tensor answers in each call of this kind; otherwise refuses."""
+        question, tensor = f"'{asked}' of a tensor", args[0]
+        is_read = func.__name__ == "__get__" and asked in ("requires_grad", "grad")
+        if isinstance(tensor, nn.Parameter) and (
+                is_read and asked != "grad" or
+                self._is_plain and asked in ("stride", "is_contiguous")):
+            return func(*args, **kwargs)
+        is_leaf = isinstance(tensor, nn.Parameter) or tensor.is_leaf
+        if not is_read or is_leaf and asked == "grad":
+            self._refuse_question(question)
+        call = self._asked(question)
+        if call.enables_grad or is_leaf:
+            return func(*args, **kwargs)
+        if call.trained:  # In PyTorch, this may be an input itself.
+            self._refuse_question(question)
+        return None if asked == "grad" else False
+
+    def checkpointed(self, function: Callable[..., Any], _keeps_chance: bool,
+                     *args: Any) -> Any:
+        """Does what torch.utils.checkpoint does with use_reentrant=True, except that the server
+        keeps the values: without an argument that requires a gradient, the results don't."""
+        if not self._checkpoints:
+            self._asked("torch.utils.checkpoint")
+        trains = any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
+        self._checkpoints += 1
+        try:
+            with contextlib.nullcontext() if trains else torch.no_grad():
+                return function(*args)
+        finally:
+            self._checkpoints -= 1
+
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:
         """Answers the forward's questions about modes as outside of torch.export, or refuses
-        them. Other threads and torch itself get torch.export's answers."""
+        them. Other threads and torch itself get torch.export's answers. Replaces the functions
+        in each module that has imported them."""
         own_thread = threading.get_ident()
 
         def answer(name: str, own: Any) -> Any:
             def function(*args: Any, **kwargs: Any) -> Any:
                 if threading.get_ident() != own_thread or _is_from_inside(name):
                     return own(*args, **kwargs)
-                if name in _ASKED:
-                    self._refuse_question(f"torch.{name}()")
-                return False
+                return name in _ASKED and self._answer_mode(name, own, *args, **kwargs)
 
             return function
 
-        found = [(place, name, getattr(place, name)) for place, names in (
-            (torch, _ASKED), (_TORCH.compiler, _FOLLOWED)) for name in names
-            if hasattr(place, name)]
-        for place, name, own in found:
-            setattr(place, name, answer(name, own))
+        answers = {id(own): (own, answer(name, own)) for place, names in (
+            (torch, _ASKED), (_TORCH.compiler, _FOLLOWED),
+            (_TORCH.fx._symbolic_trace, ("is_fx_tracing",))) for name in names
+            for own in [getattr(place, name, None)] if own is not None}
+        spaces: list[Any] = [object.__getattribute__(module, "__dict__")  # loads no lazy one
+                             for module in list(sys.modules.values())
+                             if isinstance(module, types.ModuleType)]
+        spaces += [getattr(type(module).forward, "__globals__", {})
+                   for module in self._model.modules()]
+        found = [(space, name, answers[id(value)]) for space in spaces
+                 for name, value in list(space.items()) if id(value) in answers]
+        for space, name, (_, other) in found:
+            space[name] = other
         try:
             yield
         finally:
-            for place, name, own in found:
-                setattr(place, name, own)
+            for space, name, (own, _) in found:
+                space[name] = own
 
-    def _refuse_question(self, found: str) -> None:
+    def _answer_mode(self, name: str, own: Callable[..., bool], device: str = "cuda") -> bool:
+        call = self._asked(f"torch.{name}()")
+        if name == "is_inference_mode_enabled":
+            return call.is_inference
+        if name == "is_grad_enabled":
+            return call.enables_grad and own()
+        if self._autocasts or device not in ("cpu", "cuda"):
+            self._refuse_question(f"torch.{name}()")
+        is_of_cpu = device == "cpu" or name == "is_autocast_cpu_enabled"
+        return self._autocast is not None if is_of_cpu else call.is_autocast
+
+    def _asked(self, question: str) -> Call:
+        """Returns the call that the forward asks about. Raises Asked, in check() again if the
+        forward catches it, if there is none."""
+        if self._call is None:
+            self._refused = Asked()
+            raise self._refused
+        # A checkpoint's forward and recomputation have different answers.
+        if self._checkpoints or self._enables_grad and not self._call.enables_grad:
+            self._refuse_question(question)
+        return self._call
+
+    def _refuse_question(self, found: str) -> NoReturn:
         """Raises Unimplemented, in check() again if the forward catches it."""
         where = named(self._model.get_submodule(self.path), self.path)
         self._refused = refuse(where, f"{found} in a forward",
@@ -154,9 +222,6 @@ class Watch(TorchFunctionMode):
             raise refuse(where, "autocast inside a forward",
                          "autocast around the whole network, or "
                          "remote(..., dtype=torch.bfloat16)")
-
-    def _enter(self, path: str) -> None:
-        self._paths.append(path)
 
     def _leave(self, path: str) -> None:
         if self._batches and self._refused is None:
@@ -192,31 +257,6 @@ class Watch(TorchFunctionMode):
         return ""
 
 
-@contextlib.contextmanager
-def for_this_thread() -> Iterator[None]:
-    """Keeps other threads' modules out of the block's export, because torch.export's tracer
-    replaces `__call__` and `__getattr__` of nn.Module for all threads."""
-    from torch.fx.experimental import proxy_tensor
-    tracers: Any = proxy_tensor
-    tracer, own = tracers._ModuleStackTracer, threading.get_ident()
-    traced_call, traced_attribute = tracer.call_module, tracer.getattr
-
-    def call_module(self: Any, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        if threading.get_ident() == own:
-            return traced_call(self, module, forward, args, kwargs)
-        return forward(*args, **kwargs)
-
-    def attribute(self: Any, name: str, value: Any, cache: Any) -> Any:
-        return traced_attribute(self, name, value, cache) if (
-            threading.get_ident() == own) else value
-
-    tracer.call_module, tracer.getattr = call_module, attribute
-    try:
-        yield
-    finally:
-        tracer.call_module, tracer.getattr = traced_call, traced_attribute
-
-
 def _is_inside(frame: types.FrameType) -> bool:
     """Returns whether torch or this package calls, not a user's forward."""
     return frame.f_code.co_filename.startswith(INSIDE)
@@ -228,6 +268,16 @@ def _is_from_inside(name: str) -> bool:
     while frame.f_back is not None and frame.f_code.co_name in (name, "handle_torch_function"):
         frame = frame.f_back
     return _is_inside(frame)
+
+
+def _is_exiting() -> bool:
+    """Returns whether a context manager of torch ends, which has set a mode."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith(INSIDE[0]):
+        if frame.f_code.co_name == "__exit__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _line_under_way(until: types.CodeType) -> str:

@@ -11,7 +11,14 @@ import torch
 
 from convgrad.shapes import MOST_AXES, broadcast
 from convgrad.torch.networks.operators import noise
-from convgrad.torch.networks.operators.values import Importer, Noise, Value, Wide, text_of
+from convgrad.torch.networks.operators.values import (
+    INDICES,
+    Importer,
+    Noise,
+    Value,
+    Wide,
+    text_of,
+)
 from convgrad.torch.networks.operators.views import (
     as_value,
     expanded,
@@ -116,7 +123,12 @@ def rsub(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:
 def mul(to: Importer, x: Any, y: Any) -> Value:
     if isinstance(x, Noise):
         x, y = y, x
-    return noise.dropped(to, x, y) if isinstance(y, Noise) else binary(to, "mul", x, y)
+    if isinstance(y, Noise):
+        return noise.dropped(to, x, y)
+    # A forward may repeat an input of integers by a product with ones.
+    if to.dtype in INDICES and isinstance(x, Value) and isinstance(y, Value) and to.is_ones(y):
+        return expanded(to, x, to.shape)
+    return binary(to, "mul", x, y)
 
 
 def div(to: Importer, x: Any, y: Any) -> Any:

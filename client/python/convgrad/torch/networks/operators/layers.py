@@ -136,4 +136,7 @@ def typed(to: Importer, x: Value, *_: Any) -> Value:
 
 
 def ints(value: Any) -> Any:
-    return list(value) if isinstance(value, (tuple, list)) else value
+    """Returns the numbers of a layer's axes; torch takes a list of one for all axes."""
+    if not isinstance(value, (tuple, list)):
+        return value
+    return value[0] if len(value) == 1 else list(value)

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from convgrad.shapes import padded
+from convgrad.torch.networks.operators.detaching import detach
 from convgrad.torch.networks.operators.sums import reduce
-from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import (
     as_value,
     cut,
@@ -25,7 +26,7 @@ from convgrad.torch.networks.stand_ins import Empty
 
 
 def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
-    """Places along one axis, which a buffer or a constant has."""
+    """Places along one axis, which an input, a buffer or a constant has."""
     given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
     if len(given) != 1:
         raise to.refuse(f"an index of {len(given)} axes", "one axis")
@@ -33,13 +34,31 @@ def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
 
 
 def index_select(to: Importer, x: Value, dim: int, places: Any) -> Value:
-    if not isinstance(places, Value) or places.dtype != torch.int64 or (
-            places.kind != "a parameter"):
-        raise to.refuse("an index that follows from data", "a buffer of torch.int64")
+    if not isinstance(places, Value) or places.dtype not in INDICES or (
+            places.kind == "a result"):
+        raise to.refuse("an index that follows from data",
+                        "an input or a buffer of torch.int64")
     if not isinstance(x.shape[dim], int):
         raise to.refuse(f"an index of {text_of(x.shape)} along axis {dim}",
                         "another axis than the batch")
     return reshaped(to, taken(to, as_value(to, x), dim, places), to.shape)
+
+
+def embedding(to: Importer, weight: Value, places: Any, padding_idx: int = -1,
+              scale_grad_by_freq: bool = False, sparse: bool = False) -> Value:
+    """Rows of a matrix. The row of `padding_idx` gets no gradient."""
+    if scale_grad_by_freq or sparse:
+        raise to.refuse("embedding with scale_grad_by_freq or sparse", "neither of them")
+    x = as_value(to, weight)
+    if padding_idx >= 0 and to.has_gradient(weight):
+        rows, parts = extent_of(to, x, 0), []
+        for first, last in ((0, padding_idx), (padding_idx, padding_idx + 1),
+                            (padding_idx + 1, rows)):
+            if first < last:
+                part = cut(to, x, 0, first, last)
+                parts.append(detach(to, part) if first == padding_idx else part)
+        x = joined(to, parts, 0)
+    return index_select(to, x, 0, places)
 
 
 def repeat_interleave(to: Importer, x: Value, repeats: Any, dim: int | None = None,

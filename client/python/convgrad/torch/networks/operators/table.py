@@ -87,7 +87,8 @@ _VIEWS: dict[str, Function] = {
     "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
     **_each("repeat tile", moves.repeat), "unfold": moves.unfold,
     "im2col": moves.im2col, "col2im": moves.col2im, "index": moves.index,
-    "index_select": moves.index_select, "detach": detaching.detach,
+    "index_select": moves.index_select, "embedding": moves.embedding,
+    "detach": detaching.detach,
 }
 _WRITES: dict[str, Function] = {
     "copy": writes.copy, "fill": writes.fill, "where": writes.where,
@@ -100,7 +101,7 @@ _TOKENS: dict[str, Function] = {
     "linear": tokens.linear, "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,
     "group_norm": tokens.group_norm, "instance_norm": tokens.instance_norm,
     "scaled_dot_product_attention": tokens.attention, "einsum": tokens.einsum,
-    **_each("matmul mm bmm", tokens.product), **_each("addmm baddbmm", tokens.addmm),
+    **_each("matmul mm bmm mv dot", tokens.product), **_each("addmm baddbmm", tokens.addmm),
     **{name: tokens.softmax(name) for name in ("softmax", "log_softmax")},
 }
 _OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_WRITES, **_TOKENS}
@@ -116,7 +117,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "Tensor_Scalar": "pow",
         "correction dim": "var std var_mean",
         "default": "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ linalg_vector_norm "
-                   "index_select addmm baddbmm",
+                   "index_select embedding addmm baddbmm",
         "default dim": "mean",
         "default dim dims": "squeeze",
         "default dim_IntList": "sum",

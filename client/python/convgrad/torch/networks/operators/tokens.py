@@ -14,7 +14,7 @@ from convgrad.shapes import axis_of
 from convgrad.torch.networks.operators.elements import binary, with_number
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.layers import normalized
-from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import as_value, expanded, permute, reshaped
 
 
@@ -67,11 +67,13 @@ def softmax(operator: str) -> Any:
 
 
 def product(to: Importer, x: Value, y: Value) -> Value:
-    """Multiplies matrices that have axes of the first one's extents, or 1, before them."""
+    """Multiplies matrices that have axes of the first one's extents, or 1, before them. A
+    vector is a matrix of one row, or as the second operand of one column."""
+    if len(x.shape) == 1 or len(y.shape) == 1:
+        rows = reshaped(to, x, (1, *x.shape)) if len(x.shape) == 1 else x
+        columns = reshaped(to, y, (*y.shape, 1)) if len(y.shape) == 1 else y
+        return reshaped(to, product(to, rows, columns), to.shape)
     rank = max(len(x.shape), len(y.shape))
-    if min(len(x.shape), len(y.shape)) < 2:
-        raise to.refuse(f"matmul of {text_of(x.shape)} and {text_of(y.shape)}",
-                        "two axes each at least")
     x, y = as_value(to, x, rank), as_value(to, y, rank)
     shape = (*(n if m == 1 else m for m, n in zip(x.shape[:-2], y.shape)), x.shape[-2],
              y.shape[-1])

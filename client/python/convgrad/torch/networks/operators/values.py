@@ -11,6 +11,9 @@ import torch
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
 
+INDICES = (torch.int64, torch.int32)
+"""Dtypes of an input that may have indices."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -100,6 +103,12 @@ class Importer(Protocol):
 
     def constant(self, tensor: torch.Tensor) -> Value:
         """Returns a fixed parameter with these values."""
+
+    def is_ones(self, value: Value) -> bool:
+        """Returns whether the value is a constant of ones."""
+
+    def indices(self, value: Value) -> Value:
+        """Returns a value of torch.int64 as a step takes it for indices."""
 
     def has_gradient(self, value: Value) -> bool:
         """Returns whether a backward may give the value a gradient that it passes on."""

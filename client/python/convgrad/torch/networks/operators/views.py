@@ -28,6 +28,8 @@ def as_value(to: Importer, x: Any, rank: int = 0) -> Any:
 def reshaped(to: Importer, x: Value, shape: Sequence[Any]) -> Value:
     """Returns `x` with these extents, of which one may follow from the batch."""
     shape = tuple(shape)
+    if not isinstance(x, Value):
+        raise to.refuse(f"a view of {x}", "one of an input, a parameter or a result")
     if x.kind == "a parameter":
         return _read(to, x, shape)
     if shape == x.shape and x.kind != "an input":
@@ -224,9 +226,11 @@ def tensor_split(to: Importer, x: Value, indices: Any, dim: int = 0) -> list[Val
 
 
 def taken(to: Importer, x: Value, dim: int, places: Value) -> Value:
-    """Returns the elements of an axis at the places that a parameter of torch.int64 has."""
+    """Returns the elements of an axis at the places that a tensor of torch.int64 has: a
+    parameter or an input."""
     axis = dim % len(x.shape)
-    y = to.add("index_select", x, parameters=(places,), axis=axis_of(len(x.shape), dim))
+    y = to.add("index_select", x, parameters=(to.indices(places),),
+               axis=axis_of(len(x.shape), dim))
     if len(x.shape) < 2:
         return reshaped(to, replace(y, shape=(1, *places.shape)), places.shape)
     return replace(y, shape=(*x.shape[:axis], *places.shape, *x.shape[axis + 1:]))
