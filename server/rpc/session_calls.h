@@ -35,7 +35,8 @@ class SessionCall : public MessageCall {
   // Describes the session to a caller in `epoch`.
   void Respond(int64_t epoch);
   // Calls `done` when the newest capture of the session is on disk, at once if
-  // the session isn't durable; or with the error why it isn't on disk.
+  // the session isn't durable; or with the error why it isn't on disk. Ends the
+  // call instead if the client leaves or the deadline is over first.
   void Save(SessionArchive::Done done);
 
   // Keeps the session from expiring until the call is over.

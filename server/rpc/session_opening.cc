@@ -79,12 +79,14 @@ absl::Status WithSessions(const absl::Status& refusal,
 
 absl::Status SessionCall::OnMessage(grpc::ByteBuffer* message) {
   ASSIGN_OR_RETURN(use_, FindSession(message));
-  HandOver();
-  services().sessions->AwaitContent(use_, [this](const absl::Status& loaded) {
-    HandOver();
-    if (!loaded.ok()) return End(loaded);
-    OnSession();
-  });
+  AwaitSession(
+      [this](SessionOutcome ready) {
+        services().sessions->AwaitContent(use_, std::move(ready));
+      },
+      [this](const absl::Status& loaded) {
+        if (!loaded.ok()) return End(loaded);
+        OnSession();
+      });
   return absl::OkStatus();
 }
 
@@ -113,10 +115,14 @@ void SessionCall::Respond(int64_t epoch) {
 
 void SessionCall::Save(SessionArchive::Done done) {
   if (!use_->settings().durable) return done(absl::OkStatus());
-  HandOver();
-  services().sessions->archive()->Save(
-      use_.session(), [done = std::move(done)](const absl::Status& saved) {
-        HandOver();
+  AwaitSession(
+      [this](SessionOutcome saved) {
+        services().sessions->archive()->Save(use_.session(), std::move(saved));
+      },
+      [this, done = std::move(done)](const absl::Status& saved) {
+        const bool is_gone =
+            absl::IsCancelled(saved) || absl::IsDeadlineExceeded(saved);
+        if (is_gone) return End(saved);
         done(saved);
       });
 }
@@ -139,8 +145,11 @@ void OpenSessionCall::OnSession() {
     if (saved.ok()) return Respond(/*epoch=*/1);
     // This call may repeat the one that opened a session, which is on disk.
     if (use()->durable_snapshot().number >= 0) return End(saved);
-    services().sessions->Close(
-        CallerOf(permit()), use()->settings().id, /*held=*/0,
+    AwaitSession(
+        [this](const SessionOutcome& closed) {
+          services().sessions->Close(CallerOf(permit()), use()->settings().id,
+                                     /*held=*/0, closed);
+        },
         [this, saved](const absl::Status& /*closed*/) { End(saved); });
   });
 }
@@ -180,15 +189,23 @@ absl::StatusOr<SessionUse> ResumeSessionCall::FindSession(
 }
 
 void ResumeSessionCall::OnSession() {
-  // The client may have left while the content was loaded.
+  // The client may have left meanwhile.
   if (*cancelled()) return End(WhyGone());
   const absl::StatusOr<int64_t> started = use()->StartEpoch(held_, call_id_);
   if (!started.ok()) return End(started.status());
-  use()->AwaitSettled(
-      [this, epoch = *started](const ChangeOrder::Decision& settled) {
-        HandOver();
-        if (!settled.runs()) return End(settled.why);
-        use()->DropTapes(epoch, services().sessions->now());
+  AwaitSession(
+      [this, epoch = *started](const SessionOutcome& ended) {
+        use()->AwaitSettled(
+            [this, epoch, ended](const ChangeOrder::Decision& settled) {
+              HandOver();
+              if (!settled.runs()) return ended(settled.why);
+              // The epoch has begun, even if this call has ended meanwhile.
+              use()->DropTapes(epoch, services().sessions->now());
+              ended(absl::OkStatus());
+            });
+      },
+      [this, epoch = *started](const absl::Status& settled) {
+        if (!settled.ok()) return End(settled);
         // A client that resumes can't repeat the changes of the client before
         // it.
         Save([this, epoch](const absl::Status& /*saved*/) { Respond(epoch); });
@@ -202,19 +219,20 @@ absl::Status CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
     return InvalidField(Reason::kUnsupported, "handle", "one beside session_id",
                         "one of them");
   }
-  const auto closed = [this](const absl::Status& done) {
-    HandOver();
-    Finish(done, v1::CloseSessionResponse());
-  };
-  HandOver();
-  const SessionCaller caller = CallerOf(permit());
-  if (request.handle().empty()) {
-    services().sessions->Close(caller, request.session_id(), request.epoch(),
-                               closed);
-  } else {
-    services().sessions->CloseByHandle(caller, request.handle(),
-                                       request.epoch(), closed);
-  }
+  AwaitSession(
+      [this, &request](const SessionOutcome& closed) {
+        SessionTable& sessions = *services().sessions;
+        const SessionCaller caller = CallerOf(permit());
+        if (request.handle().empty()) {
+          sessions.Close(caller, request.session_id(), request.epoch(), closed);
+        } else {
+          sessions.CloseByHandle(caller, request.handle(), request.epoch(),
+                                 closed);
+        }
+      },
+      [this](const absl::Status& closed) {
+        Finish(closed, v1::CloseSessionResponse());
+      });
   return absl::OkStatus();
 }
 

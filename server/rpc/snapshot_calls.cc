@@ -25,19 +25,20 @@ absl::Status SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::SaveStateRequest request;
   RETURN_IF_ERROR(Split(message, &request).status());
   RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/true));
-  HandOver();
-  const auto saved = [this](const absl::Status& done) {
-    HandOver();
-    v1::SaveStateResponse response;
-    response.set_number(session().durable_number().value_or(0));
-    Finish(done, response);
-  };
-  SessionArchive* const archive = services().sessions->archive();
-  if (request.name().empty()) {
-    archive->Save(session().session(), saved);
-  } else {
-    archive->Keep(session().session(), request.name(), saved);
-  }
+  AwaitSession(
+      [this, &request](const SessionOutcome& saved) {
+        SessionArchive& archive = *services().sessions->archive();
+        if (request.name().empty()) {
+          archive.Save(session().session(), saved);
+        } else {
+          archive.Keep(session().session(), request.name(), saved);
+        }
+      },
+      [this](const absl::Status& saved) {
+        v1::SaveStateResponse response;
+        response.set_number(session().durable_number().value_or(0));
+        Finish(saved, response);
+      });
   return absl::OkStatus();
 }
 
@@ -45,13 +46,21 @@ absl::Status RestoreStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::RestoreStateRequest request;
   RETURN_IF_ERROR(Split(message, &request).status());
   RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
-  HandOver();
-  services().sessions->archive()->LoadNamed(
-      session().session(), request.name(),
-      [this](const absl::StatusOr<std::shared_ptr<const KeptState>>& loaded) {
-        HandOver();
-        if (!loaded.ok()) return End(loaded.status());
-        Restore(**loaded);
+  // Not a member, because the disk may answer after the end of the call.
+  const auto snapshot = std::make_shared<std::shared_ptr<const KeptState>>();
+  AwaitSession(
+      [&](SessionOutcome ready) {
+        services().sessions->archive()->LoadNamed(
+            session().session(), request.name(),
+            [snapshot, ready = std::move(ready)](
+                absl::StatusOr<std::shared_ptr<const KeptState>> loaded) {
+              if (loaded.ok()) *snapshot = *std::move(loaded);
+              ready(loaded.status());
+            });
+      },
+      [this, snapshot](const absl::Status& loaded) {
+        if (!loaded.ok()) return End(loaded);
+        Restore(**snapshot);
       });
   return absl::OkStatus();
 }
@@ -76,10 +85,12 @@ absl::Status DropStateCall::OnMessage(grpc::ByteBuffer* message) {
   v1::DropStateRequest request;
   RETURN_IF_ERROR(Split(message, &request).status());
   RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
-  HandOver();
-  services().sessions->archive()->Drop(
-      session().session(), request.name(), [this](const absl::Status& dropped) {
-        HandOver();
+  AwaitSession(
+      [this, &request](SessionOutcome dropped) {
+        services().sessions->archive()->Drop(
+            session().session(), request.name(), std::move(dropped));
+      },
+      [this](const absl::Status& dropped) {
         Finish(dropped, v1::DropStateResponse());
       });
   return absl::OkStatus();

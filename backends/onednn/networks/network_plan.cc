@@ -1,6 +1,7 @@
 #include "backends/onednn/networks/network_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "backends/core/checked_math.h"
@@ -56,8 +57,11 @@ int64_t NetworkPlanningBytes(const ProgramOperation& operation) {
     const bool is_product =
         step.op == Operator::kConv || step.op == Operator::kConvTranspose ||
         step.op == Operator::kLinear || step.op == Operator::kMatmul;
+    // A concatenation has a function for each operand.
+    const auto functions = std::max<int64_t>(1, std::ssize(step.operands));
     bytes = SaturatingAdd(
-        bytes, passes * (is_product ? kPrimitiveBytes : kFunctionBytes));
+        bytes,
+        passes * (is_product ? kPrimitiveBytes : functions * kFunctionBytes));
     const auto table_bytes = NetworkOperatorOf(step.op).table_bytes;
     if (table_bytes == nullptr) continue;
     bytes = SaturatingAdd(bytes,

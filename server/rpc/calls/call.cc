@@ -117,19 +117,13 @@ void Call::AwaitTurn(bool may_be_early) {
   if (!status.ok()) return OnTurn(Decision::Refuse(status));
   if (!session_.in_session()) return TellTurn(Decision::Run());
   if (sample() != nullptr) sample()->session = session_.settings().label;
-  awaits_content_ = true;
-  // Most sessions have their content in memory, so `ready` runs here.
-  session_.AwaitContent(
-      [this, may_be_early,
-       hold = std::make_shared<CallHold>(this)](const absl::Status& loaded) {
-        HandOver();
-        if (!awaits_content_.exchange(false)) return;  // Its client has left.
+  // Most sessions have their content in memory, so the wait ends at once.
+  AwaitSession(
+      [this](SessionOutcome ready) { session_.AwaitContent(std::move(ready)); },
+      [this, may_be_early](const absl::Status& loaded) {
         if (!loaded.ok()) return OnTurn(Decision::Refuse(loaded));
         AwaitTurnInSession(may_be_early);
       });
-  // If the client cancelled before, OnCancel found no wait to end.
-  if (*cancelled_) CancelTurn();
-  HandOver();
 }
 
 void Call::AwaitTurnInSession(bool may_be_early) {

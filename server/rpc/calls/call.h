@@ -71,6 +71,16 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Requires: !decision.runs().
   void EndAs(const ChangeOrder::Decision& decision);
 
+  // Waits for a session's disk, or for its running change: calls `start`, which
+  // must lead to one call of its argument, on any thread, and then `ended` with
+  // the outcome.
+  // If the client leaves or the deadline is over first, `ended` gets that
+  // status, and the outcome has no effect. `ended` may be called before this
+  // returns. A call waits for one thing at a time.
+  using SessionOutcome = std::function<void(const absl::Status& outcome)>;
+  void AwaitSession(const std::function<void(SessionOutcome)>& start,
+                    SessionOutcome ended);
+
   // Waits for `bytes` of the budget, which replace the call's reservation.
   // OnMemory tells how the wait ended, possibly before this returns.
   void AwaitMemory(int64_t bytes);
@@ -194,8 +204,10 @@ class Call : public grpc::ServerGenericBidiReactor {
   ConnectionTraffic::Count CountTraffic() const;
   // Calls OnTurn with `decision`, or with the refusal of RefuseInTurn.
   void TellTurn(const ChangeOrder::Decision& decision);
-  // Ends the wait for the turn. Returns false if the call doesn't wait.
+  // End the wait for the turn, or that of AwaitSession. Return false if the
+  // call doesn't wait so.
   bool CancelTurn();
+  bool CancelSessionWait();
   void OnCancel() final;
 
   // The number of users of the call: gRPC until OnDone, and each CallHold.
@@ -212,11 +224,14 @@ class Call : public grpc::ServerGenericBidiReactor {
   const std::shared_ptr<std::atomic<bool>> cancelled_;
   // The id in the budget's queue; 0 if the call doesn't wait there.
   std::atomic<uint64_t> waiter_id_{0};
-  // Whether the call waits for the content of its session.
-  std::atomic<bool> awaits_content_{false};
-  // Ids in the ClientWatch, of AwaitClient and of WatchAnswer; 0 if none.
+  // Ids in the ClientWatch, of AwaitSession, AwaitClient and WatchAnswer; 0 if
+  // none.
+  std::atomic<uint64_t> session_wait_{0};
   std::atomic<uint64_t> client_wait_{0};
   uint64_t answer_wait_ = 0;
+  // Of AwaitSession. Whoever removes `session_wait_` from the ClientWatch calls
+  // it.
+  SessionOutcome session_ended_;
   // The id in the ArrivalWatch; 0 if none.
   std::atomic<uint64_t> expected_message_{0};
   // Set when the connection has sent too much; null before ExpectMessage.

@@ -56,6 +56,29 @@ bool Call::StopAwaitingClient() {
   return services_.client_watch->Remove(client_wait_);
 }
 
+void Call::AwaitSession(const std::function<void(SessionOutcome)>& start,
+                        SessionOutcome ended) {
+  const CallHold hold(this);
+  ClientWatch& watch = *services_.client_watch;
+  session_ended_ = std::move(ended);
+  const uint64_t id = watch.Add([this] {
+    HandOver();
+    std::exchange(session_ended_, nullptr)(WhyGone());
+  });
+  session_wait_ = id;
+  HandOver();
+  start([this, id,
+         held = std::make_shared<CallHold>(this)](const absl::Status& outcome) {
+    HandOver();
+    if (!services_.client_watch->Remove(id)) return;  // The wait has ended.
+    std::exchange(session_ended_, nullptr)(outcome);
+  });
+  watch.SetLimit(id, deadline_);
+  // If the client cancelled before, OnCancel found no wait to end.
+  if (*cancelled_) CancelSessionWait();
+  HandOver();
+}
+
 void Call::ExpectMessage(int64_t bytes) {
   if (services_.arrivals == nullptr) return;
   if (overrun_ == nullptr) {
@@ -105,8 +128,14 @@ bool Call::FailedToRead() const {
 }
 
 bool Call::CancelTurn() {
-  if (!awaits_content_.exchange(false) && !session_.Withdraw()) return false;
+  if (!session_.Withdraw()) return false;
   OnTurn(ChangeOrder::Decision::Refuse(WhyGone()));
+  return true;
+}
+
+bool Call::CancelSessionWait() {
+  if (!services_.client_watch->Remove(session_wait_)) return false;
+  std::exchange(session_ended_, nullptr)(WhyGone());
   return true;
 }
 
@@ -120,7 +149,7 @@ bool Call::CancelWait() {
 void Call::OnCancel() {
   HandOver();
   *cancelled_ = true;
-  if (CancelTurn() || CancelWait()) return;
+  if (CancelSessionWait() || CancelTurn() || CancelWait()) return;
   OnGone();
   HandOver();
 }

@@ -90,7 +90,7 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
   ASSIGN_OR_RETURN(request.input_gradients,
                    InputFlags(*request.program, backward.wanted.inputs));
   request.parameter_gradients = backward.wanted.of_parameters;
-  RETURN_IF_ERROR(Choose(std::move(request)));
+  RETURN_IF_ERROR(Choose(*tape->program, std::move(request)));
   TensorPlaces places;
   RETURN_IF_ERROR(PlaceTape(tape, &gradients, &places));
   RETURN_IF_ERROR(PlaceGradients(&places));

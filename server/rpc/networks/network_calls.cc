@@ -1,5 +1,6 @@
 #include "server/rpc/networks/network_calls.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,14 @@ absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
                                    ", the server's memory budget for calls")});
   }
   return absl::OkStatus();
+}
+
+// Returns the bytes of an operation on the program, measured with programs of
+// 5,000 to 10,000 steps, whose names have 4 to 100 bytes.
+int64_t OperationBytes(const KeptProgram& program) {
+  constexpr int64_t kStepBytes = 384, kPerMessageByte = 3;
+  return std::ssize(program.program->steps) * kStepBytes +
+         program.quota_bytes() / kMemoryPerProgramByte * kPerMessageByte;
 }
 
 }  // namespace
@@ -89,7 +98,10 @@ absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
   return found->second;
 }
 
-absl::Status ProgramCall::Choose(ProgramRequest request) {
+absl::Status ProgramCall::Choose(const KeptProgram& program,
+                                 ProgramRequest request) {
+  ASSIGN_OR_RETURN(operation_memory_, services().memory->budget.TryReserve(
+                                          OperationBytes(program)));
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(request));
   sample()->operation = std::string(operation_->name());
   sample()->dtype = std::string(NameOf(operation_->dtype()));

@@ -45,8 +45,8 @@ class ProgramCall : public UnaryCall {
   // Errors: kNotFound.
   absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
       const std::string& name);
-  // Makes the operation and chooses its backend.
-  absl::Status Choose(ProgramRequest request);
+  // Makes the operation on `program` and chooses its backend.
+  absl::Status Choose(const KeptProgram& program, ProgramRequest request);
   // Adds the places of the program's parameters; if `averaged`, of their
   // averages where the session keeps them.
   absl::Status PlaceParameters(std::vector<TensorPlace>* operands,
@@ -77,6 +77,8 @@ class ProgramCall : public UnaryCall {
     size_t position;  // among the operation's results
   };
   std::vector<Returned> returned_;
+  // Pays for `operation_`, which describes each step of the program.
+  Reservation operation_memory_;
 };
 
 // `RunProgramCall` handles RunProgram.

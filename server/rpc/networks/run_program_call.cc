@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "proto/call_metadata.h"
 #include "proto/codec/codec.h"
 #include "server/rpc/networks/network_calls.h"
 
@@ -68,17 +69,27 @@ absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
 
 absl::Status RunProgramCall::CheckIsChange() {
   const ProgramRequest& run = operation_->request();
-  const bool changes =
-      run.part == ProgramPart::kForwardTape ||
-      !UpdatedStatistics(operation_->program()).empty() ||
-      operation_->has_randomness() ||
-      (run.part == ProgramPart::kTrain && run.parameter_gradients);
-  if (changes && run_.averaged) {
+  absl::string_view why;
+  if (run.part == ProgramPart::kForwardTape) {
+    why = "keeps a tape";
+  } else if (run.part == ProgramPart::kTrain && run.parameter_gradients) {
+    why = "adds gradients to the session's";
+  } else if (!UpdatedStatistics(operation_->program()).empty()) {
+    why = "updates statistics: a batch_norm is training";
+  } else if (operation_->has_randomness()) {
+    why = "draws random numbers: a dropout is training";
+  }
+  if (why.empty()) return absl::OkStatus();
+  if (run_.averaged) {
     return InvalidField(Reason::kUnsupported, "averaged",
                         "a run that changes the session",
                         "a run without tape, backward and training steps");
   }
-  return changes ? session().CheckChange("session") : absl::OkStatus();
+  if (session().is_change()) return absl::OkStatus();
+  return InvalidField(
+      Reason::kMissing, "session",
+      absl::StrCat("no ", kSequenceKey, " in the metadata of a run that ", why),
+      "a change of the session; in Python, change=True");
 }
 
 absl::Status RunProgramCall::OnMessage(grpc::ByteBuffer* message) {
@@ -117,7 +128,7 @@ absl::Status RunProgramCall::Parse(grpc::ByteBuffer* message) {
   TensorResolver resolver(&session(), services().regions, std::move(payloads));
   ASSIGN_OR_RETURN(inputs_, PlaceNamed(run_.inputs, "inputs", &resolver));
   ASSIGN_OR_RETURN(ProgramRequest request, ProgramRequestOf());
-  return Choose(std::move(request));
+  return Choose(*program_, std::move(request));
 }
 
 absl::Status RunProgramCall::UsePlan() {

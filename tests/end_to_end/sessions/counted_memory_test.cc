@@ -6,6 +6,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -31,6 +32,29 @@ constexpr double kEntries = 1.0;
 int64_t HeapBytes() {
   const struct mallinfo2 now = mallinfo2();
   return static_cast<int64_t>(now.uordblks + now.hblkhd);
+}
+
+// Makes a call that takes the worker some seconds.
+grpc::Status CallSlow(TestServer& server) {
+  v1::ConvForwardRequest request;
+  v1::ConvOperation& operation = *request.mutable_operation();
+  for (int extent : {1, 100, 100, 100}) {
+    operation.mutable_problem()->add_input_dims(extent);
+  }
+  operation.mutable_problem()->set_out_channels(10);
+  for (int i = 0; i < 2; ++i) operation.mutable_problem()->add_kernel(10);
+  v1::Operands& operands = *operation.mutable_operands();
+  *operands.mutable_input() = TensorOf(v1::LAYOUT_NCX, {1, 100, 100, 100});
+  *operands.mutable_weight() = TensorOf(v1::LAYOUT_OIX, {10, 100, 10, 10});
+  operands.mutable_input()->mutable_inline_()->set_payload_index(0);
+  operands.mutable_weight()->mutable_inline_()->set_payload_index(1);
+  request.add_payloads(std::string(4 * 1000000, '\0'));
+  request.add_payloads(std::string(4 * 100000, '\0'));
+  operation.add_results()->set_which(v1::RESULT_OUTPUT);
+  request.mutable_options()->set_backend(v1::BACKEND_CHOICE_REFERENCE);
+  grpc::ClientContext context;
+  v1::ConvForwardResponse response;
+  return server.stub().ConvForward(&context, request, &response);
 }
 
 class CountedMemory : public ::testing::Test {
@@ -181,6 +205,39 @@ TEST_F(CountedMemory, Programs) {
   absl::StrAppend(&text, "output value299\n");
   for (int i = 0; i < 90; ++i) client().Load(absl::StrCat("net", i), text);
   Compare(kEntries);
+}
+
+// The worker computes something else meanwhile.
+TEST_F(CountedMemory, RunsThatWait) {
+  constexpr int kRuns = 25;
+  std::string text = "input x\n";
+  for (int i = 0; i < 9000; ++i) {
+    absl::StrAppend(&text, "v", i, " = relu(",
+                    i == 0 ? "x" : absl::StrCat("v", i - 1), ")\n");
+  }
+  client().Load("net", text + "output v8999\n");
+  v1::RunProgramRequest request;
+  request.set_program("net");
+  AddValue("x", {1, 1}, {1}, request.mutable_inputs(), &request);
+  ASSERT_TRUE(client().Infer(request).status.ok());
+  Begin();
+  std::vector<std::thread> calls;
+  const auto wait_for = [this](int queued) {
+    while (server_.server().gauges().queue_depth < queued) {
+      std::this_thread::yield();
+    }
+  };
+  for (int i = 0; i < 2; ++i) {
+    calls.emplace_back([this] { EXPECT_TRUE(CallSlow(server_).ok()); });
+    wait_for(i);
+  }
+  for (int i = 0; i < kRuns; ++i) {
+    calls.emplace_back(
+        [&] { EXPECT_TRUE(client().Infer(request).status.ok()); });
+  }
+  wait_for(kRuns);
+  Compare(kEntries);
+  for (std::thread& call : calls) call.join();
 }
 
 TEST_F(CountedMemory, Sessions) {

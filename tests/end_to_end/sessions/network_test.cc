@@ -168,7 +168,8 @@ TEST_P(NetworkTest, RefusesWhatDoesNotFit) {
   v1::RunProgramRequest request = RunOf({1, 2, 3});
   request.set_program("other");
   expect(request, grpc::NOT_FOUND, "program: found 'other'");
-  expect(RunOf({1, 2, 3}, "tape"), grpc::INVALID_ARGUMENT, "session");
+  expect(RunOf({1, 2, 3}, "tape"), grpc::INVALID_ARGUMENT,
+         "a run that keeps a tape");
   request = RunOf({1, 2, 3});
   request.mutable_inputs(0)->set_name("z");
   expect(request, grpc::INVALID_ARGUMENT, "'x'");

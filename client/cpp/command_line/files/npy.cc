@@ -127,6 +127,17 @@ std::string PythonTuple(const std::vector<int64_t>& shape) {
                       shape.size() == 1 ? ",)" : ")");
 }
 
+// Returns the path of the file that symbolic links at `path` name.
+std::string TargetOf(const std::string& path) {
+  constexpr int kMaxLinks = 40;  // As in Linux.
+  std::filesystem::path target = path;
+  std::error_code ignored;
+  for (int i = 0; i < kMaxLinks && is_symlink(target, ignored); ++i) {
+    target = target.parent_path() / read_symlink(target, ignored);
+  }
+  return target.string();
+}
+
 }  // namespace
 
 absl::StatusOr<NpyArray> ParseNpy(absl::string_view bytes,
@@ -183,12 +194,13 @@ absl::StatusOr<NpyArray> ReadNpy(const std::string& path) {
 }
 
 absl::Status WriteNpy(const std::string& path, const NpyArray& array) {
+  const std::string target = TargetOf(path);
   // Leaves the file as it was until the new one is complete.
-  const std::string beside = absl::StrCat(path, ".", getpid(), ".tmp");
+  const std::string beside = absl::StrCat(target, ".", getpid(), ".tmp");
   std::ofstream file(beside, std::ios::binary);
   file << SerializeNpy(array);
   file.close();
-  if (file && std::rename(beside.c_str(), path.c_str()) == 0) {
+  if (file && std::rename(beside.c_str(), target.c_str()) == 0) {
     return absl::OkStatus();
   }
   std::remove(beside.c_str());

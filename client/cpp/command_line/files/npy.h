@@ -25,7 +25,7 @@ struct NpyArray {
 // order, or data whose length doesn't match the shape.
 absl::StatusOr<NpyArray> ReadNpy(const std::string& path);
 
-// Writes the dtypes that ReadNpy reads, bf16 as '|V2'.
+// Writes the dtypes that ReadNpy reads, bf16 as '|V2'. Follows symbolic links.
 // Errors: kInternal if the file can't be written.
 absl::Status WriteNpy(const std::string& path, const NpyArray& array);
 

@@ -105,6 +105,16 @@ TEST(NetworkPlan, CountsPrimitivesBeforehand) {
   }
 }
 
+TEST(NetworkPlan, CountsAFunctionOfEachOperandBeforehand) {
+  std::string step = "concat(x";
+  for (int i = 0; i < 500; ++i) step += ", x";
+  const auto operation = OperationOf(step + ")", {4, 4}, ProgramPart::kForward);
+  const auto plan = MakeNetworkPlan(*operation, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_GT(NetworkPlanningBytes(*operation), (*plan)->resident_bytes() / 2);
+  EXPECT_LT(NetworkPlanningBytes(*operation), (*plan)->resident_bytes() * 2);
+}
+
 TEST(NetworkPlan, CountsConstantsOfChannelsInItselfAndBeforehand) {
   const auto operation = OperationOf("normalize(x, mean=0, std=1)",
                                      {1, 100000, 2}, ProgramPart::kForward);

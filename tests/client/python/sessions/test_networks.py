@@ -218,3 +218,13 @@ def test_a_programs_calls_without_torch(client):
         session.drop_programs("net", tapes=["tape"])
         with pytest.raises(convgrad.NotFound, match="net"):
             session.run("net", {"x": rows, "target": "labels"})
+
+
+def test_a_run_that_is_training_asks_for_a_change(client):
+    program = convgrad.Program()
+    program.output(program.step("dropout", program.input("x"), name="y",
+                                attributes={"training": True}))
+    with client.session() as session:
+        session.load_program("net", program)
+        with pytest.raises(convgrad.InvalidArgument, match="dropout is .* change=True"):
+            session.run("net", {"x": np.ones((4, 4), np.float32)})

@@ -61,6 +61,22 @@ TEST(NpyTest, AFileThatCannotBeWrittenStaysAsItWas) {
   EXPECT_TRUE(std::filesystem::is_empty(folder));
 }
 
+TEST(NpyTest, ALinkStays) {
+  const std::string folder = testing::TempDir() + "/npy_test_links";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder + "/data");
+  const std::string link = folder + "/x.npy";
+  std::filesystem::create_symlink("data/y.npy", link);
+  for (const char* text : {"one", "two"}) {
+    ASSERT_TRUE(WriteNpy(link, {DataType::kU8, {3}, text}).ok());
+    EXPECT_TRUE(std::filesystem::is_symlink(link));
+    const auto found = ReadNpy(folder + "/data/y.npy");
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_EQ(found->data, text);
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(NpyTest, ReadsWhatItWrites) {
   for (DataType dtype : {DataType::kF32, DataType::kBF16, DataType::kF16,
                          DataType::kU8, DataType::kI64, DataType::kU16}) {

@@ -1,0 +1,242 @@
+// Tests the calls that wait for a session, with a disk that doesn't answer or a
+// change that doesn't end.
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "convgrad/v1/service.grpc.pb.h"
+#include "gtest/gtest.h"
+#include "proto/call_metadata.h"
+#include "server/rpc/methods.h"
+#include "tests/server/rpc/calls/call_server.h"
+#include "tests/server/sessions/no_archive.h"
+
+namespace convgrad {
+namespace {
+
+// A disk that answers only when the test says so, and then with an error.
+class StuckArchive final : public NoArchive {
+ public:
+  void Load(std::shared_ptr<KeptSession> session) override {
+    Ask([session](const absl::Status& outcome) {
+      session->FailToRestore(outcome);
+    });
+  }
+  void Save(std::shared_ptr<KeptSession> /*session*/, Done done) override {
+    Ask(std::move(done));
+  }
+  void Keep(std::shared_ptr<KeptSession> /*session*/,
+            const std::string& /*name*/, Done done) override {
+    Ask(std::move(done));
+  }
+  void LoadNamed(std::shared_ptr<KeptSession> /*session*/,
+                 const std::string& /*name*/, Loaded done) override {
+    Ask([done](const absl::Status& outcome) { done(outcome); });
+  }
+  void Drop(std::shared_ptr<KeptSession> /*session*/,
+            const std::string& /*name*/, Done done) override {
+    Ask(std::move(done));
+  }
+  void Remove(const std::string& /*hash*/, Done done) override {
+    Ask(std::move(done));
+  }
+
+  bool is_asked() const { return is_asked_; }
+  void Fail() {
+    for (const Done& done : std::exchange(questions_, {})) {
+      done(absl::InternalError("too late"));
+    }
+  }
+
+ private:
+  void Ask(Done done) {
+    questions_.push_back(std::move(done));
+    is_asked_ = true;
+  }
+
+  std::vector<Done> questions_;
+  std::atomic<bool> is_asked_ = false;
+};
+
+constexpr absl::Duration kPatience = absl::Seconds(5);
+
+// Lets other threads run until `condition` is true, for `time` at most.
+void AwaitFor(absl::Duration time, const std::function<bool()>& condition) {
+  const absl::Time end = absl::Now() + time;
+  Await([&] { return condition() || absl::Now() > end; });
+}
+
+// The session of the call: in memory, with a running change, or only on disk.
+enum class Place { kMemory, kBusy, kDisk };
+
+struct Case {
+  const char* method;
+  Place place;
+};
+
+std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
+  return std::string(info.param.method) +
+         (info.param.place == Place::kDisk   ? "OnDisk"
+          : info.param.place == Place::kBusy ? "BehindAChange"
+                                             : "");
+}
+
+class LastStatus final : public NoObserver {
+ public:
+  void OnHandled(absl::string_view /*method*/, absl::StatusCode code,
+                 absl::Duration /*elapsed*/) override {
+    code_ = code;
+  }
+  absl::StatusCode code() const { return code_; }
+
+ private:
+  std::atomic<absl::StatusCode> code_ = absl::StatusCode::kOk;
+};
+
+class SessionWaitTest : public ::testing::TestWithParam<Case> {
+ protected:
+  SessionWaitTest() {
+    table().SetArchive(&archive_);
+    SessionTable::StoredSession stored;
+    stored.settings.id = id_;
+    stored.settings.open_id = std::string(16, 'p');
+    stored.settings.durable = true;
+    EXPECT_TRUE(table().AddStored(stored).ok());
+    if (GetParam().place == Place::kDisk) return;
+    SessionRequest request;
+    request.open_id = std::string(16, 'q');
+    request.durable = true;
+    const SessionUse use = *table().Open({"test", false, false}, request);
+    id_ = use->settings().id;
+    if (GetParam().place == Place::kMemory) return;
+    busy_ = use.session();
+    busy_->Arrive({1, 1, std::string(16, 'b'), 0}, absl::Now(),
+                  {absl::InfiniteFuture(), [](const auto& /*runs*/) {}});
+  }
+  ~SessionWaitTest() override {
+    Fail();
+    table().SetArchive(nullptr);
+  }
+
+  bool Waits() const {
+    return archive_.is_asked() || (busy_ && busy_->info().epoch == 2);
+  }
+  // Ends what the call waits for.
+  void Fail() {
+    archive_.Fail();
+    const auto busy = std::exchange(busy_, nullptr);
+    if (!busy) return;
+    EXPECT_FALSE(busy->Fail(absl::InternalError("too late"), absl::Now()).ok());
+  }
+
+  SessionTable& table() { return *server_.services().sessions; }
+
+  grpc::Status Call() {
+    const std::string method = GetParam().method;
+    const auto stub = v1::ConvGradSessions::NewStub(server_.channel());
+    v1::SessionResponse session;
+    if (method == "OpenSession") {
+      v1::OpenSessionRequest request;
+      request.set_open_id(std::string(16, 'n'));
+      request.set_durable(true);
+      return stub->OpenSession(&context_, request, &session);
+    }
+    if (method == "ResumeSession") {
+      v1::ResumeSessionRequest request;
+      request.set_session_id(id_);
+      return stub->ResumeSession(&context_, request, &session);
+    }
+    if (method == "RenewSession") {
+      v1::RenewSessionRequest request;
+      request.set_session_id(id_);
+      return stub->RenewSession(&context_, request, &session);
+    }
+    if (method == "CloseSession") {
+      v1::CloseSessionRequest request;
+      request.set_session_id(id_);
+      v1::CloseSessionResponse response;
+      return stub->CloseSession(&context_, request, &response);
+    }
+    context_.AddMetadata(kSessionKey, id_);
+    if (method == "SaveState") {
+      v1::SaveStateResponse response;
+      return stub->SaveState(&context_, {}, &response);
+    }
+    if (method == "DropState") {
+      v1::DropStateRequest request;
+      request.set_name("n");
+      v1::DropStateResponse response;
+      return stub->DropState(&context_, request, &response);
+    }
+    context_.AddMetadata(kEpochKey, "1");
+    context_.AddMetadata(kSequenceKey, "1");
+    context_.AddMetadata(kCallIdKey, std::string(16, 'c'));
+    v1::RestoreStateRequest request;
+    request.set_name("n");
+    v1::RestoreStateResponse response;
+    return stub->RestoreState(&context_, request, &response);
+  }
+
+  StuckArchive archive_;
+  LastStatus last_;
+  // The session with the running change.
+  std::shared_ptr<KeptSession> busy_;
+  std::string id_ = std::string(16, 's');
+  grpc::ClientContext context_;
+  CallServer server_{[](const CallServices& services,
+                        grpc::GenericCallbackServerContext* context) {
+    const Method& method = FindMethod(context->method());
+    return method.make(method, services, context);
+  }};
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SessionWaitTest,
+    ::testing::Values(
+        Case{"OpenSession", Place::kMemory},
+        Case{"ResumeSession", Place::kMemory},
+        Case{"ResumeSession", Place::kBusy},
+        Case{"ResumeSession", Place::kDisk}, Case{"RenewSession", Place::kDisk},
+        Case{"CloseSession", Place::kMemory}, Case{"SaveState", Place::kMemory},
+        Case{"SaveState", Place::kDisk}, Case{"DropState", Place::kMemory},
+        Case{"RestoreState", Place::kMemory}),
+    NameOf);
+
+TEST_P(SessionWaitTest, EndsWhenTheClientLeaves) {
+  server_.services().observer = &last_;
+  std::thread client(
+      [this] { EXPECT_EQ(Call().error_code(), grpc::StatusCode::CANCELLED); });
+  Await([this] { return Waits(); });
+  context_.TryCancel();
+  client.join();
+  AwaitFor(kPatience,
+           [this] { return last_.code() == absl::StatusCode::kCancelled; });
+  EXPECT_EQ(last_.code(), absl::StatusCode::kCancelled);
+  Fail();
+}
+
+TEST_P(SessionWaitTest, EndsWithTheDeadlineOfTheServer) {
+  server_.services().default_deadline = absl::Milliseconds(20);
+  std::atomic<bool> has_ended = false;
+  grpc::Status status;
+  std::thread client([&] {
+    status = Call();
+    has_ended = true;
+  });
+  AwaitFor(kPatience, [&] {
+    server_.client_watch().Expire(absl::Now());
+    return has_ended.load();
+  });
+  Fail();
+  client.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED)
+      << status.error_message();
+}
+
+}  // namespace
+}  // namespace convgrad
