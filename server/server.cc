@@ -39,6 +39,10 @@ constexpr absl::Duration kRefresh = absl::Seconds(1);  // Of files and limits.
 // Threads that copy and hash tensors of puts: small ones pass a large one.
 constexpr int kCopyThreads = 2;
 
+std::function<void(std::function<void()>)> PostTo(BackgroundThread* thread) {
+  return [=](std::function<void()> task) { thread->Post(std::move(task)); };
+}
+
 class GrpcServer final : public Server {
  public:
   GrpcServer(const Config& flags, const Machine& machine,
@@ -116,10 +120,7 @@ GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
                        std::vector<RegisteredBackend> backends)
     : config_(WithDefaults(flags, machine)),
       cpu_model_(machine.cpu_model),
-      engine_(config_, machine, std::move(backends),
-              [this](std::function<void()> task) {
-                background_.Post(std::move(task));
-              }),
+      engine_(config_, machine, std::move(backends), PostTo(&background_)),
       self_check_sampler_(config_.self_check_ratio),
       client_watch_(config_.unary_idle_timeout, config_.min_client_rate),
       limits_(flags, machine, &engine_,
@@ -177,13 +178,13 @@ void GrpcServer::Tick() {
   if (now < next_refresh_) return;
   next_refresh_ = now + kRefresh;
   limits_.Look();
-  if (const absl::Status tokens = tokens_.Refresh(); !tokens.ok()) {
-    spdlog::warn("tokens stay as they were: {}", std::string(tokens.message()));
-  }
-  if (const absl::Status files = certificates_.Refresh(); !files.ok()) {
-    spdlog::error("certificates stay as they were: {}",
-                  std::string(files.message()));
-  }
+  const auto warn = [](const char* what, const absl::Status& status) {
+    if (status.ok()) return;
+    spdlog::warn("{} stay as they were: {}", what,
+                 std::string(status.message()));
+  };
+  warn("tokens", tokens_.Refresh());
+  warn("certificates", certificates_.Refresh());
 }
 
 absl::Status GrpcServer::StartMetrics() {
@@ -223,15 +224,9 @@ CallServices GrpcServer::MakeServices() {
   services.default_deadline = config_.default_deadline;
   services.max_deadline = config_.max_deadline;
   services.stream_idle_timeout = config_.stream_idle_timeout;
-  services.defer = [this](std::function<void()> task) {
-    background_.Post(std::move(task));
-  };
-  services.copy = [this](std::function<void()> task) {
-    copies_.Post(std::move(task));
-  };
-  services.plan = [this](std::function<void()> task) {
-    plans_.Post(std::move(task));
-  };
+  services.defer = PostTo(&background_);
+  services.copy = PostTo(&copies_);
+  services.plan = PostTo(&plans_);
   services.warm_up =
       [this](std::vector<std::shared_ptr<const Operation>> work,
              std::function<bool()> give_up,
