@@ -146,9 +146,9 @@ void OpenSessionCall::OnSession() {
     // This call may repeat the one that opened a session, which is on disk.
     if (use()->durable_snapshot().number >= 0) return End(saved);
     AwaitSession(
-        [this](const SessionOutcome& closed) {
-          services().sessions->Close(CallerOf(permit()), use()->settings().id,
-                                     /*held=*/0, closed);
+        [this, caller = CallerOf(permit())](const SessionOutcome& closed) {
+          services().sessions->Close(caller, use()->settings().id, /*held=*/0,
+                                     closed);
         },
         [this, saved](const absl::Status& /*closed*/) { End(saved); });
   });
@@ -220,9 +220,9 @@ absl::Status CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
                         "one of them");
   }
   AwaitSession(
-      [this, &request](const SessionOutcome& closed) {
+      [this, &request,
+       caller = CallerOf(permit())](const SessionOutcome& closed) {
         SessionTable& sessions = *services().sessions;
-        const SessionCaller caller = CallerOf(permit());
         if (request.handle().empty()) {
           sessions.Close(caller, request.session_id(), request.epoch(), closed);
         } else {

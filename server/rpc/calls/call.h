@@ -76,7 +76,9 @@ class Call : public grpc::ServerGenericBidiReactor {
   // the outcome.
   // If the client leaves or the deadline is over first, `ended` gets that
   // status, and the outcome has no effect. `ended` may be called before this
-  // returns. A call waits for one thing at a time.
+  // returns. A call waits for one thing at a time. If the client leaves,
+  // another thread may run `ended` while `start` runs, so `start` mustn't use
+  // what End changes, such as permit().
   using SessionOutcome = std::function<void(const absl::Status& outcome)>;
   void AwaitSession(const std::function<void(SessionOutcome)>& start,
                     SessionOutcome ended);
