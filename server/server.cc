@@ -83,6 +83,7 @@ class GrpcServer final : public Server {
   const std::string cpu_model_;
   ComputeEngine engine_;
   SelfCheckSampler self_check_sampler_;
+  CertificateCopies certificates_;
   std::unique_ptr<MetricsEndpoint> metrics_;
   // Null: no spans.
   std::unique_ptr<Tracer> tracer_;
@@ -94,7 +95,6 @@ class GrpcServer final : public Server {
   // When calls come, only the background thread uses the members below.
   LimitWatch limits_;
   TokenFile tokens_;
-  CertificateCopies certificates_;
   absl::Time next_refresh_ = absl::Now() + kRefresh;
   // The executor of `engine_`. It is declared later, because nothing waits for
   // memory before calls come.
@@ -122,11 +122,11 @@ GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
       cpu_model_(machine.cpu_model),
       engine_(config_, machine, std::move(backends), PostTo(&background_)),
       self_check_sampler_(config_.self_check_ratio),
+      certificates_({config_.tls_cert, config_.tls_key, config_.tls_client_ca}),
       client_watch_(config_.unary_idle_timeout, config_.min_client_rate),
       limits_(flags, machine, &engine_,
               [this](int64_t bytes) { quota_.Resize(bytes); }),
       tokens_(config_.token_file, &gate_),
-      certificates_({config_.tls_cert, config_.tls_key, config_.tls_client_ca}),
       background_(kTick, [this] { Tick(); }),
       warmer_(&engine_.backends, config_.threads_per_worker, &engine_.plans) {
   gate_.SetLimits({config_.max_client_calls, config_.max_client_bytes});

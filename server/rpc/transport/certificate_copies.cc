@@ -43,8 +43,11 @@ CertificateCopies::CertificateCopies(TlsFiles files)
 
 absl::Status CertificateCopies::Refresh() {
   if (files_.cert.empty()) return absl::OkStatus();
-  absl::Status before = std::exchange(error_, Load());
-  return error_ == before ? absl::OkStatus() : error_;
+  MutexLock lock(&mutex_);
+  const absl::Status before = std::exchange(error_, Load());
+  // Without copies the server would listen in plaintext.
+  const bool has_copies = key_.file.ok();
+  return has_copies && error_ == before ? absl::OkStatus() : error_;
 }
 
 absl::Status CertificateCopies::Load() {
@@ -77,6 +80,7 @@ absl::Status CertificateCopies::Write(std::string text, Copy* copy) {
 }
 
 TlsFiles CertificateCopies::paths() const {
+  MutexLock lock(&mutex_);
   return {PathOf(cert_.file), PathOf(key_.file), PathOf(client_ca_.file)};
 }
 

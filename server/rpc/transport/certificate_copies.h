@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "backends/core/mutex.h"
 #include "proto/file_descriptor.h"
 #include "server/rpc/transport/credentials.h"
 
@@ -12,7 +13,7 @@ namespace convgrad {
 // `CertificateCopies` keeps copies of the last usable TLS files in memory,
 // because gRPC 1.51 uses whatever it reads: it ends the process if a key is
 // empty, and refuses all connections while a key isn't that of its certificate.
-// Thread-compatible, but the copies may be read at any time.
+// Thread-safe. The copies may be read at any time.
 class CertificateCopies {
  public:
   // Empty paths mean no files.
@@ -20,8 +21,8 @@ class CertificateCopies {
 
   // Copies the files if all of them are usable.
   // Errors: kInvalidArgument naming the flag of a file that isn't PEM, or of
-  // another certificate's key; the copies then stay as they were. The same
-  // error isn't returned twice in a row.
+  // another certificate's key; the copies then stay as they were. Once there
+  // are copies, the same error isn't returned twice in a row.
   absl::Status Refresh();
 
   // Returns the paths of the copies, which are valid as long as this. Requires
@@ -35,14 +36,16 @@ class CertificateCopies {
     FileDescriptor file;
   };
 
-  absl::Status Load();
+  absl::Status Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::Status Write(std::string text, Copy* copy);
 
   const TlsFiles files_;
-  Copy cert_;
-  Copy key_;
-  Copy client_ca_;
-  absl::Status error_;
+  mutable Mutex mutex_;
+  Copy cert_ ABSL_GUARDED_BY(mutex_);
+  // The last one that Load writes.
+  Copy key_ ABSL_GUARDED_BY(mutex_);
+  Copy client_ca_ ABSL_GUARDED_BY(mutex_);
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

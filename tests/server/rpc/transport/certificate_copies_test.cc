@@ -73,6 +73,19 @@ TEST(CertificateCopies, AnUnusableFileIsToldOnceAndChangesNothing) {
   }
 }
 
+TEST(CertificateCopies, EachRefreshFailsUntilTheFilesAreUsable) {
+  Authority authority("ca");
+  authority.Issue("server");
+  const TlsFiles files = FilesOf(authority);
+  CertificateCopies certificates(files);
+  const std::string key = TextOf(files.key);
+  std::ofstream(files.key) << "";
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(certificates.Refresh().ok());
+  std::ofstream(files.key) << key;
+  EXPECT_EQ(certificates.Refresh(), absl::OkStatus());
+  ExpectEqual(certificates.paths(), files);
+}
+
 TEST(CertificateCopies, NoPathIsNoFile) {
   CertificateCopies certificates({});
   EXPECT_EQ(certificates.Refresh(), absl::OkStatus());
