@@ -104,9 +104,7 @@ absl::StatusOr<Manifest> SessionFolder::ReadManifestFile(
                    ReadWholeFile(Path(file), kMaxManifestBytes, files_));
   absl::StatusOr<Manifest> manifest = DecodeManifest(content);
   if (!manifest.ok()) {
-    return absl::Status(
-        manifest.status().code(),
-        absl::StrCat(Path(file), ": ", manifest.status().message()));
+    return WithFieldPrefix(manifest.status(), absl::StrCat(Path(file), ": "));
   }
   if (SessionKeyOf(manifest->image.head.id) == key_) return manifest;
   return InvalidField(Reason::kMalformed,

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "backends/core/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/snapshots/manifest.pb.h"
@@ -286,7 +287,12 @@ TEST_F(SnapshotStoreTest, RefusesAFormatOfALaterVersion) {
   message.set_format_version(2);
   file = message.SerializeAsString();
   files_.Put(path, file + Sha256Of(file));
-  EXPECT_TRUE(absl::IsUnimplemented(Load().status()));
+  const absl::Status status = Load().status();
+  EXPECT_TRUE(absl::IsUnimplemented(status));
+  const auto detail = DetailOf(status);
+  ASSERT_TRUE(detail);
+  EXPECT_EQ(detail->reason, Reason::kUnsupported);
+  EXPECT_EQ(detail->field, path + ": manifest.format_version");
 }
 
 TEST_F(SnapshotStoreTest, RefusesTheManifestOfAnotherSessionOrGeneration) {
