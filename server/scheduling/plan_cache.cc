@@ -41,8 +41,9 @@ absl::StatusOr<std::unique_ptr<Plan>> PlanCache::Make(
 std::shared_ptr<const Plan> PlanCache::Find(const Backend& backend,
                                             const Operation& operation,
                                             const PlanOptions& options) {
+  const std::string key = KeyOf(backend, operation, options);
   MutexLock lock(&mutex_);
-  const auto found = by_key_.find(KeyOf(backend, operation, options));
+  const auto found = by_key_.find(key);
   if (found == by_key_.end() || (*found->second)->making) return nullptr;
   entries_.splice(entries_.begin(), entries_, found->second);
   return *(*found->second)->plan;
