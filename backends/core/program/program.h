@@ -17,10 +17,10 @@
 namespace convgrad {
 
 // A tensor that a run receives. The caller chooses its dtype: any floating type
-// for activations, U8 or U16 for images, I64 for class indices.
+// for activations, U8 or U16 for images, I64 for indices.
 struct ProgramInput {
   std::string name;
-  bool is_index = false;  // class indices: I64
+  bool is_index = false;  // indices, such as classes: I64
 
   friend bool operator==(const ProgramInput&, const ProgramInput&) = default;
 };
