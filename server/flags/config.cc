@@ -79,7 +79,7 @@ absl::Status CheckEndpoint(absl::string_view endpoint) {
   if (endpoint.empty()) return absl::OkStatus();
   if ((absl::ConsumePrefix(&address, "http://") ||
        absl::ConsumePrefix(&address, "https://")) &&
-      IsTcp(address)) {
+      IsTcp(absl::StripSuffix(address, "/"))) {
     return absl::OkStatus();
   }
   return InvalidField(Reason::kOutOfRange, "--otlp_endpoint",

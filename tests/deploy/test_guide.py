@@ -142,7 +142,7 @@ def test_both_clients_call_what_has_a_certificate_of_a_private_ca(reader):
     assert "9." in reader.python("Call")
     before = reader.expiration()
     reader.follow("Renew by hand")
-    assert reader.expiration() > before
+    deployed.wait_until(lambda: reader.expiration() > before, "the new certificate's metric")
     deployed.wait_until(reader.serves_its_secret, "the new certificate")
     assert reader.call().returncode == 0
     reader.follow("Clients with certificates")

@@ -267,8 +267,9 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
       services_, client(), context_,
       {method_.name, std::nullopt, arrival_, absl::Now(), status, sample()});
   // Frees the permit before the client gets its answer, because the client may
-  // call again at once.
-  permit_ = CallPermit();
+  // call again at once. A call that a disk still holds counts until it is
+  // deleted, so that a client can't pile them up.
+  if (!is_held_) permit_ = CallPermit();
   const bool answers = status.ok() && response != nullptr;
   WatchAnswer(answers ? static_cast<int64_t>(response->Length()) : 0);
   if (answers) {

@@ -234,6 +234,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Of AwaitSession. Whoever removes `session_wait_` from the ClientWatch calls
   // it.
   SessionOutcome session_ended_;
+  // Whether `start` of AwaitSession still has to call its argument.
+  std::atomic<bool> is_held_ = false;
   // The id in the ArrivalWatch; 0 if none.
   std::atomic<uint64_t> expected_message_{0};
   // Set when the connection has sent too much; null before ExpectMessage.

@@ -66,10 +66,12 @@ void Call::AwaitSession(const std::function<void(SessionOutcome)>& start,
     std::exchange(session_ended_, nullptr)(WhyGone());
   });
   session_wait_ = id;
+  is_held_ = true;
   HandOver();
   start([this, id,
          held = std::make_shared<CallHold>(this)](const absl::Status& outcome) {
     HandOver();
+    is_held_ = false;
     if (!services_.client_watch->Remove(id)) return;  // The wait has ended.
     std::exchange(session_ended_, nullptr)(outcome);
   });

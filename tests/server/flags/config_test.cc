@@ -126,6 +126,8 @@ TEST(Config, RefusesAddressesThatAreNone) {
     config.otlp_endpoint = endpoint;
     ExpectRefused(config, "--otlp_endpoint");
   }
+  config.otlp_endpoint = "http://collector:4317/";
+  EXPECT_TRUE(config.Validate().ok());
 }
 
 TEST(Config, AdvertisesHostAndPortAlone) {

@@ -182,6 +182,16 @@ class SessionWaitTest : public ::testing::TestWithParam<Case> {
     return stub->RestoreState(&context_, request, &response);
   }
 
+  // Closes a session that doesn't exist.
+  grpc::Status CloseNone() {
+    grpc::ClientContext context;
+    v1::CloseSessionRequest request;
+    request.set_session_id(std::string(16, 'x'));
+    v1::CloseSessionResponse response;
+    return v1::ConvGradSessions::NewStub(server_.channel())
+        ->CloseSession(&context, request, &response);
+  }
+
   StuckArchive archive_;
   LastStatus last_;
   // The session with the running change.
@@ -209,6 +219,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(SessionWaitTest, EndsWhenTheClientLeaves) {
   server_.services().observer = &last_;
+  server_.services().gate->SetLimits({.calls = 1});
   std::thread client(
       [this] { EXPECT_EQ(Call().error_code(), grpc::StatusCode::CANCELLED); });
   Await([this] { return Waits(); });
@@ -217,7 +228,15 @@ TEST_P(SessionWaitTest, EndsWhenTheClientLeaves) {
   AwaitFor(kPatience,
            [this] { return last_.code() == absl::StatusCode::kCancelled; });
   EXPECT_EQ(last_.code(), absl::StatusCode::kCancelled);
+  // The disk holds the call, which still counts.
+  EXPECT_EQ(CloseNone().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   Fail();
+  grpc::Status after;
+  AwaitFor(kPatience, [&] {
+    after = CloseNone();
+    return after.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED;
+  });
+  EXPECT_EQ(after.error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
 TEST_P(SessionWaitTest, EndsWithTheDeadlineOfTheServer) {
