@@ -171,7 +171,7 @@ def pairs(y):
 @pytest.mark.parametrize("function", [
     groups, deviation, rows, expanded_before, pairs, lambda y: y[:1], lambda y: y[0],
     lambda y: y.mean((0, 3)), lambda y: y.amax(0), lambda y: y.roll(1, 0),
-    lambda y: y.roll(len(y), 2), lambda y: y.clamp(max=len(y) / 8),
+    lambda y: y.roll(y.shape[0], 2), lambda y: y.clamp(max=y.shape[0] / 8),
     lambda y: F.interpolate(y, size=9, mode="bicubic", antialias=True),
     lambda y: y.relu() if len(y) > 2 else y.sigmoid(), lambda y: y.relu() * len(y)])
 def test_a_forward_that_depends_on_the_batch(make_remote, function):
