@@ -131,7 +131,8 @@ def test_a_time_that_no_float_has_is_refused(make_remote, dtype, most):
     (lambda self, x, t: self.conv(x) * t[:, None, None, None]
      + self.scales[t][:, None, None, None], "t, an input, as indices and as numbers"),
     (lambda self, x, t: self.conv(x) * self.scales[t + 1][:, None, None, None],
-     "torch.int64|an index that follows from data")])
+     "torch.int64|an index that follows from data"),
+    (lambda self, x, t: self.conv(x) * self.scales[t[0]], "a number that depends on")])
 def test_arithmetic_of_integers_is_refused(forward, found):
     explanation = convgrad.torch.explain(Conditioned(forward), *batch(3)[:2])
     assert any(re.search(found, refusal.found) for refusal in explanation.refusals)
@@ -170,6 +171,7 @@ def pairs(y):
 @pytest.mark.parametrize("function", [
     groups, deviation, rows, expanded_before, pairs, lambda y: y[:1], lambda y: y[0],
     lambda y: y.mean((0, 3)), lambda y: y.amax(0), lambda y: y.roll(1, 0),
+    lambda y: y.roll(y.shape[0], 2), lambda y: y.clamp(max=y.shape[0] / 8),
     lambda y: F.interpolate(y, size=9, mode="bicubic", antialias=True),
     lambda y: y.relu() if len(y) > 2 else y.sigmoid(), lambda y: y.relu() * len(y)])
 def test_a_forward_that_depends_on_the_batch(make_remote, function):

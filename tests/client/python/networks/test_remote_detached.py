@@ -10,6 +10,7 @@ from test_remote_import import import_, steps_of
 from test_remote_optim import assert_states
 from test_remote_writes import Model, assert_as_torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import convgrad
 from convgrad.torch import optim
@@ -85,9 +86,19 @@ def undefined_without_gradient(self, y, x):
     return y * (x * 0).sqrt().detach()[:, :1] + y
 
 
+def nested_checkpoints(self, y, x):
+    def inner(y):
+        return torch.sigmoid(y) * self.bias
+
+    def outer(y):
+        return checkpoint(inner, self.conv(x) + y * 2, use_reentrant=False)
+
+    return y + checkpoint(outer, y, use_reentrant=False)
+
+
 FORWARDS = (detached, detached_weight, a_region, a_region_and_writes, nested_regions,
             changed_after_it_was_detached, with_gradients_inside, of_fixed_numbers,
-            of_seven_axes, undefined_without_gradient)
+            of_seven_axes, undefined_without_gradient, nested_checkpoints)
 
 
 @pytest.mark.parametrize("function", FORWARDS)

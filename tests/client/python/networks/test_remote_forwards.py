@@ -1,6 +1,7 @@
 """Tests which Python and in-place code a forward may contain, and which is refused by name."""
 
 import copy
+import importlib
 import inspect
 import pickle
 import random
@@ -286,3 +287,29 @@ def test_closing_twice(make_remote):
 def test_an_address_is_no_server():
     with pytest.raises(convgrad.InvalidArgument, match=r"'host:7070'.*convgrad\.Client"):
         convgrad.torch.remote(nn.Linear(2, 2), "host:7070")
+
+
+def test_a_module_that_a_forward_imports(make_remote, tmp_path, monkeypatch):
+    """It has torch's functions after the export, and they answer its questions in later ones.
+    """
+    (tmp_path / "imported_late.py").write_text("from torch import is_grad_enabled\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def forward(self, x):
+        import imported_late
+        return x.relu() if imported_late.is_grad_enabled() else x.sigmoid()
+
+    model, x = Module(forward), torch.randn(2, 3)
+    net = make_remote(model)
+    for is_enabled in (True, False):
+        with torch.set_grad_enabled(is_enabled):
+            torch.testing.assert_close(net(x), model(x))
+            assert importlib.import_module("imported_late").is_grad_enabled() == is_enabled
+
+
+def test_a_question_that_a_forward_keeps(make_remote):
+    kept = []
+    model = Module(lambda self, x: kept.append(torch.is_grad_enabled) or x.relu())
+    make_remote(model)(torch.randn(2, 3))
+    with torch.no_grad():
+        assert not any(question() for question in kept)

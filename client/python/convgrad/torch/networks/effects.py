@@ -174,6 +174,29 @@ def for_this_thread() -> Iterator[None]:
         tracer.call_module, tracer.getattr = traced_call, traced_attribute
 
 
+@contextlib.contextmanager
+def replaced(functions: Sequence[tuple[Any, Any]], spaces: Sequence[Any]) -> Iterator[None]:
+    """Replaces functions by others in these name spaces and in those of all modules, also of
+    modules that the block imports."""
+    known = {id(space): space for space in spaces}
+
+    def replace(others: Mapping[int, Any]) -> None:
+        for module in list(sys.modules.values()):
+            if isinstance(module, types.ModuleType):
+                space = object.__getattribute__(module, "__dict__")  # loads no lazy module
+                known[id(space)] = space
+        for space in known.values():
+            for name, value in list(space.items()):
+                if id(value) in others:
+                    space[name] = others[id(value)]
+
+    replace({id(own): other for own, other in functions})
+    try:
+        yield
+    finally:
+        replace({id(other): own for own, other in functions})
+
+
 def forwards_of_functions() -> dict[types.CodeType, str]:
     """Returns the code of each torch.autograd.Function's forward, with the class' name."""
     found: dict[types.CodeType, str] = {}

@@ -275,7 +275,7 @@ def _with_outputs(value: Any, found: list[torch.Tensor]) -> Any:
 def _example(shape: Shape) -> torch.Tensor:
     """Returns a tensor whose values nobody reads."""
     if shape.rest is None:
-        return torch.empty((), dtype=shape.dtype)
+        return torch.zeros((), dtype=shape.dtype)  # which is an index of any axis
     batch = shape.batch if shape.group < 0 else _BATCHES[shape.group % len(_BATCHES)]
     return torch.empty(batch, *shape.rest, dtype=shape.dtype)
 

@@ -38,6 +38,7 @@ from convgrad.torch.networks.stand_ins import (
     check_attributes,
     check_autocast,
     check_operands,
+    refusal_of,
 )
 
 
@@ -79,8 +80,8 @@ class Importer(Declared):
                 continue
             try:
                 self._env[node] = self._evaluate(node)
-            except Unimplemented as error:
-                self._refusals.add(error)
+            except (Unimplemented, TypeError) as error:
+                self._refusals.add(refusal_of(self, node, error))
                 self._env[node] = Unknown()
         raise AssertionError("a graph without output")
 

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.fx
 
+from convgrad.errors import Unimplemented
 from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.operators.values import Importer, Value, Wide, text_of
 
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
+_TORCH: Any = torch
 _MOVES = ("flatten", "reshape", "permute", "slice", "select", "expand", "concat")
 
 
@@ -73,3 +77,17 @@ def check_attributes(to: Importer, operator: str, attributes: Mapping[str, Any])
         if not all(isinstance(one, (bool, int, float, str, type(None))) for one in parts):
             raise to.refuse(f"{operator} with a {name} that depends on the batch",
                             "a number that is the same for each batch")
+
+
+def refusal_of(to: Importer, node: torch.fx.Node, error: Exception) -> Unimplemented:
+    """Returns the error, or what stands for it if an argument of the call has no value yet.
+
+    Errors: TypeError that has another reason.
+    """
+    if isinstance(error, Unimplemented):
+        return error
+    if any(isinstance(given.meta.get("val"), (_TORCH.SymInt, _TORCH.SymFloat))
+           for given in node.all_input_nodes):
+        return to.refuse(f"{node.target} with a number that depends on the batch or on data",
+                         "a number that is the same in each call")
+    raise error

@@ -18,7 +18,13 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from convgrad.torch.layers.functional import autocast_dtype
-from convgrad.torch.networks.effects import Asked, Call, check_callers, forwards_of_functions
+from convgrad.torch.networks.effects import (
+    Asked,
+    Call,
+    check_callers,
+    forwards_of_functions,
+    replaced,
+)
 from convgrad.torch.networks.refusals import named, refuse
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
@@ -95,7 +101,11 @@ class Watch(TorchFunctionMode):
             self._check()
         elif name != "_set_grad_enabled":
             self._autocasts += 1 if name == "_enter_autocast" else -1
-        elif args[0] and not _is_exiting():
+        elif _is_within("pack_hook"):
+            # A checkpoint's, which torch.export would keep for what follows.
+            with _TORCH._C.DisableTorchFunction():
+                return func(*args)
+        elif args[0] and not _is_within("__exit__"):
             self._enables_grad = True
         is_attribute = name in ("__get__", "__set__")
         asked = getattr(func.__self__, "__name__", "") if is_attribute else name
@@ -147,36 +157,27 @@ class Watch(TorchFunctionMode):
     @contextlib.contextmanager
     def _answering(self) -> Iterator[None]:
         """Answers the forward's questions about modes as outside of torch.export, or refuses
-        them. Other threads and torch itself get torch.export's answers. Replaces the functions
-        in each module that has imported them."""
-        own_thread = threading.get_ident()
+        them. Other threads and torch itself get torch.export's answers."""
+        threads = {threading.get_ident()}
 
         def answer(name: str, own: Any) -> Any:
             def function(*args: Any, **kwargs: Any) -> Any:
-                if threading.get_ident() != own_thread or _is_from_inside(name):
+                if threading.get_ident() not in threads or _is_from_inside(name):
                     return own(*args, **kwargs)
                 return name in _ASKED and self._answer_mode(name, own, *args, **kwargs)
 
             return function
 
-        answers = {id(own): (own, answer(name, own)) for place, names in (
+        answers = [(own, answer(name, own)) for place, names in (
             (torch, _ASKED), (_TORCH.compiler, _FOLLOWED),
             (_TORCH.fx._symbolic_trace, ("is_fx_tracing",))) for name in names
-            for own in [getattr(place, name, None)] if own is not None}
-        spaces: list[Any] = [object.__getattribute__(module, "__dict__")  # loads no lazy one
-                             for module in list(sys.modules.values())
-                             if isinstance(module, types.ModuleType)]
-        spaces += [getattr(type(module).forward, "__globals__", {})
-                   for module in self._model.modules()]
-        found = [(space, name, answers[id(value)]) for space in spaces
-                 for name, value in list(space.items()) if id(value) in answers]
-        for space, name, (_, other) in found:
-            space[name] = other
-        try:
-            yield
-        finally:
-            for space, name, (own, _) in found:
-                space[name] = own
+            for own in [getattr(place, name, None)] if own is not None]
+        with replaced(answers, [getattr(type(module).forward, "__globals__", {})
+                                for module in self._model.modules()]):
+            try:
+                yield
+            finally:
+                threads.clear()  # the forward may have kept an answer
 
     def _answer_mode(self, name: str, own: Callable[..., bool], device: str = "cuda") -> bool:
         call = self._asked(f"torch.{name}()")
@@ -270,11 +271,11 @@ def _is_from_inside(name: str) -> bool:
     return frame.f_code.co_filename.startswith(INSIDE[:2])  # not a prompt's code, "<stdin>"
 
 
-def _is_exiting() -> bool:
-    """Returns whether a context manager of torch ends, which has set a mode."""
+def _is_within(name: str) -> bool:
+    """Returns whether a function of torch's with this name has set a mode."""
     frame: Any = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(INSIDE[0]):
-        if frame.f_code.co_name == "__exit__":
+        if frame.f_code.co_name == name:
             return True
         frame = frame.f_back
     return False
