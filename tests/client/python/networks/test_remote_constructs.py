@@ -268,8 +268,27 @@ def test_a_kept_tensor_and_another_size(make_remote):
     net = make_remote(Keeping(of_the_height))
     for batch in (2, 1):
         net(torch.randn(batch, 3, 2, 2))
-    with pytest.raises(convgrad.Unimplemented, match="inputs of other sizes than before"):
+    with pytest.raises(convgrad.Unimplemented, match="inputs of other sizes"):
         net(torch.randn(2, 3, 4, 2))
+
+
+class KeepingAnArgument(nn.Module):
+    kept = None
+
+    def forward(self, x, factor=1.0):
+        if self.kept is None:
+            self.kept = torch.full((1,), factor if torch.is_grad_enabled() else 3.0)
+        return torch.relu(x) * self.kept
+
+
+def test_a_kept_tensor_and_another_call(make_remote):
+    net, x = make_remote(KeepingAnArgument()), torch.randn(2, 3, requires_grad=True)
+    for _ in range(2):
+        assert torch.equal(net(x, 2.0), torch.relu(x) * 2)
+    with pytest.raises(convgrad.Unimplemented, match="other arguments"):
+        net(x, 4.0)
+    with torch.no_grad(), pytest.raises(convgrad.Unimplemented, match="another kind of call"):
+        net(x, 2.0)
 
 
 @pytest.mark.parametrize("how", [of_an_input, of_chance, changed_after_its_use,

@@ -109,13 +109,16 @@ def of_batches(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def check_sizes(variant: Variant, key: tuple[Any, ...],
                 variants: Mapping[Any, Variant]) -> None:
-    """Raises Unimplemented if modules keep tensors that may follow from other sizes. The keys'
-    first items are shapes."""
+    """Raises Unimplemented if modules keep tensors that may follow from other sizes, arguments
+    or kinds of calls. The keys begin as those of key_of(), and may end with a Call."""
+    def given(key: tuple[Any, ...]) -> list[Any]:
+        return [*key[:2], *(one for one in key[-1:] if isinstance(one, Call))]
+
     if variant.imported.keeps and any(
-            other.imported.keeps and other_key[0] != key[0] and other.name != variant.name
-            for other_key, other in variants.items()):
-        raise refuse("forward", "inputs of other sizes than before, and tensors that modules "
-                     "keep since", "one size")
+            other.imported.keeps and given(other_key) != given(key)
+            and other.name != variant.name for other_key, other in variants.items()):
+        raise refuse("forward", "inputs of other sizes, other arguments or another kind of call "
+                     "than before, and tensors that modules keep since", "the same ones")
 
 
 class Variants:
