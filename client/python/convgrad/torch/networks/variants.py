@@ -117,8 +117,8 @@ def check_sizes(variant: Variant, key: tuple[Any, ...],
     if variant.imported.keeps and any(
             other.imported.keeps and given(other_key) != given(key)
             and other.name != variant.name for other_key, other in variants.items()):
-        raise refuse("forward", "inputs of other sizes, other arguments or another kind of call "
-                     "than before, and tensors that modules keep since", "the same ones")
+        raise refuse("forward", "inputs of other sizes, other arguments or another kind of "
+                     "call than before, and tensors that modules keep since", "the same ones")
 
 
 class Variants:
