@@ -54,8 +54,9 @@ absl::Status RestoreStateCall::OnMessage(grpc::ByteBuffer* message) {
             session().session(), request.name(),
             [snapshot, ready = std::move(ready)](
                 absl::StatusOr<std::shared_ptr<const KeptState>> loaded) {
-              if (loaded.ok()) *snapshot = *std::move(loaded);
-              ready(loaded.status());
+              const absl::Status status = loaded.status();
+              if (status.ok()) *snapshot = *std::move(loaded);
+              ready(status);
             });
       },
       [this, snapshot](const absl::Status& loaded) {

@@ -102,7 +102,7 @@ absl::Status ProgramCall::Choose(const KeptProgram& program,
                                  ProgramRequest request) {
   ASSIGN_OR_RETURN(operation_memory_, services().memory->budget.TryReserve(
                                           OperationBytes(program)));
-  ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(request));
+  ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));
   sample()->operation = std::string(operation_->name());
   sample()->dtype = std::string(NameOf(operation_->dtype()));
   RETURN_IF_ERROR(services().router->CheckLimits(*operation_));
