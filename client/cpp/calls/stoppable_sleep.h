@@ -9,8 +9,8 @@
 
 namespace convgrad {
 
-// Sleeps for `duration`, whatever the wall clock does, or until a stop is
-// requested. Returns false if one is.
+// Sleeps for `duration` of the steady clock, or until a stop is requested.
+// Returns false if one is.
 inline bool SleepUnlessStopped(const std::stop_token& stop,
                                absl::Duration duration) {
   std::mutex mutex;

@@ -10,10 +10,10 @@
 
 namespace convgrad {
 
-// `CertificateCopies` keeps copies of the last usable TLS files in memory,
-// because gRPC 1.51 uses whatever it reads: it ends the process if a key is
-// empty, and refuses all connections while a key isn't that of its certificate.
-// Thread-safe. The copies may be read at any time.
+// `CertificateCopies` keeps copies of the last usable TLS files in memory. gRPC
+// 1.51 doesn't check the files that it reads again: an empty key ends the
+// process, and a key of another certificate makes it refuse all connections.
+// Thread-safe. gRPC may read the copies at any time.
 class CertificateCopies {
  public:
   // Empty paths mean no files.

@@ -23,7 +23,7 @@ from convgrad.torch.networks.tracing import bind, without_values
 from convgrad.torch.networks.variants import (
     PREDICTION,
     Variant,
-    check_sizes,
+    check_kept,
     key_of,
     of_batches,
     predicting,
@@ -77,7 +77,7 @@ class AttachedNetwork(RemoteModule):
         if variant.imported.asks and call_of(inputs) != PREDICTION:
             raise refuse_model("forward", "a question about its call, for an attached network",
                                "calls under torch.no_grad() whose inputs need no gradient")
-        used = {name: inputs[name] for name in variant.imported.inputs}
+        used = variant.used(inputs)
         try:
             dtype = compute_dtype_of(inputs, self._dtype)
             run = self.session.run(
@@ -145,7 +145,7 @@ class AttachedNetwork(RemoteModule):
             if variant is None:
                 variant = predicting(self.model, inputs, constants)
                 key = of_batches(key) if variant.imported.is_of_batches else key
-                check_sizes(variant, key, self._variants)
+                check_kept(variant, key, self._variants)
                 self._variants[key] = variant
             return variant
 

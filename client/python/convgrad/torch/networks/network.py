@@ -154,7 +154,7 @@ class RemoteNetwork(RemoteState):
         self.follow()
         inputs, constants = bind(self.model, args, kwargs)
         variant = self._variants.find(inputs, constants)
-        outputs = Forward(self, variant, _used(inputs, variant),
+        outputs = Forward(self, variant, variant.used(inputs),
                           compute_dtype_of(inputs, self._dtype)).outputs()
         return filled(variant.imported.outputs, outputs)
 
@@ -268,7 +268,10 @@ class RemoteNetwork(RemoteState):
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        (self.close if kind is None else self._end_session)()
+        if kind is None:
+            self.close()
+        else:
+            self._end_session()
 
     def _end_session(self) -> None:
         if self._owns_session and not self._is_closed:
@@ -283,7 +286,7 @@ class RemoteNetwork(RemoteState):
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         found = loss_of(loss, attributes, target)
         variant = self._variants.find(inputs, constants, found)
-        tensors, dtype = _used(inputs, variant), compute_dtype_of(inputs, self._dtype)
+        tensors, dtype = variant.used(inputs), compute_dtype_of(inputs, self._dtype)
         arrays = inputs_of(variant, tensors, dtype, self.session.client)
         arrays[TARGET] = to_array(target.long() if found.is_index else target)
         self.kept_gradients.note(variant.imported.trainable)
@@ -294,7 +297,3 @@ class RemoteNetwork(RemoteState):
             fast=self.fast, recompute=self.recompute,
             trainer_state=self.encoded(trainer_state))
         return mapped(future, lambda run: float(run.values["loss"]), variant.name_step)
-
-
-def _used(inputs: Mapping[str, Tensor], variant: Variant) -> dict[str, Tensor]:
-    return {name: x for name, x in inputs.items() if name in variant.imported.inputs}

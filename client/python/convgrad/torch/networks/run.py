@@ -151,7 +151,7 @@ def inputs_of(variant: Variant, tensors: Mapping[str, Tensor], compute_dtype: st
     first. Rounding them here gives the same bits and halves the bytes that are sent. NumPy does
     it, because PyTorch's threads may spin after a loop, on the cores of a server on this host.
 
-    Errors: InvalidArgument for integers that a float of the compute dtype doesn't have.
+    Errors: InvalidArgument for integers that bf16 doesn't have, if it computes in bf16.
     """
     arrays = {name: _input_of(name, array, name in variant.indices, compute_dtype)
               for name, array in arrays_of(tensors).items()}
@@ -165,15 +165,17 @@ def inputs_of(variant: Variant, tensors: Mapping[str, Tensor], compute_dtype: st
 
 def _input_of(name: str, array: np.ndarray[Any, Any], is_index: bool,
               compute_dtype: str) -> np.ndarray[Any, Any]:
+    """Returns an input in a shape and dtype of programs. Converts integers to float32, as the
+    forward does: no step takes them otherwise."""
     if is_index:
         return array.astype(np.int64, copy=False)
     if array.dtype.kind == "i" or array.dtype.itemsize > 2 and array.dtype.kind == "u":
-        numbers = array.astype(layouts.DTYPES[compute_dtype]).astype(np.float64)
-        wrong = np.flatnonzero(numbers != array)
+        integers, array = array, array.astype(np.float32)
+        rounded = array.astype(layouts.DTYPES[compute_dtype]).astype(np.float32)
+        wrong = np.flatnonzero(rounded != array)
         if len(wrong):
-            raise invalid("OUT_OF_RANGE", f"inputs.{name}", array.flat[wrong[0]],
-                          f"integers that {compute_dtype} has")
-        array = array.astype(np.float32)
+            raise invalid("OUT_OF_RANGE", f"inputs.{name}", integers.flat[wrong[0]],
+                          f"integers that {compute_dtype} has, or float32 as compute dtype")
     return array.reshape(padded(array.shape))
 
 

@@ -45,6 +45,10 @@ class Variant:
     def outputs(self) -> list[str]:
         return list(self.imported.program.message.outputs)
 
+    def used(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Returns the inputs that the program has."""
+        return {name: x for name, x in inputs.items() if name in self.imported.inputs}
+
     @functools.cached_property
     def images(self) -> frozenset[str]:
         """Inputs that only convolutions read."""
@@ -107,7 +111,7 @@ def of_batches(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return (tuple((name, shape.fixed()) for name, shape in key[0]), *key[1:])
 
 
-def check_sizes(variant: Variant, key: tuple[Any, ...],
+def check_kept(variant: Variant, key: tuple[Any, ...],
                 variants: Mapping[Any, Variant]) -> None:
     """Raises Unimplemented if modules keep tensors that may follow from other sizes, arguments
     or kinds of calls. The keys begin as those of key_of(), and may end with a Call."""
@@ -155,7 +159,7 @@ class Variants:
                 full = (*key, call)
             if variant.imported.is_of_batches:
                 full = of_batches(full)
-            check_sizes(variant, full, self._variants)
+            check_kept(variant, full, self._variants)
             if variant.name not in self._loaded:
                 self.load(variant)
                 self._loaded.add(variant.name)
