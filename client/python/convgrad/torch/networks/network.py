@@ -25,7 +25,7 @@ from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, input
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.tracing import bind, check_model, check_version, is_compiled
 from convgrad.torch.networks.trainer_state import TrainerState
-from convgrad.torch.networks.variants import Variant, predicting
+from convgrad.torch.networks.variants import predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
 from convgrad.torch.tensors import to_array
 from convgrad.tracebacks import short_traceback
