@@ -16,7 +16,6 @@
 #include "client/cpp/operation_message.h"
 #include "client/cpp/replicas.h"
 #include "client/cpp/streamed_run.h"
-#include "proto/call_metadata.h"
 #include "proto/codec/payload_message.h"
 
 namespace convgrad {

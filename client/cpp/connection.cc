@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/credentials.h"

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/decode_operation.h"

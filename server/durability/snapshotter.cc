@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "spdlog/spdlog.h"
 

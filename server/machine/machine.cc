@@ -8,7 +8,6 @@
 #include <fstream>
 #include <limits>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <system_error>

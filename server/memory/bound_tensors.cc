@@ -1,7 +1,6 @@
 #include "server/memory/bound_tensors.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

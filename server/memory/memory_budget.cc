@@ -1,6 +1,5 @@
 #include "server/memory/memory_budget.h"
 
-#include <algorithm>
 #include <cassert>
 #include <memory>
 #include <utility>

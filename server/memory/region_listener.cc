@@ -13,7 +13,6 @@
 #include <fstream>
 #include <iterator>
 #include <list>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>

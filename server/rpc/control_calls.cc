@@ -1,13 +1,11 @@
 #include "server/rpc/control_calls.h"
 
-#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/problem_list.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "proto/codec/codec_enums.h"
 
 namespace convgrad {

@@ -1,14 +1,9 @@
 #include "server/rpc/session_calls.h"
 
 #include <algorithm>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "proto/codec/session_codec.h"
 #include "server/rpc/calls/call_session.h"
 

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/calls/call_session.h"
 #include "server/rpc/capabilities.h"
 #include "server/rpc/session_calls.h"

@@ -6,7 +6,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "backends/core/status.h"
 #include "server/snapshots/session_files.h"
 

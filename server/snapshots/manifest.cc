@@ -1,7 +1,5 @@
 #include "server/snapshots/manifest.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "backends/core/status.h"

@@ -1,6 +1,5 @@
 #include "client/cpp/command_line/support_table.h"
 
-#include <functional>
 #include <vector>
 
 #include "absl/strings/ascii.h"

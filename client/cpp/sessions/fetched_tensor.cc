@@ -1,13 +1,11 @@
 #include "client/cpp/sessions/fetched_tensor.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
-#include "client/cpp/sessions/session_wire.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 

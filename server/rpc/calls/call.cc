@@ -1,10 +1,7 @@
 #include "server/rpc/calls/call.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
-#include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"

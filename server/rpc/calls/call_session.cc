@@ -1,7 +1,5 @@
 #include "server/rpc/calls/call_session.h"
 
-#include <utility>
-
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -2,8 +2,6 @@
 // message out.
 #pragma once
 
-#include <utility>
-
 #include "absl/status/status.h"
 #include "backends/core/status.h"
 #include "server/rpc/calls/message_call.h"

@@ -1,6 +1,5 @@
 #include "server/rpc/calls/message_call.h"
 
-#include <memory>
 #include <string>
 #include <utility>
 

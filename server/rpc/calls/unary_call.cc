@@ -1,7 +1,6 @@
 #include "server/rpc/calls/unary_call.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"

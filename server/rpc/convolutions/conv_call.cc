@@ -6,7 +6,6 @@
 
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/calls/report.h"
 #include "server/rpc/tensors/tensor_resolver.h"
 #include "spdlog/spdlog.h"

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/networks/network_calls.h"
 
 namespace convgrad {

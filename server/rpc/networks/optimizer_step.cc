@@ -1,7 +1,6 @@
 #include "server/rpc/networks/optimizer_step.h"
 
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"

@@ -8,7 +8,6 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "proto/call_metadata.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/networks/network_calls.h"
 
 namespace convgrad {

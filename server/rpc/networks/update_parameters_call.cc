@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/networks/network_calls.h"
 
 namespace convgrad {

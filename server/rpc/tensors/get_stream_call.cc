@@ -5,7 +5,6 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "proto/codec/payload_message.h"
-#include "proto/codec/stream_codec.h"
 #include "proto/stream_slices.h"
 
 namespace convgrad {

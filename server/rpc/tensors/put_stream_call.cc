@@ -1,6 +1,5 @@
 #include "server/rpc/tensors/put_stream_call.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "convgrad/v1/session.pb.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 #include "server/memory/shared_bytes.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cpp/client.h"
+#include "client/cpp/operation_call.h"
 #include "client/cpp/command_line/settings/settings.h"
 
 namespace convgrad {
