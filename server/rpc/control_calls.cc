@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/problem_list.h"
 #include "backends/core/status.h"
+#include "convgrad/v1/capabilities.pb.h"
 #include "proto/codec/codec_enums.h"
 
 namespace convgrad {
@@ -54,17 +55,13 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
 
 }  // namespace
 
-absl::Status GetCapabilities(const CallServices& services,
-                             const CallPermit& /*permit*/,
-                             const v1::GetCapabilitiesRequest& /*request*/,
-                             v1::GetCapabilitiesResponse* response) {
-  *response = services.capabilities();
-  return absl::OkStatus();
+absl::Status GetCapabilitiesCall::OnMessage() {
+  RETURN_IF_ERROR(Parse<v1::GetCapabilitiesRequest>().status());
+  return AnswerWith(services().capabilities());
 }
 
-absl::Status WarmupCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::WarmupRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::Status WarmupCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::WarmupRequest>());
   ASSIGN_OR_RETURN(const ProblemList work, Decode(request));
   services().warm_up(
       work.Operations(),

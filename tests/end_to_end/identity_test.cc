@@ -39,9 +39,9 @@ class IdentityCall final : public UnaryCall {
   using UnaryCall::UnaryCall;
 
  private:
-  absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override {
+  absl::StatusOr<Request> Decode() override {
     Message head;
-    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
+    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
     ASSIGN_OR_RETURN(TensorDescriptor tensor,
                      DecodeTensor(head.results(0).tensor(), 1, "tensor"));
     operation_ = std::make_shared<IdentityOperation>(std::move(tensor));

@@ -6,7 +6,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "backends/core/status.h"
 #include "proto/call_metadata.h"
 #include "proto/codec/codec.h"
 #include "server/memory/admission.h"
@@ -108,7 +107,7 @@ void MessageCall::Proceed() {
   absl::Status status = arrival_.message_status();
   if (status.ok()) {
     AdmitNextEarly();
-    status = OnMessage(&request_);
+    status = OnMessage();
   }
   if (!status.ok()) End(std::move(status));
 }
@@ -173,9 +172,9 @@ void MessageCall::OnSendInitialMetadataDone(bool ok) {
 }
 
 absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
-    grpc::ByteBuffer* message, google::protobuf::Message* head) {
+    google::protobuf::Message* head) {
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(message, head, AdmitsHead()));
+                   SplitMessage(&request_, head, AdmitsHead()));
   int64_t received = 0;
   for (const PayloadView& payload : payloads) received += payload.size();
   sample_.bytes_received = received;

@@ -13,9 +13,9 @@ absl::Status UnaryCall::CheckArrival() {
   return services().scheduler->CheckArrival(priority(), client(), deadline());
 }
 
-absl::Status UnaryCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status UnaryCall::OnMessage() {
   const absl::Time start = absl::Now();
-  absl::Status status = MakeJobs(message);
+  absl::Status status = MakeJobs();
   sample_.times.decode.Add(start, absl::Now());
   RETURN_IF_ERROR(status);
   submitted_ = true;
@@ -23,8 +23,8 @@ absl::Status UnaryCall::OnMessage(grpc::ByteBuffer* message) {
   return absl::OkStatus();
 }
 
-absl::Status UnaryCall::MakeJobs(grpc::ByteBuffer* message) {
-  ASSIGN_OR_RETURN(Request request, Decode(message));
+absl::Status UnaryCall::MakeJobs() {
+  ASSIGN_OR_RETURN(Request request, Decode());
   sample_.backend = std::string(request.backend->name());
   sample_.flops = request.operation->flops();
   const std::unique_ptr<Request> next = std::move(request.next);

@@ -65,10 +65,9 @@ absl::Status BackwardProgramCall::PlaceTape(
   return PlaceParameters(&places->operands);
 }
 
-absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
-    grpc::ByteBuffer* message) {
+absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode() {
   v1::BackwardProgramRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
   ASSIGN_OR_RETURN(const DecodedBackward backward,
                    DecodeBackward(head, SizesOf(payloads)));
   RETURN_IF_ERROR(

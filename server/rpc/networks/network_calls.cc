@@ -47,9 +47,8 @@ int64_t OperationBytes(const KeptProgram& program) {
 
 }  // namespace
 
-absl::Status LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::LoadProgramRequest head;
-  RETURN_IF_ERROR(Split(message, &head).status());
+absl::Status LoadProgramCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::LoadProgramRequest>());
   RETURN_IF_ERROR(CheckName(head.name(), "name"));
   ASSIGN_OR_RETURN(Program program, DecodeProgram(head.program()));
   const auto& programs = session().state().programs;
@@ -74,9 +73,8 @@ absl::Status LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
   return AnswerWith(v1::LoadProgramResponse());
 }
 
-absl::Status DropProgramsCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::DropProgramsRequest head;
-  RETURN_IF_ERROR(Split(message, &head).status());
+absl::Status DropProgramsCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::DropProgramsRequest>());
   const KeptState& state = session().state();
   for (const std::string& name : head.programs()) {
     if (!state.programs.contains(name)) return NoProgram("programs", name);

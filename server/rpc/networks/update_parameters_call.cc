@@ -7,10 +7,8 @@
 
 namespace convgrad {
 
-absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
-    grpc::ByteBuffer* message) {
-  v1::UpdateParametersRequest head;
-  RETURN_IF_ERROR(Split(message, &head).status());
+absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode() {
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::UpdateParametersRequest>());
   ASSIGN_OR_RETURN(const DecodedUpdate update, DecodeUpdate(head, ""));
   RETURN_IF_ERROR(
       session().KeepTrainerState(head.trainer_state(), "trainer_state"));
