@@ -141,24 +141,14 @@ absl::StatusOr<SessionUse> SessionTable::Enter(
 
 absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
                                               const std::string& id,
-                                              bool renews) {
-  std::shared_ptr<KeptSession> session = Lookup(id);
-  if (session == nullptr) return WhyMissing(id);
-  if (!IsOwner(caller, *session)) {
-    // A reader knows that the session exists, so kNotFound would tell it
-    // wrongly that the session has ended.
-    return IsReader(caller, *session) ? OwnersAlone() : NoSuchSession();
-  }
-  return Enter(std::move(session), renews);
-}
-
-absl::StatusOr<SessionUse> SessionTable::FindToRead(const SessionCaller& caller,
-                                                    const std::string& id,
-                                                    bool renews) {
+                                              Right right, bool renews) {
   std::shared_ptr<KeptSession> session = Lookup(id);
   if (session == nullptr) return WhyMissing(id);
   const bool is_owner = IsOwner(caller, *session);
   if (!is_owner && !IsReader(caller, *session)) return NoSuchSession();
+  // A reader knows that the session exists, so kNotFound would tell it wrongly
+  // that the session has ended.
+  if (!is_owner && right == Right::kAll) return OwnersAlone();
   return Enter(std::move(session), renews && is_owner);
 }
 

@@ -33,14 +33,10 @@ struct SumBytes {
 
 }  // namespace
 
-bool CallSession::IsChange(const Metadata& metadata) {
-  return !metadata(kSequenceKey).empty();
-}
-
 absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
                                 const CallPermit& permit, bool only_computes) {
   const std::string id(metadata(kSessionKey));
-  const bool is_change = IsChange(metadata);
+  const bool is_change = !metadata(kSequenceKey).empty();
   if (id.empty() && is_change) {
     return InvalidField(Reason::kMissing, kSessionKey, "nothing",
                         "the id of a session, which the change is of");
@@ -51,8 +47,10 @@ absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
   // Finds the session before it reads other metadata, so that refusals contain
   // the session's number.
   const bool renews = is_change || metadata(kAttachedKey).empty();
-  ASSIGN_OR_RETURN(use_, only_computes ? table->FindToRead(caller, id, renews)
-                                       : table->Find(caller, id, renews));
+  ASSIGN_OR_RETURN(use_, table->Find(caller, id,
+                                     only_computes ? SessionTable::Right::kRead
+                                                   : SessionTable::Right::kAll,
+                                     renews));
   if (is_change) return ReadChange(metadata);
   ASSIGN_OR_RETURN(after_, NumberOf(metadata, kAfterKey, 0));
   return absl::OkStatus();

@@ -20,7 +20,6 @@ class UnaryCall : public MessageCall {
  public:
   using MessageCall::MessageCall;
 
- protected:
   // A checked and routed request.
   struct Request {
     std::shared_ptr<const Operation> operation;
@@ -33,6 +32,7 @@ class UnaryCall : public MessageCall {
     std::unique_ptr<Request> next = nullptr;
   };
 
+ protected:
   // Reads and checks the request, chooses the backend, and sets the fields of
   // `sample()` that follow from the request. `reservation()` pays for the
   // message.

@@ -218,12 +218,12 @@ void OptimizerStep::WriteOverGradient(const Item& item, TensorPlaces* places) {
   written_.push_back(item.name);
 }
 
-absl::StatusOr<OptimizerStep::Work> OptimizerStep::Begin(
+absl::StatusOr<UnaryCall::Request> OptimizerStep::Begin(
     const DecodedUpdate& update, const Router& router) {
   optimizer_ = update.optimizer;
   is_averaged_ = update.is_averaged;
   ASSIGN_OR_RETURN(const std::vector<Item> items, FindItems(update));
-  Work work;
+  UnaryCall::Request work;
   work.places.operands.push_back(PlaceSettings(update.settings, items));
   std::vector<UpdatedParameter> parameters(items.size());
   for (size_t i = 0; i < items.size(); ++i) {

@@ -159,10 +159,9 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode() {
   Request request{operation_, std::move(places), backend_, {}};
   if (!run_.update) return request;
   step_.emplace(&session(), reservation(), "update.");
-  ASSIGN_OR_RETURN(OptimizerStep::Work work,
+  ASSIGN_OR_RETURN(Request update,
                    step_->Begin(*run_.update, *services().router));
-  request.next = std::make_unique<Request>(Request{
-      std::move(work.operation), std::move(work.places), work.backend, {}});
+  request.next = std::make_unique<Request>(std::move(update));
   return request;
 }
 

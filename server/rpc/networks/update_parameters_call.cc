@@ -12,11 +12,9 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode() {
   ASSIGN_OR_RETURN(const DecodedUpdate update, DecodeUpdate(head, ""));
   RETURN_IF_ERROR(
       session().KeepTrainerState(head.trainer_state(), "trainer_state"));
-  ASSIGN_OR_RETURN(OptimizerStep::Work work,
-                   step_.Begin(update, *services().router));
+  ASSIGN_OR_RETURN(Request request, step_.Begin(update, *services().router));
   sample()->dtype = "f32";
-  return Request{
-      std::move(work.operation), std::move(work.places), work.backend, {}};
+  return request;
 }
 
 absl::StatusOr<grpc::ByteBuffer> UpdateParametersCall::Encode(
