@@ -86,8 +86,8 @@ absl::StatusOr<Response> Ask(Client::ConnectionPool& pool,
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
     const ClientOptions& options) {
   if (options.async_calls < 1) {
-    return InvalidField(Reason::kOutOfRange, "async_calls",
-                        absl::StrCat(options.async_calls), "at least 1");
+    return InvalidField(Reason::kOutOfRange, "async_calls", options.async_calls,
+                        "at least 1");
   }
   ASSIGN_OR_RETURN(auto pool, ConnectionPool::Make(options));
   return std::unique_ptr<Client>(new Client(std::move(pool), options));
@@ -163,8 +163,8 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
   RETURN_IF_ERROR(CheckMetadata(call));
   RETURN_IF_ERROR(PlacesOf(call).status());
   if (slice_items < 0) {
-    return InvalidField(Reason::kOutOfRange, "slice_items",
-                        absl::StrCat(slice_items), "at least 0");
+    return InvalidField(Reason::kOutOfRange, "slice_items", slice_items,
+                        "at least 0");
   }
   BorrowedSlices borrowed;
   auto run = [&](Connection& connection) -> absl::StatusOr<OperationReply> {

@@ -149,8 +149,8 @@ absl::StatusOr<std::unique_ptr<Client::ConnectionPool>>
 Client::ConnectionPool::Make(const ClientOptions& options,
                              Addresses addresses) {
   if (options.connections < 1) {
-    return InvalidField(Reason::kOutOfRange, "connections",
-                        absl::StrCat(options.connections), "at least 1");
+    return InvalidField(Reason::kOutOfRange, "connections", options.connections,
+                        "at least 1");
   }
   if (options.keepalive < kLeastKeepalive) {
     return InvalidField(

@@ -140,10 +140,8 @@ int64_t SharedRegion::AllocatedBytes(int64_t size) {
 absl::StatusOr<absl::Span<std::byte>> SharedRegion::Allocate(int64_t size) {
   const auto left = static_cast<int64_t>(bytes_.size()) - allocated_;
   if (size > left) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "shared region",
-                      absl::StrCat(size, " bytes wanted"),
-                      absl::StrCat("at most the ", left, " left")});
+    return LimitExceeded("shared region", absl::StrCat(size, " bytes wanted"),
+                         absl::StrCat("at most the ", left, " left"));
   }
   const absl::Span<std::byte> taken = bytes_.subspan(allocated_, size);
   // The end of the region may cut off the last tensor's padding.

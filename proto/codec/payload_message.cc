@@ -214,10 +214,8 @@ absl::StatusOr<grpc::ByteBuffer> JoinMessage(
   }
   if (slices.empty()) append(grpc::Slice(prefix));
   if (total > kMaxMessageBytes) {
-    return MakeError(
-        absl::StatusCode::kResourceExhausted,
-        {Reason::kLimitExceeded, "message", absl::StrCat(total, " bytes"),
-         absl::StrCat("at most ", kMaxMessageBytes)});
+    return LimitExceeded("message", absl::StrCat(total, " bytes"),
+                         absl::StrCat("at most ", kMaxMessageBytes));
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
 }

@@ -14,7 +14,7 @@ absl::Status NamedPayloads::Name(int index, const TensorDescriptor& tensor,
   const auto count = static_cast<int64_t>(bytes_.size());
   if (index < 0 || index >= count) {
     return InvalidField(Reason::kOutOfRange, path + ".inline.payload_index",
-                        absl::StrCat(index),
+                        index,
                         absl::StrCat("an index into the ", count, " payloads"));
   }
   is_named_[index] = true;

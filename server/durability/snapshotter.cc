@@ -101,10 +101,8 @@ void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
         auto loaded = LoadNamedState(store_, HashOf(session->settings().id),
                                      name, sessions_->memory().get());
         if (absl::IsNotFound(loaded.status())) {
-          return done(MakeError(
-              absl::StatusCode::kNotFound,
-              {Reason::kNotFound, "name", absl::StrCat("'", name, "'"),
-               "a snapshot that SaveState has kept"}));
+          return done(NotFound("name", absl::StrCat("'", name, "'"),
+                               "a snapshot that SaveState has kept"));
         }
         if (!loaded.ok()) {
           spdlog::error("session {}: the snapshot '{}' can't be restored: {}",

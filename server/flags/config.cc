@@ -26,8 +26,8 @@ constexpr int64_t kProcessBytes = 64 * kMiB;
 absl::Status CheckRange(absl::string_view flag, int64_t found, int64_t min,
                         int64_t max) {
   if (min <= found && found <= max) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
-                      absl::StrCat(found), absl::StrCat(min, " to ", max));
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag), found,
+                      absl::StrCat(min, " to ", max));
 }
 
 bool IsPort(absl::string_view text) {
@@ -147,16 +147,14 @@ absl::Status CheckBudget(const Config& config) {
                      " bytes, or --memory_budget_bytes=", sufficient));
   }
   if (is_too_small) {
-    return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes",
-                        absl::StrCat(budget),
+    return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes", budget,
                         absl::StrCat(sufficient, " or more"));
   }
   const int64_t most = limit.bytes == 0 ? kUncountableBytes : limit.bytes;
   if (budget <= most) return absl::OkStatus();
   // Beyond the limit, the kernel would end the process when calls fill the
   // budget.
-  return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes",
-                      absl::StrCat(budget),
+  return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes", budget,
                       absl::StrCat("at most ", most, ", ", limit.name));
 }
 

@@ -18,8 +18,7 @@ constexpr int kMaxProblems = 1000;
 
 absl::Status NoneOf(absl::string_view field, int found,
                     absl::string_view expected) {
-  return InvalidField(Reason::kInvalidEnum, field, absl::StrCat(found),
-                      expected);
+  return InvalidField(Reason::kInvalidEnum, field, found, expected);
 }
 
 absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {

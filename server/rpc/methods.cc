@@ -26,13 +26,12 @@ class UnknownCall final : public Call {
 
  private:
   void Start() override {
-    End(MakeError(absl::StatusCode::kUnimplemented,
-                  {Reason::kUnsupported, "method", path_,
-                   "ConvForward, ConvBackward, ConvForwardStream, "
-                   "ConvBackwardStream or GetCapabilities of "
-                   "convgrad.v1.ConvGrad, or a method of "
-                   "convgrad.v1.ConvGradSessions, ConvGradNetworks or "
-                   "ConvGradAdmin"}));
+    End(Unsupported("method", path_,
+                    "ConvForward, ConvBackward, ConvForwardStream, "
+                    "ConvBackwardStream or GetCapabilities of "
+                    "convgrad.v1.ConvGrad, or a method of "
+                    "convgrad.v1.ConvGradSessions, ConvGradNetworks or "
+                    "ConvGradAdmin"));
   }
 
   const std::string path_;

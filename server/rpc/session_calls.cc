@@ -60,8 +60,7 @@ absl::Status ListSessionsCall::OnMessage() {
 absl::Status HaveTensorsCall::OnMessage() {
   ASSIGN_OR_RETURN(const auto request, Parse<v1::HaveTensorsRequest>());
   if (request.digests_size() > kMaxNamedTensors) {
-    return InvalidField(Reason::kOutOfRange, "digests",
-                        absl::StrCat(request.digests_size()),
+    return InvalidField(Reason::kOutOfRange, "digests", request.digests_size(),
                         absl::StrCat("at most ", kMaxNamedTensors));
   }
   const DigestIndex& digests = *services().sessions->digests();

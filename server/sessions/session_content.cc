@@ -220,11 +220,9 @@ absl::Status KeptSession::AddSnapshot(const std::string& name,
   NamedSnapshots after = snapshots_;
   after[name] = snapshot;
   if (static_cast<int64_t>(after.size()) > kMaxNamedSnapshots) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "name",
-                      absl::StrCat(after.size(), " snapshots with names"),
-                      absl::StrCat("at most ", kMaxNamedSnapshots,
-                                   "; DropState drops one")});
+    return LimitExceeded(
+        "name", absl::StrCat(after.size(), " snapshots with names"),
+        absl::StrCat("at most ", kMaxNamedSnapshots, "; DropState drops one"));
   }
   snapshots_.swap(after);
   absl::Status counted = Recount();

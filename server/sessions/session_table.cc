@@ -58,8 +58,7 @@ absl::Status SessionTable::Check(const SessionCaller& caller,
   }
   if (request.lease < kMinLease || request.lease > kMaxLease) {
     return InvalidField(Reason::kOutOfRange, "lease_seconds",
-                        absl::StrCat(absl::ToDoubleSeconds(request.lease)),
-                        "1 to 86400");
+                        absl::ToDoubleSeconds(request.lease), "1 to 86400");
   }
   if (request.durable && archive_ == nullptr) {
     return MakeError(absl::StatusCode::kFailedPrecondition,
@@ -67,8 +66,8 @@ absl::Status SessionTable::Check(const SessionCaller& caller,
                       "false: this server has no --state_dir"});
   }
   if (request.quota_bytes >= 0) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, "quota_bytes",
-                      absl::StrCat(request.quota_bytes), "at least 0");
+  return InvalidField(Reason::kOutOfRange, "quota_bytes", request.quota_bytes,
+                      "at least 0");
 }
 
 absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,

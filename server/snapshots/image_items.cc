@@ -30,8 +30,7 @@ bool IsPrintable(absl::string_view text) {
 
 absl::Status OutOfRange(absl::string_view field, int64_t found,
                         absl::string_view expected) {
-  return InvalidField(Reason::kOutOfRange, field, absl::StrCat(found),
-                      expected);
+  return InvalidField(Reason::kOutOfRange, field, found, expected);
 }
 
 // Checks a count that the server increases.

@@ -219,11 +219,9 @@ std::string EncodeManifest(const Manifest& manifest) {
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view file) {
   ASSIGN_OR_RETURN(const snapshots::Manifest message, ParseFile(file));
   if (message.format_version() != kSnapshotFormatVersion) {
-    return MakeError(
-        absl::StatusCode::kUnimplemented,
-        {Reason::kUnsupported, "manifest.format_version",
-         absl::StrCat(message.format_version()),
-         absl::StrCat(kSnapshotFormatVersion, ", as this server writes")});
+    return Unsupported(
+        "manifest.format_version", message.format_version(),
+        absl::StrCat(kSnapshotFormatVersion, ", as this server writes"));
   }
   Manifest manifest;
   manifest.fencing_number = message.fencing_number();

@@ -93,7 +93,7 @@ absl::StatusOr<Manifest> SessionFolder::ReadManifest(int64_t number) const {
   if (manifest.generation == number) return manifest;
   return InvalidField(Reason::kMalformed,
                       absl::StrCat(Path(ManifestName(number)), ": generation"),
-                      absl::StrCat(manifest.generation),
+                      manifest.generation,
                       absl::StrCat(number, ", as its name says"));
 }
 

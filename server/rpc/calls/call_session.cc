@@ -139,17 +139,14 @@ absl::StatusOr<KeptTensor> CallSession::Find(absl::string_view name,
                                              const std::string& path) const {
   const auto found = state_->tensors.find(name);
   if (found == state_->tensors.end()) {
-    return MakeError(absl::StatusCode::kNotFound,
-                     {Reason::kNotFound, path,
-                      absl::StrCat("'", absl::CHexEscape(name.substr(0, 255)),
-                                   "', which the session doesn't keep"),
-                      "the name of a kept tensor"});
+    return NotFound(path,
+                    absl::StrCat("'", absl::CHexEscape(name.substr(0, 255)),
+                                 "', which the session doesn't keep"),
+                    "the name of a kept tensor");
   }
   if (version == 0 || version == found->second.version) return found->second;
-  return MakeError(
-      absl::StatusCode::kNotFound,
-      {Reason::kNotFound, path, absl::StrCat("version ", version),
-       absl::StrCat("0 or ", found->second.version, ", the newest")});
+  return NotFound(path, absl::StrCat("version ", version),
+                  absl::StrCat("0 or ", found->second.version, ", the newest"));
 }
 
 absl::StatusOr<std::shared_ptr<KeptBytes>> CallSession::Take(

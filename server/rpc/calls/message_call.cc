@@ -1,6 +1,5 @@
 #include "server/rpc/calls/message_call.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -205,12 +204,11 @@ void MessageCall::Finish(absl::Status status,
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,
                                             int64_t bytes) const {
   if (bytes <= max_bytes()) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, std::string(what), absl::StrCat(bytes, " bytes"),
-       absl::StrCat("at most ", max_bytes(),
-                    is_small() ? " in this call"
-                               : ", the server's --max_message_bytes")});
+  return LimitExceeded(
+      what, absl::StrCat(bytes, " bytes"),
+      absl::StrCat(
+          "at most ", max_bytes(),
+          is_small() ? " in this call" : ", the server's --max_message_bytes"));
 }
 
 }  // namespace convgrad

@@ -40,10 +40,9 @@ absl::StatusOr<std::shared_ptr<const KeptTape>> BackwardProgramCall::FindTape(
   const auto& tapes = session().state().tapes;
   const auto found = tapes.find(name);
   if (found != tapes.end()) return found->second;
-  return MakeError(absl::StatusCode::kNotFound,
-                   {Reason::kNotFound, "tape", absl::StrCat("'", name, "'"),
-                    "a tape that a run keeps; a backward uses it up, unless it "
-                    "asks to retain it"});
+  return NotFound("tape", absl::StrCat("'", name, "'"),
+                  "a tape that a run keeps; a backward uses it up, unless it "
+                  "asks to retain it");
 }
 
 absl::Status BackwardProgramCall::PlaceTape(

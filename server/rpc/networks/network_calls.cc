@@ -13,9 +13,8 @@ namespace convgrad {
 namespace {
 
 absl::Status NoProgram(const std::string& path, const std::string& name) {
-  return MakeError(absl::StatusCode::kNotFound,
-                   {Reason::kNotFound, path, absl::StrCat("'", name, "'"),
-                    "the name of a program that the session has loaded"});
+  return NotFound(path, absl::StrCat("'", name, "'"),
+                  "the name of a program that the session has loaded");
 }
 
 // Checks that each value of the program fits in memory, before the server plans
@@ -28,11 +27,11 @@ absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
     value.dims = operation.shapes().dims.at(program.steps[i].result);
     const int64_t bytes = CountableBytes(value);
     if (bytes <= capacity) continue;
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, StepPath(program, i),
-                      absl::StrCat(bytes, " bytes of ", ToString(value)),
-                      absl::StrCat("at most ", capacity,
-                                   ", the server's memory budget for calls")});
+    return LimitExceeded(
+        StepPath(program, i),
+        absl::StrCat(bytes, " bytes of ", ToString(value)),
+        absl::StrCat("at most ", capacity,
+                     ", the server's memory budget for calls"));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,5 @@
 // `UpdateParametersCall` runs one optimizer step over the session's parameters
 // and their gradients.
-#include <utility>
 
 #include "backends/core/status.h"
 #include "server/rpc/networks/network_calls.h"

@@ -170,7 +170,7 @@ absl::Status PutStreamCall::CheckComplete() const {
   if (tensor == put_->puts().size()) return absl::OkStatus();
   return InvalidField(Reason::kMissing, absl::StrCat("tensors[", tensor, "]"),
                       absl::StrCat(next_.byte_offset(), " bytes"),
-                      absl::StrCat(SizeOf(put_->puts()[tensor])));
+                      SizeOf(put_->puts()[tensor]));
 }
 
 void PutStreamCall::Commit() {

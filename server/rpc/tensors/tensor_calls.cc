@@ -118,8 +118,8 @@ absl::Status DropTensorsCall::OnMessage() {
 absl::Status ListTensorsCall::OnMessage() {
   ASSIGN_OR_RETURN(const auto head, Parse<v1::ListTensorsRequest>());
   if (head.page_size() < 0) {
-    return InvalidField(Reason::kOutOfRange, "page_size",
-                        absl::StrCat(head.page_size()), "at least 0");
+    return InvalidField(Reason::kOutOfRange, "page_size", head.page_size(),
+                        "at least 0");
   }
   const auto& tensors = session().state().tensors;
   auto next = head.after().empty() ? tensors.begin()
