@@ -116,9 +116,9 @@ class Call : public grpc::ServerGenericBidiReactor {
   // and `response` if that is OK. The call may be deleted when this returns.
   void End(absl::Status status, grpc::ByteBuffer* response = nullptr);
 
-  // Ends the call with `response`. Commits a change of a session, unless the
-  // client has gone or the deadline is over.
-  void Answer(grpc::ByteBuffer response);
+  // Ends the call with `response`, or with its error. Commits a change of a
+  // session, unless the client has gone or the deadline is over.
+  void Answer(absl::StatusOr<grpc::ByteBuffer> response);
 
   // Makes `thread` run `work` and then `next`. Ends the call with the error of
   // `work`, or without `work` if the client has gone. Call it last: the call

@@ -190,15 +190,14 @@ absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
 }
 
 absl::Status MessageCall::AnswerWith(const google::protobuf::Message& head) {
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer response, JoinMessage(head, {}));
-  Answer(response);
+  Answer(JoinMessage(head, {}));
   return absl::OkStatus();
 }
 
 void MessageCall::Finish(absl::Status status,
                          const google::protobuf::Message& head) {
-  if (status.ok()) status = AnswerWith(head);
-  if (!status.ok()) End(std::move(status));
+  if (!status.ok()) return End(std::move(status));
+  Answer(JoinMessage(head, {}));
 }
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,

@@ -108,9 +108,7 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
   } else {
     outcome_ = std::move(outcome);
   }
-  absl::StatusOr<grpc::ByteBuffer> response = Respond();
-  if (!response.ok()) return End(response.status());
-  Answer(*std::move(response));
+  Answer(Respond());
 }
 
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
