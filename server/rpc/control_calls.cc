@@ -16,11 +16,6 @@ namespace {
 // mistake.
 constexpr int kMaxProblems = 1000;
 
-absl::Status NoneOf(absl::string_view field, int found,
-                    absl::string_view expected) {
-  return InvalidField(Reason::kInvalidEnum, field, found, expected);
-}
-
 absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   if (request.problems_size() > kMaxProblems) {
     return InvalidField(Reason::kOutOfRange, "problems",
@@ -38,14 +33,17 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   if (request.dtypes_size() > 0) work.dtypes.clear();
   for (int wire : request.dtypes()) {
     const auto dtype = DecodeDataType(static_cast<v1::DataType>(wire));
-    if (!dtype) return NoneOf("dtypes", wire, "F32, BF16 or F16");
+    if (!dtype) {
+      return InvalidField(Reason::kInvalidEnum, "dtypes", wire,
+                          "F32, BF16 or F16");
+    }
     work.dtypes.push_back(*dtype);
   }
   if (request.layouts_size() > 0) work.layouts.clear();
   for (int wire : request.layouts()) {
     const auto layout = DecodeLayout(static_cast<v1::Layout>(wire));
     if (layout != Layout::kNCX && layout != Layout::kNXC) {
-      return NoneOf("layouts", wire, "NCX or NXC");
+      return InvalidField(Reason::kInvalidEnum, "layouts", wire, "NCX or NXC");
     }
     work.layouts.push_back(*layout);
   }

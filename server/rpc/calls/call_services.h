@@ -53,10 +53,8 @@ struct CallServices {
   // Runs a task on one of the planning threads.
   std::function<void(std::function<void()>)> plan;
   // Makes the plans of `work` on the warm-up thread and calls `done` once.
-  std::function<void(
-      std::vector<std::shared_ptr<const Operation>> work,
-      std::function<bool()> give_up,
-      std::function<void(const absl::StatusOr<WarmupOutcome>&)> done)>
+  std::function<void(std::vector<std::shared_ptr<const Operation>> work,
+                     std::function<bool()> give_up, WarmupDone done)>
       warm_up;
   // Whether runs may compute convolutions by Winograd's algorithm.
   bool fast_convolutions = true;
