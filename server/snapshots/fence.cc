@@ -34,8 +34,8 @@ absl::StatusOr<int64_t> ReadNumber(const std::string& path, FileSystem* files) {
 
 }  // namespace
 
-Fence::Fence(std::string path, FileSystem* files,
-             std::unique_ptr<FolderLock> lock, int64_t number)
+Fence::Fence(std::string path, FileSystem* files, FolderLock lock,
+             int64_t number)
     : path_(std::move(path)),
       files_(files),
       lock_(std::move(lock)),

@@ -155,10 +155,10 @@ class SessionFolder {
 
   // Returns the items of the manifest in new memory. Sets `*refused` to the
   // error of `allocate`, which isn't one of the disk.
-  // Errors: those that IsBroken describes, and others.
-  absl::StatusOr<std::vector<ImageItem>> ReadItems(const Manifest& manifest,
-                                                   AllocateBytes allocate,
-                                                   absl::Status* refused) const;
+  // Errors: the manifest's; those that IsBroken describes, and others.
+  absl::StatusOr<std::vector<ImageItem>> ReadItems(
+      const absl::StatusOr<Manifest>& manifest, AllocateBytes allocate,
+      absl::Status* refused) const;
   // Fills `memory`, which has the places of the items, and verifies all parts.
   absl::Status ReadParts(const Manifest& manifest,
                          const std::vector<ImageItem>& items,
