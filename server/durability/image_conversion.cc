@@ -207,8 +207,8 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
 absl::StatusOr<std::shared_ptr<const KeptState>> LoadNamedState(
     SnapshotStore* store, const std::string& hash, const std::string& name,
     KeptMemory* memory) {
-  const absl::StatusOr<SessionImage> image = store->LoadNamed(
-      hash, name, [memory](int64_t size) { return Allocate(memory, size); });
+  const absl::StatusOr<SessionImage> image = store->FolderOf(hash)->LoadNamed(
+      name, [memory](int64_t size) { return Allocate(memory, size); });
   if (absl::IsNotFound(image.status())) return image.status();
   absl::Status status = Explain(image.status());
   if (image.ok()) {

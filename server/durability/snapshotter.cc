@@ -63,7 +63,7 @@ void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
   options_.load([this, session = std::move(session)] {
     // A Load before this task needs what the store remembers.
     if (!session->info().on_disk) return;
-    store_->Forget(HashOf(session->settings().id));
+    store_->FolderOf(HashOf(session->settings().id))->Forget();
   });
 }
 
@@ -86,7 +86,8 @@ absl::Status Snapshotter::KeepNewest(KeptSession* session,
                                      const std::string& name) {
   NamedSnapshots before = session->info().snapshots;
   RETURN_IF_ERROR(session->AddSnapshot(name, session->durable_snapshot()));
-  absl::Status kept = store_->KeepNamed(HashOf(session->settings().id), name);
+  absl::Status kept =
+      store_->FolderOf(HashOf(session->settings().id))->KeepNamed(name);
   if (kept.ok()) return kept;
   session->SetSnapshots(std::move(before));
   spdlog::warn("session {}: the snapshot '{}' isn't kept: {}",
@@ -122,7 +123,7 @@ void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
         const absl::Status written = Write(session.get());
         if (!written.ok()) return done(written);
         const absl::Status dropped =
-            store_->DropNamed(HashOf(session->settings().id), name);
+            store_->FolderOf(HashOf(session->settings().id))->DropNamed(name);
         if (!dropped.ok()) return done(CannotWrite(dropped));
         NamedSnapshots left = session->info().snapshots;
         left.erase(name);
