@@ -202,8 +202,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   void AwaitTurnInSession(bool may_be_early);
   // Ends the wait for memory with the reservation or an error.
   void EndWait(absl::StatusOr<Reservation> granted);
-  // Returns the counter of the connection's bytes; null if unknown.
-  ConnectionTraffic::Count CountTraffic() const;
   // Calls OnTurn with `decision`, or with the refusal of RefuseInTurn.
   void TellTurn(const ChangeOrder::Decision& decision);
   // End the wait for the turn, or that of AwaitSession. Return false if the

@@ -38,9 +38,7 @@ struct CallServices {
   Lifecycle* lifecycle = nullptr;
   Gate* gate = nullptr;
   ClientWatch* client_watch = nullptr;
-  // Null: what connections send isn't limited.
   ArrivalWatch* arrivals = nullptr;
-  // Null: no connection's bytes are counted.
   const ConnectionTraffic* traffic = nullptr;
   const Router* router = nullptr;
   Scheduler* scheduler = nullptr;
