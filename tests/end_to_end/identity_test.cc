@@ -100,6 +100,8 @@ class IdentityServer : public grpc::CallbackGenericService {
     services_.lifecycle = &lifecycle_;
     services_.gate = &gate_;
     services_.client_watch = &client_watch_;
+    services_.arrivals = &arrivals_;
+    services_.traffic = &traffic_;
     services_.router = &router_;
     services_.scheduler = &scheduler_;
     services_.self_check_sampler = &sampler_;
@@ -186,6 +188,8 @@ class IdentityServer : public grpc::CallbackGenericService {
   std::unique_ptr<MetricsEndpoint> metrics_;
   Gate gate_;
   ClientWatch client_watch_{absl::Seconds(10), 0};
+  ConnectionTraffic traffic_;
+  ArrivalWatch arrivals_{&traffic_};
   Lifecycle lifecycle_;
   CallServices services_;
   std::unique_ptr<grpc::Server> server_;
