@@ -176,7 +176,7 @@ std::string SerializeProgram(const Program& program) {
 
 absl::StatusOr<Program> DeserializeProgram(absl::string_view bytes) {
   v1::Program message;
-  const auto size = static_cast<int64_t>(bytes.size());
+  const auto size = std::ssize(bytes);
   if (size > kMaxHeadBytes ||
       !message.ParseFromArray(bytes.data(), static_cast<int>(size))) {
     return InvalidField(Reason::kMalformed, "program", "other bytes",

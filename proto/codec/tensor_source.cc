@@ -11,7 +11,7 @@ KeptName DecodeKeptName(const v1::Tensor::Kept& message) {
 
 absl::Status NamedPayloads::Name(int index, const TensorDescriptor& tensor,
                                  const std::string& path) {
-  const auto count = static_cast<int64_t>(bytes_.size());
+  const auto count = std::ssize(bytes_);
   if (index < 0 || index >= count) {
     return InvalidField(Reason::kOutOfRange, path + ".inline.payload_index",
                         index,

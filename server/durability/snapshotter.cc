@@ -236,7 +236,7 @@ absl::Status Snapshotter::WriteCapture(const KeptSession& session,
   }
   RETURN_IF_ERROR(store_->Write(captured.image));
   for (const ImageTensor& tensor : captured.image.tensors) {
-    *bytes += static_cast<int64_t>(tensor.data.bytes.size());
+    *bytes += std::ssize(tensor.data.bytes);
   }
   return absl::OkStatus();
 }

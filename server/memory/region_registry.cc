@@ -90,7 +90,7 @@ std::shared_ptr<const Region> RegionRegistry::Find(
 
 int64_t RegionRegistry::regions() const {
   MutexLock lock(&mutex_);
-  return static_cast<int64_t>(regions_.size());
+  return std::ssize(regions_);
 }
 
 int64_t RegionRegistry::region_bytes() const {

@@ -36,7 +36,7 @@ std::string NameKeyOf(const KeptSession::Settings& settings) {
 int64_t BookkeepingBytes(const KeptSession::Settings& settings) {
   // The session, a key and the value of another key each hold the name as a
   // string.
-  auto bytes = kSessionBytes + 3 * static_cast<int64_t>(settings.name.size());
+  auto bytes = kSessionBytes + 3 * std::ssize(settings.name);
   for (const std::string& reader : settings.readers) {
     bytes += static_cast<int64_t>(reader.size() + sizeof(reader));
   }

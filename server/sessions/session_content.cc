@@ -219,7 +219,7 @@ absl::Status KeptSession::AddSnapshot(const std::string& name,
   MutexLock lock(&mutex_);
   NamedSnapshots after = snapshots_;
   after[name] = snapshot;
-  if (static_cast<int64_t>(after.size()) > kMaxNamedSnapshots) {
+  if (std::ssize(after) > kMaxNamedSnapshots) {
     return LimitExceeded(
         "name", absl::StrCat(after.size(), " snapshots with names"),
         absl::StrCat("at most ", kMaxNamedSnapshots, "; DropState drops one"));

@@ -257,16 +257,16 @@ void SessionTable::EndAll(const absl::Status& why) {
 
 int64_t SessionTable::sessions() const {
   MutexLock lock(&mutex_);
-  return static_cast<int64_t>(entries_.size());
+  return std::ssize(entries_);
 }
 
 SessionTable::Contents SessionTable::contents() const {
   Contents all;
   for (const auto& session : All()) {
     const std::shared_ptr<const KeptState> state = session->state();
-    all.tensors += static_cast<int64_t>(state->tensors.size());
-    all.programs += static_cast<int64_t>(state->programs.size());
-    all.tapes += static_cast<int64_t>(state->tapes.size());
+    all.tensors += std::ssize(state->tensors);
+    all.programs += std::ssize(state->programs);
+    all.tapes += std::ssize(state->tapes);
     for (const auto& [name, tape] : state->tapes) {
       all.tape_bytes += tape->bytes->size();
     }

@@ -69,7 +69,7 @@ absl::Status CheckTensor(const ImageTensor& tensor) {
   RETURN_IF_ERROR(CheckCount(absl::StrCat(field, " version"), tensor.version));
   RETURN_IF_ERROR(CheckDescriptor(tensor.descriptor, field));
   const int64_t bytes = *ByteSize(tensor.descriptor);
-  const auto found = static_cast<int64_t>(tensor.data.bytes.size());
+  const auto found = std::ssize(tensor.data.bytes);
   if (found == bytes) return absl::OkStatus();
   return InvalidField(Reason::kByteCountMismatch, field,
                       absl::StrCat(found, " bytes"),
@@ -114,10 +114,6 @@ absl::Status CheckHead(const ImageHead& head) {
                       absl::FormatDuration(head.lease), "at least 0");
 }
 
-std::string DtypeOf(DataType dtype) {
-  return absl::AsciiStrToUpper(NameOf(dtype));
-}
-
 std::vector<int64_t> ShapeOf(const TensorDescriptor& descriptor) {
   const Dims& dims = descriptor.dims;
   std::vector<int64_t> shape(dims.begin(), dims.end());
@@ -135,7 +131,7 @@ std::vector<int64_t> ShapeOf(const TensorDescriptor& descriptor) {
 }
 
 ImageItem MessageItem(std::string name, const ImageBytes& data) {
-  const auto bytes = static_cast<int64_t>(data.bytes.size());
+  const auto bytes = std::ssize(data.bytes);
   return {std::move(name), "U8", {bytes}, data};
 }
 
@@ -182,7 +178,7 @@ std::vector<ImageItem> ItemsOf(const SessionImage& image) {
     items.push_back({tensor.name == kReservedName
                          ? absl::StrCat("tensor/", tensor.name)
                          : tensor.name,
-                     DtypeOf(tensor.descriptor.dtype),
+                     absl::AsciiStrToUpper(NameOf(tensor.descriptor.dtype)),
                      ShapeOf(tensor.descriptor), tensor.data});
   }
   for (const ImageProgram& program : image.programs) {

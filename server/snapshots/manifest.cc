@@ -199,7 +199,7 @@ std::string EncodeManifest(const Manifest& manifest) {
   for (const ImageProgram& program : image.programs) {
     snapshots::Program& encoded = *message.add_programs();
     encoded.set_name(program.name);
-    encoded.set_bytes(static_cast<int64_t>(program.message.bytes.size()));
+    encoded.set_bytes(std::ssize(program.message.bytes));
     encoded.set_part(*part++);
   }
   for (const ImageReply& reply : image.replies) {
@@ -208,7 +208,7 @@ std::string EncodeManifest(const Manifest& manifest) {
     encoded.set_call_id(reply.call_id);
     encoded.set_is_kept(reply.message.has_value());
     if (!reply.message) continue;
-    encoded.set_bytes(static_cast<int64_t>(reply.message->bytes.size()));
+    encoded.set_bytes(std::ssize(reply.message->bytes));
     encoded.set_part(*part++);
   }
   std::string file = message.SerializeAsString();

@@ -235,7 +235,7 @@ std::string MakeSafetensorsHeader(
     separator = ",";
   }
   absl::StrAppend(&header, entries.empty() ? "{}" : "}");
-  const auto written = static_cast<int64_t>(header.size());
+  const auto written = std::ssize(header);
   header.append(CeilDiv(written, kAlignment) * kAlignment - written, ' ');
   const uint64_t length = header.size() - kSafetensorsLengthBytes;
   for (int i = 0; i < kSafetensorsLengthBytes; ++i) {

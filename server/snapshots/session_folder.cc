@@ -127,7 +127,7 @@ std::optional<SnapshotEntry> SessionFolder::Entry() {
     entry.head = std::move(manifest->image.head);
     entry.fencing_number = manifest->fencing_number;
     entry.generation = number;
-    entry.tensors = static_cast<int64_t>(manifest->image.tensors.size());
+    entry.tensors = std::ssize(manifest->image.tensors);
     for (const ManifestPart& part : manifest->parts) entry.bytes += part.bytes;
     NamedParts parts;
     entry.named = ReadNamed(*files, &parts);

@@ -120,7 +120,7 @@ absl::Status CallSession::KeepTrainerState(const std::string& text,
                                            const std::string& path) {
   if (text.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckChange(path));
-  if (static_cast<int64_t>(text.size()) > kMaxTrainerStateBytes) {
+  if (std::ssize(text) > kMaxTrainerStateBytes) {
     return InvalidField(Reason::kOutOfRange, path,
                         absl::StrCat(text.size(), " bytes"),
                         absl::StrCat("at most ", kMaxTrainerStateBytes));

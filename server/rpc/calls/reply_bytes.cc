@@ -22,7 +22,7 @@ absl::StatusOr<ReplyBytes> BytesOfReply(const ChangeOrder::Reply& reply) {
 }
 
 ChangeOrder::Reply ReplyOver(const ReplyBytes& bytes) {
-  const auto size = static_cast<int64_t>(bytes.bytes.size());
+  const auto size = std::ssize(bytes.bytes);
   grpc::Slice slice = SliceOver(bytes.bytes.data(), size, bytes.owner);
   return std::make_shared<const grpc::ByteBuffer>(&slice, 1);
 }

@@ -170,11 +170,11 @@ int64_t ProgramCall::ResponseHeadBytes() const {
   constexpr int64_t kPerName = 160;
   int64_t bytes = UnaryCall::ResponseHeadBytes();
   for (const Returned& returned : returned_) {
-    bytes += static_cast<int64_t>(returned.name.size()) + kPerName;
+    bytes += std::ssize(returned.name) + kPerName;
   }
   for (const FusedSteps& fused : fused_steps_) {
     for (const std::string& name : fused.values) {
-      bytes += static_cast<int64_t>(name.size()) + kPerName;
+      bytes += std::ssize(name) + kPerName;
     }
   }
   return bytes;

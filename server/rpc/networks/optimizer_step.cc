@@ -34,16 +34,13 @@ absl::Status CheckOrder(const std::string& name, const TensorDescriptor& found,
                       name, ToString(found), ToString(expected));
 }
 
-TensorDescriptor StepDescriptor() {
-  TensorDescriptor step;
-  step.dtype = DataType::kI64;
-  return step;
-}
-
 // Returns the descriptor of a parameter's state.
 TensorDescriptor StateDescriptor(const TensorDescriptor& value,
                                  absl::string_view state) {
-  return state == "step" ? StepDescriptor() : value;
+  if (state != "step") return value;
+  TensorDescriptor step;
+  step.dtype = DataType::kI64;
+  return step;
 }
 
 }  // namespace
