@@ -1,6 +1,5 @@
 #include "server/sessions/session_access.h"
 
-#include <openssl/evp.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "proto/sha256.h"
 
 namespace convgrad {
 namespace {
@@ -50,11 +50,7 @@ std::string NewSessionId() {
 }
 
 std::string HashOf(const std::string& id) {
-  unsigned char hash[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_Digest(id.data(), id.size(), hash, &size, EVP_sha256(), nullptr);
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(hash), size));
+  return absl::BytesToHexString(Sha256Of(id));
 }
 
 std::string HandleOf(const std::string& id) {

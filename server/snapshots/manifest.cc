@@ -3,9 +3,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "backends/core/status.h"
+#include "proto/sha256.h"
 #include "server/snapshots/image_items.h"
 #include "server/snapshots/manifest.pb.h"
-#include "server/snapshots/sha256.h"
 
 namespace convgrad {
 namespace {

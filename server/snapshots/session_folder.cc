@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
+#include "proto/sha256.h"
 #include "server/snapshots/session_files.h"
-#include "server/snapshots/sha256.h"
 #include "server/snapshots/verified_file.h"
 
 namespace convgrad {

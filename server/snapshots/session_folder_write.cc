@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "proto/sha256.h"
 #include "server/snapshots/session_files.h"
 #include "server/snapshots/session_folder.h"
-#include "server/snapshots/sha256.h"
 #include "server/snapshots/verified_file.h"
 
 namespace convgrad {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
-#include "server/snapshots/sha256.h"
+#include "proto/sha256.h"
 
 namespace convgrad {
 namespace {

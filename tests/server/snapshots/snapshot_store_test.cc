@@ -10,9 +10,9 @@
 #include "backends/core/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/sha256.h"
 #include "server/snapshots/manifest.pb.h"
 #include "server/snapshots/session_files.h"
-#include "server/snapshots/sha256.h"
 #include "tests/server/snapshots/images.h"
 #include "tests/server/snapshots/memory_files.h"
 
