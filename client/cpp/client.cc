@@ -191,23 +191,22 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
   // A separate function, so that all references to the operands' memory are
   // released before the wait.
   auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
-    auto request =
-        EncodeRequest(call, places, PayloadsOf(call, places, borrowed));
-    if (!request.ok()) return request.status();
-    sent_bytes = static_cast<int64_t>(request->Length());
+    ASSIGN_OR_RETURN(
+        const grpc::ByteBuffer request,
+        EncodeRequest(call, places, PayloadsOf(call, places, borrowed)));
+    sent_bytes = static_cast<int64_t>(request.Length());
     return pool_->Run(call.deadline, [&](Connection& connection) {
       grpc::ClientContext context;
       connection.FillContext(call, &context);
-      return connection.Send(MethodOf(call.operation), *request, &context);
+      return connection.Send(MethodOf(call.operation), request, &context);
     });
   };
   absl::StatusOr<grpc::ByteBuffer> message = send();
   borrowed.AwaitRelease();
-  if (!message.ok()) return message.status();
-  auto reply = DecodeReply(call, places, &*message);
-  if (!reply.ok()) return reply.status();
-  reply->sent_bytes = sent_bytes;
-  reply->elapsed = absl::Now() - start;
+  RETURN_IF_ERROR(message.status());
+  ASSIGN_OR_RETURN(OperationReply reply, DecodeReply(call, places, &*message));
+  reply.sent_bytes = sent_bytes;
+  reply.elapsed = absl::Now() - start;
   return reply;
 }
 
