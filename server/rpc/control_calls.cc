@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/problem_list.h"
 #include "backends/core/status.h"
-#include "convgrad/v1/capabilities.pb.h"
+#include "convgrad/v1/service.pb.h"
 #include "proto/codec/codec_enums.h"
 
 namespace convgrad {
