@@ -218,7 +218,8 @@ INSTANTIATE_TEST_SUITE_P(
     NameOf);
 
 TEST_P(SessionWaitTest, EndsWhenTheClientLeaves) {
-  server_.services().observer = &last_;
+  server_.Configure(
+      [this](CallServices& services) { services.observer = &last_; });
   server_.services().gate->SetLimits({.calls = 1});
   std::thread client(
       [this] { EXPECT_EQ(Call().error_code(), grpc::StatusCode::CANCELLED); });
@@ -240,7 +241,9 @@ TEST_P(SessionWaitTest, EndsWhenTheClientLeaves) {
 }
 
 TEST_P(SessionWaitTest, EndsWithTheDeadlineOfTheServer) {
-  server_.services().default_deadline = absl::Milliseconds(20);
+  server_.Configure([](CallServices& services) {
+    services.default_deadline = absl::Milliseconds(20);
+  });
   std::atomic<bool> has_ended = false;
   grpc::Status status;
   std::thread client([&] {
