@@ -73,7 +73,8 @@ class PutCallsTest : public ::testing::Test {
  protected:
   PutCallsTest() {
     server_.services().regions = &regions_;
-    server_.services().copy = [this](std::function<void()> task) {
+    server_.services().copy = [this](const std::string& /*client*/,
+                                     std::function<void()> task) {
       tasks_.Post(std::move(task));
     };
   }
