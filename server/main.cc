@@ -177,6 +177,10 @@ int main(int argc, char** argv) {
   // to a thread that doesn't block it would end the process without a drain.
   const sigset_t signals = convgrad::AllSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A write to a log that no one reads, or beyond the limit of a file's size,
+  // fails and must not end the process.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   convgrad::LimitOpenMpSpinning(argv);
   // Debian's Abseil looks for deadlocks at every lock, including gRPC's.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -74,7 +74,8 @@ class PutCallsTest : public ::testing::Test {
   PutCallsTest() {
     server_.Configure([this](CallServices& services) {
       services.regions = &regions_;
-      services.copy = [this](std::function<void()> task) {
+      services.copy = [this](const std::string& /*client*/,
+                             std::function<void()> task) {
         tasks_.Post(std::move(task));
       };
     });
