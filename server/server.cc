@@ -227,12 +227,7 @@ CallServices GrpcServer::MakeServices() {
   services.defer = PostTo(&background_);
   services.copy = copies_.executor();
   services.plan = plans_.executor();
-  services.warm_up =
-      [this](std::vector<std::shared_ptr<const Operation>> work,
-             std::function<bool()> give_up,
-             std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
-        warmer_.Post(std::move(work), std::move(give_up), std::move(done));
-      };
+  services.warm_up = std::bind_front(&Warmer::Post, &warmer_);
   services.capabilities = [this] { return Describe(); };
   return services;
 }

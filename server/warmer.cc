@@ -30,10 +30,8 @@ absl::Status Warmer::Start(Proofs* proofs, const std::string& path,
   return absl::OkStatus();
 }
 
-void Warmer::Post(
-    std::vector<std::shared_ptr<const Operation>> work,
-    std::function<bool()> give_up,
-    std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
+void Warmer::Post(std::vector<std::shared_ptr<const Operation>> work,
+                  std::function<bool()> give_up, WarmupDone done) {
   thread_.Post([this, work = std::move(work), give_up = std::move(give_up),
                 done = std::move(done)] {
     done(WarmUp(work, *backends_, threads_, plans_,

@@ -31,8 +31,7 @@ class Warmer {
   // Makes the thread make the plans of `work` after the work posted before, and
   // call `done` once.
   void Post(std::vector<std::shared_ptr<const Operation>> work,
-            std::function<bool()> give_up,
-            std::function<void(const absl::StatusOr<WarmupOutcome>&)> done);
+            std::function<bool()> give_up, WarmupDone done);
 
   // Makes the thread give up its work soon.
   void Stop() { stopping_ = true; }

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "spdlog/spdlog.h"
 
@@ -66,7 +65,7 @@ void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
   options_.load(client, [this, session = std::move(session)] {
     // A Load before this task needs what the store remembers.
     if (!session->info().on_disk) return;
-    store_->Forget(HashOf(session->settings().id));
+    store_->FolderOf(HashOf(session->settings().id))->Forget();
   });
 }
 
@@ -89,7 +88,8 @@ absl::Status Snapshotter::KeepNewest(KeptSession* session,
                                      const std::string& name) {
   NamedSnapshots before = session->info().snapshots;
   RETURN_IF_ERROR(session->AddSnapshot(name, session->durable_snapshot()));
-  absl::Status kept = store_->KeepNamed(HashOf(session->settings().id), name);
+  absl::Status kept =
+      store_->FolderOf(HashOf(session->settings().id))->KeepNamed(name);
   if (kept.ok()) return kept;
   session->SetSnapshots(std::move(before));
   spdlog::warn("session {}: the snapshot '{}' isn't kept: {}",
@@ -105,10 +105,8 @@ void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
     auto loaded = LoadNamedState(store_, HashOf(session->settings().id), name,
                                  sessions_->memory().get());
     if (absl::IsNotFound(loaded.status())) {
-      return done(
-          MakeError(absl::StatusCode::kNotFound,
-                    {Reason::kNotFound, "name", absl::StrCat("'", name, "'"),
-                     "a snapshot that SaveState has kept"}));
+      return done(NotFound("name", absl::StrCat("'", name, "'"),
+                           "a snapshot that SaveState has kept"));
     }
     if (!loaded.ok()) {
       spdlog::error("session {}: the snapshot '{}' can't be restored: {}",
@@ -128,7 +126,7 @@ void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
         const absl::Status written = Write(session.get());
         if (!written.ok()) return done(written);
         const absl::Status dropped =
-            store_->DropNamed(HashOf(session->settings().id), name);
+            store_->FolderOf(HashOf(session->settings().id))->DropNamed(name);
         if (!dropped.ok()) return done(CannotWrite(dropped));
         NamedSnapshots left = session->info().snapshots;
         left.erase(name);
@@ -241,7 +239,7 @@ absl::Status Snapshotter::WriteCapture(const KeptSession& session,
   }
   RETURN_IF_ERROR(store_->Write(captured.image));
   for (const ImageTensor& tensor : captured.image.tensors) {
-    *bytes += static_cast<int64_t>(tensor.data.bytes.size());
+    *bytes += std::ssize(tensor.data.bytes);
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,6 @@
 #include "server/scheduling/job_queue.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace convgrad {
 namespace {

@@ -26,9 +26,7 @@ absl::StatusOr<Program> ReadProgram(const std::string& file) {
   std::stringstream text;
   text << stream.rdbuf();
   if (!stream) {
-    return MakeError(
-        absl::StatusCode::kNotFound,
-        {Reason::kNotFound, file, "no readable file", "a program as text"});
+    return NotFound(file, "no readable file", "a program as text");
   }
   auto program = ParseProgram(text.str());
   if (!program.ok()) {

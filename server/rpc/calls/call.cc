@@ -1,10 +1,7 @@
 #include "server/rpc/calls/call.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
-#include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -163,15 +160,16 @@ void Call::EndAs(const ChangeOrder::Decision& decision) {
   End(absl::OkStatus(), &response);
 }
 
-void Call::Answer(grpc::ByteBuffer response) {
+void Call::Answer(absl::StatusOr<grpc::ByteBuffer> response) {
+  if (!response.ok()) return End(response.status());
   if (session_.is_change()) {
     if (*cancelled_ || deadline_ <= absl::Now()) return End(WhyGone());
     // The reply shares the slices of `response`.
     absl::Status status =
-        session_.Commit(std::make_shared<const grpc::ByteBuffer>(response));
+        session_.Commit(std::make_shared<const grpc::ByteBuffer>(*response));
     if (!status.ok()) return End(std::move(status));
   }
-  End(absl::OkStatus(), &response);
+  End(absl::OkStatus(), &*response);
 }
 
 void Call::AwaitMemory(int64_t bytes) {

@@ -42,9 +42,7 @@ struct CallServices {
   Lifecycle* lifecycle = nullptr;
   Gate* gate = nullptr;
   ClientWatch* client_watch = nullptr;
-  // Null: what connections send isn't limited.
   ArrivalWatch* arrivals = nullptr;
-  // Null: no connection's bytes are counted.
   const ConnectionTraffic* traffic = nullptr;
   const Router* router = nullptr;
   Scheduler* scheduler = nullptr;
@@ -55,10 +53,8 @@ struct CallServices {
   ClientExecutor copy;  // On the copying threads.
   ClientExecutor plan;  // On the planning threads.
   // Makes the plans of `work` on the warm-up thread and calls `done` once.
-  std::function<void(
-      std::vector<std::shared_ptr<const Operation>> work,
-      std::function<bool()> give_up,
-      std::function<void(const absl::StatusOr<WarmupOutcome>&)> done)>
+  std::function<void(std::vector<std::shared_ptr<const Operation>> work,
+                     std::function<bool()> give_up, WarmupDone done)>
       warm_up;
   // Whether runs may compute convolutions by Winograd's algorithm.
   bool fast_convolutions = true;

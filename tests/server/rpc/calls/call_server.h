@@ -44,6 +44,8 @@ class CallServer {
     services_.lifecycle = &lifecycle_;
     services_.gate = &gate_;
     services_.client_watch = &client_watch_;
+    services_.arrivals = &arrivals_;
+    services_.traffic = &traffic_;
     services_.sessions = &sessions_;
     services_.max_message_bytes = int64_t{80} << 20;
     grpc::ServerBuilder builder;
@@ -106,6 +108,8 @@ class CallServer {
   Lifecycle lifecycle_;
   Gate gate_;
   ClientWatch client_watch_{absl::Hours(1), /*min_rate=*/1};
+  ConnectionTraffic traffic_;
+  ArrivalWatch arrivals_{&traffic_};
   SessionTable sessions_{std::make_shared<KeptMemory>(memory_, kBudgetBytes),
                          ClientQuotas::Limits(), absl::Now};
   CallServices services_;

@@ -35,9 +35,8 @@ class PuppetCall final : public MessageCall {
   }
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override {
-    v1::PutTensorsRequest request;
-    RETURN_IF_ERROR(Split(message, &request).status());
+  absl::Status OnMessage() override {
+    ASSIGN_OR_RETURN(const auto request, Parse<v1::PutTensorsRequest>());
     if (session().is_change()) RETURN_IF_ERROR(session().Promise());
     taken_(this);
     return absl::OkStatus();
