@@ -33,7 +33,7 @@ R = TypeVar("R")
 _ID_BYTES = 16
 _LIST_TENSORS = "ConvGradSessions/ListTensors"
 # Keywords of an operation and of run() that change a session.
-_CHANGES = ("keep", "add", "tape", "backward", "update", "change")
+_CHANGING = ("keep", "add", "tape", "backward", "update", "change")
 
 
 def refuse(name: str, thing: str = "session") -> NoReturn:
@@ -90,17 +90,6 @@ class Attached:
     conv_forward = _forward(operations.conv_forward)
     conv_transpose_forward = _forward(operations.conv_transpose_forward)
     linear_forward = _forward(operations.linear_forward)
-
-    conv_backward = refused("conv_backward")
-    conv_transpose_backward = refused("conv_transpose_backward")
-    linear_backward = refused("linear_backward")
-    put = refused("put")
-    drop = refused("drop")
-    load_program = refused("load_program")
-    drop_programs = refused("drop_programs")
-    backward = refused("backward")
-    update = refused("update")
-    restore_state = refused("restore_state")
 
     def __init__(self, client: Caller, session_id: bytes, target: str) -> None:
         self._client = client
@@ -166,6 +155,13 @@ class Attached:
         return self._client.run(_attached(call, self._id, self._target))
 
 
+# Methods of Session that would change the session.
+CHANGES = ("conv_backward", "conv_transpose_backward", "linear_backward", "put", "drop",
+           "load_program", "drop_programs", "backward", "update", "restore_state")
+for _name in CHANGES:
+    setattr(Attached, _name, refused(_name))
+
+
 def attach(client: Caller, session: bytes | str) -> Attached:
     """Attaches to the session, on whichever of the client's servers has it.
 
@@ -203,13 +199,12 @@ def _attached(call: Call[R], session_id: bytes, target: str) -> Call[R]:
 
 def _prepared(method: Callable[..., Any], *args: Any, **keywords: Any) -> Call[Any]:
     """Returns the call that a method of Session would send."""
-    call: Call[Any] = method.prepare(*args, **keywords)[0]  # type: ignore[attr-defined]
-    return call
+    return method.prepare(*args, **keywords)[0]  # type: ignore[attr-defined]
 
 
 def _check_reads(keywords: Mapping[str, Any]) -> None:
     """Raises FailedPrecondition for a keyword that changes the session."""
-    for name in _CHANGES:
+    for name in _CHANGING:
         if keywords.get(name):
             refuse(name)
 

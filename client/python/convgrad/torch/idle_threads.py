@@ -52,8 +52,7 @@ def _loaded() -> list[str]:
 
 
 def _crowd(library: ctypes.CDLL) -> None:
-    """Gives GNU's OpenMP one thread more than there are cores. The additional team never runs
-    again."""
+    """Gives GNU's OpenMP one thread more than there are cores, in a team that runs once."""
     run, cores = library.GOMP_parallel, library.omp_get_num_procs()
     run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     run.restype = None

@@ -63,8 +63,7 @@ def has_hooks(parameter: torch.Tensor) -> bool:
 
 
 def _refused(module: nn.Module) -> tuple[str, str] | None:
-    """Returns why the module is refused, and what is expected instead; None if it is accepted.
-    """
+    """Returns why the module is refused, and what is expected; None if it is accepted."""
     if isinstance(module, RemoteModule):
         return "a network that is on a server already", "a model whose values are here"
     if any(isinstance(p, UninitializedParameter) for p in module.parameters(False)):
