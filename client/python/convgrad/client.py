@@ -10,7 +10,6 @@ from convgrad import operations
 from convgrad.attached import Attached, attach, check_id
 from convgrad.caller import Caller
 from convgrad.errors import FailedPrecondition, invalid, message_of
-from convgrad.moving.machine import facts_of
 from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.sessions.leases import (
@@ -23,12 +22,7 @@ from convgrad.sessions.leases import (
     resume_session,
 )
 from convgrad.sessions.machines import tell_differences
-from convgrad.sessions.recorder import (
-    Recorder,
-    new_path,
-    note_unrecorded,
-    recording_folder,
-)
+from convgrad.sessions.recorder import new_recorder, note_unrecorded
 from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 from convgrad.sessions.session import Session
 from convgrad.sharing import address_of_regions, check_region
@@ -127,13 +121,11 @@ class Client(Caller):
             _check_durable(self, name, resume)
         recorder = None
         if resume:
-            if recording_folder():
-                note_unrecorded()
+            note_unrecorded()
             opened = resume_session(self, name, resume if isinstance(resume, bytes) else b"")
             tell_differences(opened.answer.differences)
         else:
-            if folder := recording_folder():
-                recorder = Recorder(new_path(folder), facts_of(self.capabilities()))
+            recorder = new_recorder(self)
             try:
                 opened = open_session(self, name, lease, quota, readers, durable)
             except BaseException:

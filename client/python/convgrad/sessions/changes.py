@@ -44,7 +44,7 @@ class Changes(ChangeQueue):
         with self._condition:
             if restores != self._restores or change not in self._pending:
                 return
-            acknowledged, epoch = self._pending.acknowledged, self._epoch
+            acknowledged, epoch = self._pending.acknowledged, self.epoch
         call, seconds = change.attempt(self._opened, epoch, acknowledged)
         try:
             rpc = self._client.start(call, seconds)
@@ -65,7 +65,7 @@ class Changes(ChangeQueue):
 
     def _on_unsent(self, change: Change, error: BaseException, restores: int) -> None:
         """Fails a change whose attempt couldn't be started, and settles it at the server."""
-        if self._broken is not None or restores != self._restores:
+        if self.error is not None or restores != self._restores:
             return
         if change.is_void or change.is_repeat:
             return self._repeat(change, not_started(error))
@@ -74,7 +74,7 @@ class Changes(ChangeQueue):
 
     def _on_done(self, change: Change, rpc: Any, restores: int) -> None:
         self._note_answer(rpc)
-        if self._broken is not None or restores != self._restores:
+        if self.error is not None or restores != self._restores:
             return
         if rpc.code() == grpc.StatusCode.OK:
             self._client.outages.end(self._opened.target)
@@ -165,7 +165,7 @@ class Changes(ChangeQueue):
             changes = self._pending.in_flight()
             if not self._has_ended or not all(change.is_over for change in changes):
                 return
-            self._epoch += 1
+            self.epoch += 1
             first = changes[0]
         delay = delay_after(first, self._client.retry)
         if delay is None:
@@ -192,7 +192,7 @@ class Changes(ChangeQueue):
                 return
             reads = [read for read in self._reads if read.after >= first.sequence]
             changes, kept = self._split(first, reads)
-            self._failures += 1
+            self.failures += 1
             self._has_ended = False
             self._condition.notify_all()
         for read in reads:
