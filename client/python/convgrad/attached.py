@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
@@ -91,6 +91,10 @@ class Attached:
     conv_transpose_forward = _forward(operations.conv_transpose_forward)
     linear_forward = _forward(operations.linear_forward)
 
+    get = Session.get
+    tensors = Session.tensors
+    drop_state = Session.drop_state
+
     def __init__(self, client: Caller, session_id: bytes, target: str) -> None:
         self._client = client
         self._id = session_id
@@ -107,14 +111,6 @@ class Attached:
         """The session's id. Keep it secret: who knows it may use the session."""
         return self._id
 
-    def get(self, name: str | Iterable[str], **keywords: Any) -> Any:
-        """Returns a kept tensor, or several as of one change, as Session.get() does."""
-        return self._run(_prepared(Session.get, self, name, **keywords))
-
-    def tensors(self, *, timeout: float | None = None) -> dict[str, Kept]:
-        """Returns the kept tensors by name."""
-        return self._run(_prepared(Session.tensors, self, timeout=timeout))
-
     def run(self, program: str, inputs: Mapping[str, npt.ArrayLike | str],
             **keywords: Any) -> Run:
         """Runs one of the session's programs forward, as Session.run() does.
@@ -127,10 +123,6 @@ class Attached:
     def save_state(self, name: str = "", *, timeout: float | None = None) -> int:
         """Makes the server write the session to its disk, as Session.save_state() does."""
         return self._run(save_state_call(None, name, options=timeout_of(timeout)))
-
-    def drop_state(self, name: str, *, timeout: float | None = None) -> None:
-        """Drops a snapshot of the session, as Session.drop_state() does."""
-        return self._run(_prepared(Session.drop_state, self, name, timeout=timeout))
 
     def close(self) -> None:
         """Ends the attachment; the session stays open."""
@@ -195,11 +187,6 @@ def _attached(call: Call[R], session_id: bytes, target: str) -> Call[R]:
     urgent = Options(priority="interactive")
     return replace(call, target=target, options=urgent | call.options, metadata=(
         ("convgrad-session-bin", session_id), ("convgrad-session-attached", "1")))
-
-
-def _prepared(method: Callable[..., Any], *args: Any, **keywords: Any) -> Call[Any]:
-    """Returns the call that a method of Session would send."""
-    return method.prepare(*args, **keywords)[0]  # type: ignore[attr-defined]
 
 
 def _check_reads(keywords: Mapping[str, Any]) -> None:

@@ -113,11 +113,6 @@ class ClientBase:
         return self._pool.replicas()
 
     @property
-    def stays_here(self) -> bool:
-        """Whether its servers are on this host and share its cores with this process."""
-        return self._pool.connections.stay_here
-
-    @property
     def is_at_home(self) -> bool:
         """Whether this process may use the connections; processes forked later may not."""
         return self._pool.home.is_here

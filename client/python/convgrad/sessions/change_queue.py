@@ -29,7 +29,8 @@ class ChangeQueue:
     `Changes` sends them.
     """
 
-    def __init__(self, client: Caller, opened: Opened, recorder: Recorder | None) -> None:
+    def __init__(self, client: Caller, opened: Opened,
+                 recorder: Recorder | None = None) -> None:
         self._client = client
         self._opened = opened
         self._recorder = recorder

@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 
-from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
@@ -22,10 +21,9 @@ from convgrad.errors import (
 )
 from convgrad.full_servers import when_named
 from convgrad.sessions.asking import not_started
-from convgrad.sessions.attempts import Change, Opened, Read
+from convgrad.sessions.attempts import Change, Read
 from convgrad.sessions.change_queue import ChangeQueue
 from convgrad.sessions.outcomes import Outcome, delay_after, late_error, outcome_of
-from convgrad.sessions.recorder import Recorder
 from convgrad.wire import Response
 
 
@@ -34,11 +32,6 @@ class Changes(ChangeQueue):
 
     Its methods run on the session's thread, except the first attempt of a change.
     """
-
-    def __init__(self, client: Caller, opened: Opened,
-                 recorder: Recorder | None = None) -> None:
-        super().__init__(client, opened, recorder)
-        self._when_named = functools.partial(when_named, client, opened.target, self.thread)
 
     def _send(self, change: Change, restores: int) -> None:
         with self._condition:
@@ -135,7 +128,7 @@ class Changes(ChangeQueue):
                 change.give_up(late_error(error) if is_late else error)
                 self._send(change, restores)
 
-        self._when_named(error, give_up)
+        when_named(self._client, self._opened.target, self.thread, error, give_up)
 
     def _note_repeat(self, change: Change, error: ConvgradError, delay: float) -> None:
         self._client.note_repeat(f"change {change.sequence} of a session", self._opened.target,
@@ -169,8 +162,8 @@ class Changes(ChangeQueue):
             first = changes[0]
         delay = delay_after(first, self._client.retry)
         if delay is None:
-            self._when_named(first.error, functools.partial(self._fail, first, self._restores))
-            return
+            return when_named(self._client, self._opened.target, self.thread, first.error,
+                              functools.partial(self._fail, first, self._restores))
         if first.is_late_in(delay):  # it was committed, so it is repeated without its caller
             first.give_up(late_error(first.error))
         if first.error is not None and delay > 0:

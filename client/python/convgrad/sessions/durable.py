@@ -17,7 +17,7 @@ from convgrad.errors import (
     SessionTakenOver,
 )
 from convgrad.requests import Call
-from convgrad.sessions.asking import Answered, ask
+from convgrad.sessions.asking import ask
 from convgrad.sessions.attempts import DURABLE_TRAILER, Change, Opened, Read, number_of
 from convgrad.sessions.changes import Changes
 from convgrad.sessions.machines import tell_differences
@@ -119,10 +119,11 @@ class DurableChanges(Changes):
             newest = self.replay.newest
         # The request names the newest change that is kept. A server that was started again
         # lacks this change, and refuses the request instead of saving its older state.
-        self._ask(save_state_call(
+        call = save_state_call(
             self, target=self._opened.target,
             metadata=(("convgrad-session-bin", self._opened.answer.session_id),
-                      ("convgrad-session-after", str(newest)))), answered)
+                      ("convgrad-session-after", str(newest))))
+        ask(self._client, self.thread, call, _DISK_SECONDS, answered)
 
     def _send_waiting(self) -> None:
         """Sends changes that waited for those before them to be repeated."""
@@ -173,9 +174,9 @@ class DurableChanges(Changes):
                                      delay, None)
             self.thread.later(delay, functools.partial(self._resume, request, attempts + 1))
 
-        self._ask(Call("ConvGradSessions/ResumeSession", request,
-                       session_pb2.SessionResponse.FromString, target=self._opened.target),
-                  answered)
+        call = Call("ConvGradSessions/ResumeSession", request,
+                    session_pb2.SessionResponse.FromString, target=self._opened.target)
+        ask(self._client, self.thread, call, _DISK_SECONDS, answered)
 
     def _repeat_all(self, answer: Any) -> None:
         """Sends all changes again that the restored session lacks, or whose reply is missing.
@@ -197,6 +198,3 @@ class DurableChanges(Changes):
         with contextlib.suppress(UserWarning):  # an error must not stop the session's thread
             tell_differences(answer.differences)
         self._send_waiting()
-
-    def _ask(self, call: Call[Any], then: Answered) -> None:
-        ask(self._client, self.thread, call, _DISK_SECONDS, then)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -44,6 +44,7 @@ class AttachedNetwork(RemoteModule):
     """
 
     load_state_dict = refused("load_state_dict", "network")
+    named_parameters = refused("named_parameters", "network")
 
     def __init__(self, model: nn.Module, attached: Attached, dtype: torch.dtype) -> None:
         """Only remote() calls this."""
@@ -82,9 +83,6 @@ class AttachedNetwork(RemoteModule):
         like = next(iter(used.values()), torch.empty(0))
         return filled(variant.imported.outputs,
                       [taken(run, name, like) for name in variant.outputs])
-
-    def named_parameters(self, *_args: Any, **_kwargs: Any) -> Iterator[tuple[str, Any]]:
-        refuse("named_parameters", "network")
 
     @property
     def _parameters(self) -> Any:
