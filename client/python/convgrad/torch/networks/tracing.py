@@ -21,9 +21,8 @@ from convgrad.torch.networks.refusals import Refusals, named, refuse
 NEEDED = (2, 6)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_DTYPES = (torch.float32, torch.int64)
-# Exists from PyTorch 2.1 on.
-_COMPILER: Any = getattr(torch, "compiler", None)
-_HAS_COMPILER = hasattr(_COMPILER, "is_dynamo_compiling")
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
+_TORCH: Any = torch
 
 
 def check_version() -> None:
@@ -63,8 +62,7 @@ def has_hooks(parameter: torch.Tensor) -> bool:
 
 
 def _refused(module: nn.Module) -> tuple[str, str] | None:
-    """Returns why the module is refused, and what is expected instead; None if it is accepted.
-    """
+    """Returns why the module is refused, and what is expected; None if it is accepted."""
     if isinstance(module, RemoteModule):
         return "a network that is on a server already", "a model whose values are here"
     if any(isinstance(p, UninitializedParameter) for p in module.parameters(False)):
@@ -81,12 +79,10 @@ def _refused(module: nn.Module) -> tuple[str, str] | None:
 
 def is_compiled(args: Iterable[Any]) -> bool:
     """Returns whether torch.compile or torch.export follows the call with these arguments."""
-    if not _HAS_COMPILER:
-        return False
-    if _COMPILER.is_dynamo_compiling():
+    if _TORCH.compiler.is_dynamo_compiling():
         return True
     # is_compiling() is also true while another thread exports a model.
-    return bool(_COMPILER.is_compiling()) and any(
+    return bool(_TORCH.compiler.is_compiling()) and any(
         type(x).__module__.startswith("torch._subclasses") for x in args)
 
 
