@@ -30,6 +30,10 @@ def reduced(operator: str) -> Callable[..., Value]:
     return row
 
 
+def amin(to: Importer, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return of_each(to, "neg", reduce(to, "amax", of_each(to, "neg", x), dim, keepdim))
+
+
 def reduce(to: Importer, operator: str, x: Value, dim: Any, keepdim: bool,
            **attributes: Any) -> Value:
     """Adds a step that reduces the axes `dim`, all if it names none."""

@@ -108,7 +108,8 @@ class Importer(Protocol):
         """Returns whether the value is a constant of ones."""
 
     def indices(self, value: Value) -> Value:
-        """Returns a value of torch.int64 as a step takes it for indices: like a parameter."""
+        """Returns a value of torch.int64 as a step takes it for indices, in the shape that the
+        session has it in."""
 
     def has_gradient(self, value: Value) -> bool:
         """Returns whether a backward may give the value a gradient that it passes on."""
