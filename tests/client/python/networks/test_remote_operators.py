@@ -127,6 +127,15 @@ def smallest(self, y, x):
             torch.max(y, self.bias), torch.min(y, torch.tensor([[0.5]])))
 
 
+def norms(self, y, x):
+    return (torch.linalg.norm(y, dim=(1, 2)), torch.linalg.norm(y, 1, -1, keepdim=True),
+            torch.linalg.norm(self.bias) * y)
+
+
+def padded(self, y, x):
+    return F.pad(y, (1, 0, 0, 0, 2, 1, 0, 0)), F.pad(y, (0, 0, 0, 0)) * 2
+
+
 def of_each(self, y, x):
     return F.selu(y), F.logsigmoid(30 * y), torch.lerp(y, y * y, self.bias), torch.lerp(
         y, self.bias.view(1, 1, 1, 6), self.bias[0])
@@ -144,13 +153,16 @@ def elsewhere(self, y, x):
             y.to("cpu", non_blocking=True, memory_format=torch.channels_last) + 1)
 
 
-@pytest.mark.parametrize("function", [moved, smallest, of_each, elsewhere])
+@pytest.mark.parametrize("function", [
+    moved, smallest, norms, padded, of_each, elsewhere])
 def test_a_call(make_remote, function):
     assert_as_torch(make_remote, Model(function), 4, 3, 4, 6)
 
 
 def test_products_with_factors(make_remote):
     assert_as_torch(make_remote, Model(of_matrices), 1, 3, 4, 6)
+    with pytest.raises(convgrad.Unimplemented, match="a norm of matrices"):
+        import_(Model(lambda self, y, x: torch.linalg.norm(y, 2, (2, 3))), shape=(2, 3, 4, 4))
     with pytest.raises(convgrad.Unimplemented, match="addmm with beta=0"):
         import_(Model(lambda self, y, x: torch.baddbmm(x[:, 0], x[:, 1], x[:, 2], beta=0)),
                 shape=(2, 3, 4, 4))

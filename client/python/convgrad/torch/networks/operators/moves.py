@@ -118,6 +118,8 @@ def repeat(to: Importer, x: Value, repeats: Sequence[Any]) -> Value:
 def pad(to: Importer, x: Value, pads: Sequence[Any], mode: str = "constant",
         value: float | None = None) -> Value:
     """Pads below 0 cut."""
+    while len(pads) > 2 and not any(pads[-2:]):
+        pads = pads[:-2]
     if any(not isinstance(n, int) for n in pads) or len(pads) // 2 >= len(x.shape):
         raise to.refuse(f"pad of {text_of(x.shape)} by {text_of(pads)}",
                         "numbers, for other axes than the first one")

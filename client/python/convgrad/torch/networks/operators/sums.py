@@ -72,6 +72,14 @@ def norm(to: Importer, x: Value, order: float | None = 2, dim: Any = None,
     return reduce(to, "norm", x, dim, keepdim)
 
 
+def linalg_norm(to: Importer, x: Value, order: float | None = None, dim: Any = None,
+                keepdim: bool = False, dtype: torch.dtype | None = None) -> Value:
+    """Without an order, a norm of all elements, and otherwise one of vectors or of matrices."""
+    if order is not None and len(_axes(x, dim)) != 1:
+        raise to.refuse(f"a norm of matrices, of order {order}", "one of an axis")
+    return norm(to, x, order, dim, keepdim, dtype)
+
+
 def var(to: Importer, x: Value, dim: Any = None, correction: Any = None,
         keepdim: bool = False) -> Value:
     """`correction` is a number or, in older overloads, whether it is 1."""

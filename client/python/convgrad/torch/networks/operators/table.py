@@ -73,6 +73,7 @@ _ELEMENTS: dict[str, Function] = {
 _SUMS: dict[str, Function] = {
     **{name: sums.reduced(name) for name in ("mean", "sum", "amax")},
     "amin": sums.amin, **_each("linalg_vector_norm norm", sums.norm),
+    "linalg_norm": sums.linalg_norm,
     "var": sums.var, "std": sums.std, "var_mean": sums.var_mean,
 }
 _VIEWS: dict[str, Function] = {
@@ -122,7 +123,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "Tensor_Scalar": "pow",
         "correction dim": "var std var_mean",
         "default": "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ linalg_vector_norm "
-                   "index_select embedding addmm baddbmm narrow",
+                   "linalg_norm index_select embedding addmm baddbmm narrow",
         "default dim": "mean",
         "default dim dims": "squeeze",
         "default dim_IntList": "sum",
