@@ -125,7 +125,9 @@ void ReloadAndTell(const std::vector<std::string>& arguments, Server* server) {
     return;
   }
   spdlog::set_level(spdlog::level::from_str(config->log_level));
-  spdlog::info("reloaded");
+  spdlog::info(
+      "reloaded log_level, max_client_calls and max_client_bytes; other flags "
+      "need a restart");
 }
 
 int Serve(const std::vector<std::string>& arguments, const Config& given) {
