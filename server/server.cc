@@ -225,8 +225,8 @@ CallServices GrpcServer::MakeServices() {
   services.max_deadline = config_.max_deadline;
   services.stream_idle_timeout = config_.stream_idle_timeout;
   services.defer = PostTo(&background_);
-  services.copy = PostTo(&copies_);
-  services.plan = PostTo(&plans_);
+  services.copy = copies_.executor();
+  services.plan = plans_.executor();
   services.warm_up = std::bind_front(&Warmer::Post, &warmer_);
   services.capabilities = [this] { return Describe(); };
   return services;

@@ -36,7 +36,8 @@ Snapshotter::Snapshotter(SessionTable* sessions, SnapshotStore* store,
       thread_(std::min(kLook, options_.interval), [this] { WriteDue(); }) {}
 
 void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
-  options_.load([this, session = std::move(session)] {
+  const std::string client = session->settings().client;
+  options_.load(client, [this, session = std::move(session)] {
     const KeptSession::Settings& settings = session->settings();
     std::vector<std::string> broken;
     absl::StatusOr<SessionCapture> content =
@@ -60,7 +61,8 @@ void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
 }
 
 void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
-  options_.load([this, session = std::move(session)] {
+  const std::string client = session->settings().client;
+  options_.load(client, [this, session = std::move(session)] {
     // A Load before this task needs what the store remembers.
     if (!session->info().on_disk) return;
     store_->FolderOf(HashOf(session->settings().id))->Forget();
@@ -97,21 +99,22 @@ absl::Status Snapshotter::KeepNewest(KeptSession* session,
 
 void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
                             const std::string& name, Loaded done) {
-  options_.load(
-      [this, session = std::move(session), name, done = std::move(done)] {
-        auto loaded = LoadNamedState(store_, HashOf(session->settings().id),
-                                     name, sessions_->memory().get());
-        if (absl::IsNotFound(loaded.status())) {
-          return done(NotFound("name", absl::StrCat("'", name, "'"),
-                               "a snapshot that SaveState has kept"));
-        }
-        if (!loaded.ok()) {
-          spdlog::error("session {}: the snapshot '{}' can't be restored: {}",
-                        session->settings().handle, name,
-                        std::string(loaded.status().message()));
-        }
-        done(std::move(loaded));
-      });
+  const std::string client = session->settings().client;
+  options_.load(client, [this, session = std::move(session), name,
+                         done = std::move(done)] {
+    auto loaded = LoadNamedState(store_, HashOf(session->settings().id), name,
+                                 sessions_->memory().get());
+    if (absl::IsNotFound(loaded.status())) {
+      return done(NotFound("name", absl::StrCat("'", name, "'"),
+                           "a snapshot that SaveState has kept"));
+    }
+    if (!loaded.ok()) {
+      spdlog::error("session {}: the snapshot '{}' can't be restored: {}",
+                    session->settings().handle, name,
+                    std::string(loaded.status().message()));
+    }
+    done(std::move(loaded));
+  });
 }
 
 void Snapshotter::Drop(std::shared_ptr<KeptSession> session,

@@ -29,9 +29,11 @@ class Snapshotter final : public SessionArchive {
     // See SnapshotPacing.
     absl::Duration interval;
     ReplyFormat replies;
-    // Runs a task that loads a session, on another thread, after the tasks
-    // before it. It runs all tasks before the Snapshotter is destroyed.
-    std::function<void(std::function<void()>)> load;
+    // Runs a task that loads a session of `client`, on another thread, after
+    // the client's tasks before it. It runs all tasks before the Snapshotter is
+    // destroyed.
+    std::function<void(const std::string& client, std::function<void()> task)>
+        load;
     // Of this server.
     MachineFacts facts = {};
   };

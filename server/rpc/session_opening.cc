@@ -138,17 +138,32 @@ absl::StatusOr<SessionUse> OpenSessionCall::FindSession() {
 }
 
 void OpenSessionCall::OnSession() {
-  Save([this](const absl::Status& saved) {
-    if (saved.ok()) return Respond(/*epoch=*/1);
-    // This call may repeat the one that opened a session, which is on disk.
-    if (use()->durable_snapshot().number >= 0) return End(saved);
-    AwaitSession(
-        [this, caller = CallerOf(permit())](const SessionOutcome& closed) {
-          services().sessions->Close(caller, use()->settings().id, /*held=*/0,
-                                     closed);
-        },
-        [this, saved](const absl::Status& /*closed*/) { End(saved); });
-  });
+  if (!use()->settings().durable) return Respond(/*epoch=*/1);
+  AwaitSession(
+      [this, session = use().session(),
+       caller = CallerOf(permit())](const SessionOutcome& ended) {
+        SessionTable& sessions = *services().sessions;
+        // The session closes even if the client has left meanwhile.
+        const auto saved = [=, &sessions](const absl::Status& outcome) {
+          // The opening that this call repeats may have failed and closed it.
+          if (outcome.ok() && !session->IsOpen(sessions.now())) {
+            return ended(NoSuchSession());
+          }
+          // This call may repeat the one that opened a session, which is on
+          // disk.
+          if (outcome.ok() || session->durable_snapshot().number >= 0) {
+            return ended(outcome);
+          }
+          sessions.Close(
+              caller, session->settings().id, /*held=*/0,
+              [=](const absl::Status& /*closed*/) { ended(outcome); });
+        };
+        sessions.archive()->Save(session, saved);
+      },
+      [this](const absl::Status& saved) {
+        if (!saved.ok()) return End(saved);
+        Respond(/*epoch=*/1);
+      });
 }
 
 absl::StatusOr<SessionUse> RenewSessionCall::FindSession() {

@@ -72,9 +72,10 @@ absl::Status WorkerPool::CheckRoom(const Job& job, int64_t slices,
   if (own > std::max(kPredictionError * left, kLeastSaving)) {
     return TooLong(own, left);
   }
-  if (queue_.IsFull(job.priority)) {
+  if (queue_.IsFull(job.priority, job.client)) {
     return Busy("server.queue", absl::StrCat(queue_.capacity(), " jobs queued"),
-                absl::StrCat("fewer than ", queue_.capacity()));
+                absl::StrCat("fewer than ", queue_.capacity(),
+                             ", or none of this client"));
   }
   if (queue_.empty() && running() < UsefulWorkers()) return absl::OkStatus();
   const absl::Duration wait = WaitFor(job.priority, job.client, slices, now);

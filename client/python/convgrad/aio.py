@@ -146,8 +146,7 @@ class Client(ClientBase):
         return result(*reply.finish())
 
     async def close(self) -> None:
-        """Cancels running calls, then closes the connections, as convgrad.Client.close() does.
-        """
+        """Cancels running calls, then closes the connections, as the blocking client does."""
         if not self.is_at_home:
             return
         with self._lock:

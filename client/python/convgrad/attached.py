@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
 
@@ -33,7 +33,7 @@ R = TypeVar("R")
 _ID_BYTES = 16
 _LIST_TENSORS = "ConvGradSessions/ListTensors"
 # Keywords of an operation and of run() that change a session.
-_CHANGES = ("keep", "add", "tape", "backward", "update", "change")
+_CHANGING = ("keep", "add", "tape", "backward", "update", "change")
 
 
 def refuse(name: str, thing: str = "session") -> NoReturn:
@@ -91,16 +91,9 @@ class Attached:
     conv_transpose_forward = _forward(operations.conv_transpose_forward)
     linear_forward = _forward(operations.linear_forward)
 
-    conv_backward = refused("conv_backward")
-    conv_transpose_backward = refused("conv_transpose_backward")
-    linear_backward = refused("linear_backward")
-    put = refused("put")
-    drop = refused("drop")
-    load_program = refused("load_program")
-    drop_programs = refused("drop_programs")
-    backward = refused("backward")
-    update = refused("update")
-    restore_state = refused("restore_state")
+    get = Session.get
+    tensors = Session.tensors
+    drop_state = Session.drop_state
 
     def __init__(self, client: Caller, session_id: bytes, target: str) -> None:
         self._client = client
@@ -118,14 +111,6 @@ class Attached:
         """The session's id. Keep it secret: who knows it may use the session."""
         return self._id
 
-    def get(self, name: str | Iterable[str], **keywords: Any) -> Any:
-        """Returns a kept tensor, or several as of one change, as Session.get() does."""
-        return self._run(_prepared(Session.get, self, name, **keywords))
-
-    def tensors(self, *, timeout: float | None = None) -> dict[str, Kept]:
-        """Returns the kept tensors by name."""
-        return self._run(_prepared(Session.tensors, self, timeout=timeout))
-
     def run(self, program: str, inputs: Mapping[str, npt.ArrayLike | str],
             **keywords: Any) -> Run:
         """Runs one of the session's programs forward, as Session.run() does.
@@ -138,10 +123,6 @@ class Attached:
     def save_state(self, name: str = "", *, timeout: float | None = None) -> int:
         """Makes the server write the session to its disk, as Session.save_state() does."""
         return self._run(save_state_call(None, name, options=timeout_of(timeout)))
-
-    def drop_state(self, name: str, *, timeout: float | None = None) -> None:
-        """Drops a snapshot of the session, as Session.drop_state() does."""
-        return self._run(_prepared(Session.drop_state, self, name, timeout=timeout))
 
     def close(self) -> None:
         """Ends the attachment; the session stays open."""
@@ -164,6 +145,13 @@ class Attached:
         if self._is_closed:
             raise Cancelled("the attachment is closed")
         return self._client.run(_attached(call, self._id, self._target))
+
+
+# Methods of Session that would change the session.
+CHANGES = ("conv_backward", "conv_transpose_backward", "linear_backward", "put", "drop",
+           "load_program", "drop_programs", "backward", "update", "restore_state")
+for _name in CHANGES:
+    setattr(Attached, _name, refused(_name))
 
 
 def attach(client: Caller, session: bytes | str) -> Attached:
@@ -201,15 +189,9 @@ def _attached(call: Call[R], session_id: bytes, target: str) -> Call[R]:
         ("convgrad-session-bin", session_id), ("convgrad-session-attached", "1")))
 
 
-def _prepared(method: Callable[..., Any], *args: Any, **keywords: Any) -> Call[Any]:
-    """Returns the call that a method of Session would send."""
-    call: Call[Any] = method.prepare(*args, **keywords)[0]  # type: ignore[attr-defined]
-    return call
-
-
 def _check_reads(keywords: Mapping[str, Any]) -> None:
     """Raises FailedPrecondition for a keyword that changes the session."""
-    for name in _CHANGES:
+    for name in _CHANGING:
         if keywords.get(name):
             refuse(name)
 

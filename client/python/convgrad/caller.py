@@ -73,13 +73,12 @@ class Caller(ClientBase):
                     rpc = self._start(slot, call, remaining(attempts.deadline))
                     call.on_start(rpc)
                     result = call.decoded(rpc.result())
-                    self.answered(slot)
-                    return slot.target, result
-                answer = self._send(slot, call, attempts.deadline)
-                if call.on_start is not None:
-                    call.on_start(answer)
-                result = (self._receive(call, answer) if call.message is None
-                          else call.decoded(answer))
+                else:
+                    answer = self._send(slot, call, attempts.deadline)
+                    if call.on_start is not None:
+                        call.on_start(answer)
+                    result = (self._receive(call, answer) if call.message is None
+                              else call.decoded(answer))
                 self.answered(slot)
                 return slot.target, result
             except grpc.RpcError as rpc:

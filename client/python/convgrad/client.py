@@ -9,31 +9,24 @@ from typing import Concatenate, ParamSpec, TypeVar
 from convgrad import operations
 from convgrad.attached import Attached, attach, check_id
 from convgrad.caller import Caller
-from convgrad.errors import FailedPrecondition, invalid, message_of
-from convgrad.moving.machine import facts_of
+from convgrad.errors import invalid
 from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.sessions.leases import (
     OpenSession,
-    ask_each,
-    call_of,
+    check_durable,
     close_listed,
     list_sessions,
+    not_durable,
     open_session,
     resume_session,
 )
 from convgrad.sessions.machines import tell_differences
-from convgrad.sessions.recorder import (
-    Recorder,
-    new_path,
-    note_unrecorded,
-    recording_folder,
-)
+from convgrad.sessions.recorder import new_recorder, note_unrecorded
 from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 from convgrad.sessions.session import Session
 from convgrad.sharing import address_of_regions, check_region
 from convgrad.tracebacks import short_traceback
-from convgrad.v1 import session_pb2
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,25 +41,6 @@ def _runs(prepare: Callable[P, Call[R]]) -> Callable[Concatenate[Client, P], R]:
         return self.run(prepare(*args, **kwargs))
 
     return method
-
-
-def _check_durable(client: Client, name: str, resume: bool | bytes) -> None:
-    """Raises FailedPrecondition if the session to resume isn't durable. Its user goes on then.
-    """
-    if isinstance(resume, bytes):
-        request = session_pb2.RenewSessionRequest(session_id=resume)
-        is_durable = ask_each(client, lambda target, options: client.run(call_of(
-            "RenewSession", request, target=target, options=options))).durable
-    else:
-        is_durable = not any(one.name == name and one.durable_number is None
-                             for one in list_sessions(client, everybody=False))
-    if not is_durable:
-        raise _not_durable()
-
-
-def _not_durable() -> FailedPrecondition:
-    return FailedPrecondition(message_of(
-        "durable", "a session that isn't", "one that was opened with durable=True"))
 
 
 class Client(Caller):
@@ -124,16 +98,14 @@ class Client(Caller):
         elif resume and not name:
             raise invalid("MISSING", "name", "nothing", "the name of the session to resume")
         if resume and durable:
-            _check_durable(self, name, resume)
+            check_durable(self, name, resume)
         recorder = None
         if resume:
-            if recording_folder():
-                note_unrecorded()
+            note_unrecorded()
             opened = resume_session(self, name, resume if isinstance(resume, bytes) else b"")
             tell_differences(opened.answer.differences)
         else:
-            if folder := recording_folder():
-                recorder = Recorder(new_path(folder), facts_of(self.capabilities()))
+            recorder = new_recorder(self)
             try:
                 opened = open_session(self, name, lease, quota, readers, durable)
             except BaseException:
@@ -141,7 +113,7 @@ class Client(Caller):
                     recorder.discard()
                 raise
         if durable and not opened.answer.durable:
-            raise _not_durable()
+            raise not_durable()
         return Session(self, opened, keep_open, replay_bytes, recorder)
 
     def attach(self, session: bytes | str) -> Attached:

@@ -75,7 +75,7 @@ class ClientBase:
         """Identifies the client in this process where only text can be passed."""
         self._living[self.handle] = self
         self._timeout = seconds_of(timeout)
-        self._retry = retry
+        self.retry = retry
         self.outages = Outages()
         self._closed = threading.Event()
         self._lock = threading.Lock()
@@ -91,10 +91,9 @@ class ClientBase:
         return cls._living.get(handle)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the client without secrets; in another process it opens its own connections.
-        """
+        """Pickles the client without secrets; the copy opens its own connections."""
         return (_connect_again, (type(self), self._pool.connections.without_secrets(),
-                                 self._timeout, self._retry))
+                                 self._timeout, self.retry))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ClientBase:
         """Returns the client itself, so that copies of a model share it."""
@@ -102,11 +101,7 @@ class ClientBase:
 
     def sibling(self, kind: type[C]) -> C:
         """Returns another client with the same servers and settings."""
-        return _connect_again(kind, self._pool.connections, self._timeout, self._retry)
-
-    @property
-    def retry(self) -> RetryPolicy:
-        return self._retry
+        return _connect_again(kind, self._pool.connections, self._timeout, self.retry)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -116,11 +111,6 @@ class ClientBase:
         """Returns the targets, with the addresses of a name that has several instead of the
         name. Asks DNS."""
         return self._pool.replicas()
-
-    @property
-    def stays_here(self) -> bool:
-        """Whether its servers are on this host and share its cores with this process."""
-        return self._pool.connections.stay_here
 
     @property
     def is_at_home(self) -> bool:
@@ -186,9 +176,7 @@ class ClientBase:
         """Starts an attempt. Returns the response, or an iterator over a stream's responses."""
         message: Any = call.message
         method = call.method
-        if call.frames is not None:
-            message = call.frames()
-        elif message is None:
+        if message is None:
             message, method = stream_of(call)[0].requests(), method + "Stream"
         return self._pool.method(slot, method)(
             message, timeout=remaining(deadline), metadata=self._metadata(call))
@@ -218,7 +206,7 @@ class ClientBase:
         is_ended_here = error.code == grpc.StatusCode.CANCELLED and self._closed.is_set()
         if error.code in IS_GOING:
             self._pool.mark_down(slot)
-        delay = None if is_ended_here else self._retry.delay(error, attempts.count)
+        delay = None if is_ended_here else self.retry.delay(error, attempts.count)
         late = attempts.deadline is not None and delay is not None and (
             time.monotonic() + delay >= attempts.deadline)
         if delay is None or late or self._is_silent_too_long(error, call, attempts):
@@ -232,16 +220,15 @@ class ClientBase:
         """Returns whether the call waited for silent servers as long as it would have waited
         between attempts. A server that has ever answered isn't given up for its silence."""
         servers = self._pool.strangers(call.target)
-        left = servers * self._retry.seconds_left(error, attempts.count)
+        left = servers * self.retry.seconds_left(error, attempts.count)
         return is_silent(error) and servers > 0 and attempts.silent_seconds >= left
 
     def note_repeat(self, what: str, target: str, error: ConvgradError, attempts: int,
                     delay: float, deadline: float | None, *, has_answered: bool = True) -> None:
-        """Logs that `what` will be repeated in `delay` seconds, and warns once about an outage.
-        """
+        """Logs that `what` is repeated in `delay` seconds. Warns once about an outage."""
         _LOG.info("%s at %s: %s: %s; attempt %d of %d, the next one in %.2f s", what, target,
-                  error.code.name, error.message, attempts, self._retry.max_attempts, delay)
-        left = self._retry.seconds_left(error, attempts)
+                  error.code.name, error.message, attempts, self.retry.max_attempts, delay)
+        left = self.retry.seconds_left(error, attempts)
         if deadline is not None:
             left = min(left, deadline - time.monotonic())
         self.outages.note(target, error, attempts, delay, left, has_answered=has_answered)

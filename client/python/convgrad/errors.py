@@ -174,8 +174,7 @@ def bad_reply(field: str, found: object, expected: object) -> Internal:
 
 
 def is_silent(error: ConvgradError) -> bool:
-    """Returns whether an attempt ended because its peer accepted the connection but didn't
-    answer."""
+    """Returns whether the peer of an attempt accepted the connection and didn't answer."""
     return isinstance(error, Unavailable) and not error.reason and _SILENCE in error.message
 
 

@@ -163,15 +163,11 @@ def pack(array: Array, layout: str) -> tuple[Array, str]:
     """
     if array.flags.c_contiguous or is_blocked(layout) or array.ndim < 3:
         return np.ascontiguousarray(array), layout
+    own = memory_order(layout, array.ndim)
     for other in ACTIVATION_LAYOUTS if layout in ACTIVATION_LAYOUTS else WEIGHT_LAYOUTS:
         if is_blocked(other) or other == layout:
             continue
-        view = np.transpose(array, _permutation(layout, other, array.ndim))
+        view = array.transpose([own.index(axis) for axis in memory_order(other, array.ndim)])
         if view.flags.c_contiguous:
             return view, other
     return np.ascontiguousarray(array), layout
-
-
-def _permutation(layout: str, other: str, rank: int) -> Dims:
-    own = memory_order(layout, rank)
-    return tuple(own.index(axis) for axis in memory_order(other, rank))

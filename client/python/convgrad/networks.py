@@ -83,17 +83,13 @@ class Update:
     """Further float32 tensors whose averages are kept, such as running statistics."""
 
     def message(self) -> network_pb2.UpdateParametersRequest:
-        """Returns the message. Raises InvalidArgument for values that the wire can't express.
-        """
+        """Returns the message. Raises InvalidArgument for an unknown algorithm."""
         if self.algorithm not in _ALGORITHMS:
             raise invalid("INVALID_ENUM", "update.algorithm", self.algorithm,
                           ", ".join(_ALGORITHMS))
-        request = network_pb2.UpdateParametersRequest(
-            algorithm=_ALGORITHM + self.algorithm.upper(),
-            gradient_scale=self.gradient_scale,
-            clip_norm=self.clip_norm, skip_nonfinite=self.skip_nonfinite,
-            keep_gradients=self.keep_gradients, clip_value=self.clip_value,
-            ema_decay=self.ema_decay, averaged=self.averaged)
+        settings = {**vars(self), "algorithm": _ALGORITHM + self.algorithm.upper()}
+        del settings["groups"]
+        request = network_pb2.UpdateParametersRequest(**settings)
         for group in self.groups:
             settings = vars(group)
             if self.algorithm != "rmsprop":  # servers of release 0.1 don't know the field
@@ -188,9 +184,7 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         layouts.name_of_dtype(compute_dtype, "compute_dtype", _COMPUTE_DTYPES))
     payloads = _add_tensors(request.inputs, inputs, "inputs")
     if backward is not None:
-        request.backward.CopyFrom(network_pb2.RunBackward(
-            input_gradients=backward.input_gradients,
-            leave_parameters=backward.leave_parameters))
+        request.backward.CopyFrom(network_pb2.RunBackward(**vars(backward)))
     if update is not None:
         request.update.CopyFrom(update.message())
     is_change = change or bool(tape) or backward is not None or update is not None

@@ -97,8 +97,7 @@ class Request:
 
     def _with_operands(self, found: Places,
                        ) -> tuple[operation_pb2.ConvOperation, list[memoryview]]:
-        """Returns a copy of the message with the operands' places, and the other operands'
-        bytes."""
+        """Returns a copy of the message with these places, and the other operands' bytes."""
         message = operation_pb2.ConvOperation()
         message.CopyFrom(self.message)
         payloads: list[memoryview] = []

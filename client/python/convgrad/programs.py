@@ -38,12 +38,8 @@ class Program:
     """
 
     def __init__(self) -> None:
-        self._message = network_pb2.Program()
+        self.message = network_pb2.Program()
         self._names: set[str] = set()
-
-    @property
-    def message(self) -> network_pb2.Program:
-        return self._message
 
     @property
     def is_training(self) -> bool:
@@ -59,25 +55,25 @@ class Program:
     @property
     def images(self) -> frozenset[str]:
         """Inputs that only convolutions read."""
-        others = {name for step in self._message.steps for i, name in enumerate(step.operands)
+        others = {name for step in self.message.steps for i, name in enumerate(step.operands)
                   if i > 0 or step.operator not in ("conv", "conv_transpose")}
-        return frozenset(one.name for one in self._message.inputs
-                         if one.name not in others.union(self._message.outputs))
+        return frozenset(one.name for one in self.message.inputs
+                         if one.name not in others.union(self.message.outputs))
 
     def copy(self) -> Program:
         """Returns a program with the same content, to which more can be added."""
         copy = Program()
-        copy._message.CopyFrom(self._message)
+        copy.message.CopyFrom(self.message)
         copy._names = set(self._names)
         return copy
 
     def digest(self) -> str:
         """Returns a hexadecimal hash of the program's content."""
-        return hashlib.sha256(self._message.SerializeToString(deterministic=True)).hexdigest()
+        return hashlib.sha256(self.message.SerializeToString(deterministic=True)).hexdigest()
 
     def __str__(self) -> str:
         """Returns the text that the tool's `convgrad program` and the C++ library read."""
-        message = self._message
+        message = self.message
         lines = [f"input {entry.name}{' index' * entry.is_index}" for entry in message.inputs]
         lines += [f"parameter {entry.name} {list(entry.dims)}"
                   f"{' i64' * (entry.dtype == tensor_pb2.DATA_TYPE_I64)}"
@@ -91,14 +87,14 @@ class Program:
 
     def input(self, name: str, *, is_index: bool = False) -> str:
         """Declares an input of a run; `is_index`: class indices, int64."""
-        self._message.inputs.add(name=self._new_name(name), is_index=is_index)
+        self.message.inputs.add(name=self._new_name(name), is_index=is_index)
         return name
 
     def parameter(self, name: str, shape: layouts.Dims, *, dtype: str = "f32",
                   fixed: bool = False) -> str:
         """Declares a kept tensor that steps use; `fixed` ones aren't trained."""
         dtype = layouts.name_of_dtype(dtype, f"parameters.{name}.dtype", _PARAMETER_DTYPES)
-        self._message.parameters.add(
+        self.message.parameters.add(
             name=self._new_name(name), dims=shape, fixed=fixed,
             dtype=tensor_pb2.DATA_TYPE_UNSPECIFIED if dtype == "f32"
             else layouts.wire_dtype(dtype))
@@ -112,7 +108,7 @@ class Program:
         if it is taken.
         """
         result = self._free_name(name or operator)
-        step = self._message.steps.add(
+        step = self.message.steps.add(
             result=self._new_name(result), operator=operator,
             operands=[operand or "" for operand in operands])
         for key, value in (attributes or {}).items():
@@ -121,24 +117,24 @@ class Program:
 
     def output(self, *names: str) -> None:
         """Adds values to the outputs, which a run returns and from which a backward starts."""
-        self._message.outputs.extend(names)
+        self.message.outputs.extend(names)
 
     def prune(self) -> None:
         """Removes everything that no output needs, because the server would refuse it."""
-        needed = set(self._message.outputs)
-        for step in reversed(self._message.steps):
+        needed = set(self.message.outputs)
+        for step in reversed(self.message.steps):
             if step.result in needed:
                 needed.update(step.operands)
-        for kept in (self._message.steps, self._message.inputs, self._message.parameters):
+        for kept in (self.message.steps, self.message.inputs, self.message.parameters):
             entries: Any = kept
             for i in reversed(range(len(entries))):
-                name = entries[i].result if kept is self._message.steps else entries[i].name
+                name = entries[i].result if kept is self.message.steps else entries[i].name
                 if name not in needed:
                     del entries[i]
 
     def _training(self) -> set[str]:
         """Returns the operators of the steps that train."""
-        return {step.operator for step in self._message.steps for attribute in step.attributes
+        return {step.operator for step in self.message.steps for attribute in step.attributes
                 if attribute.name == "training" and attribute.flag}
 
     def _new_name(self, name: str) -> str:

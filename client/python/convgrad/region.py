@@ -40,9 +40,6 @@ _REQUEST = struct.Struct("<Qq")  # magic, bytes
 _REPLY = struct.Struct("<QII16s224s")  # magic, status, reserved, id, message
 # The server zeroes gigabytes per second.
 _REPLY_SECONDS = 60.0
-# Constants of fcntl, which Python names from 3.9 on, and not on every system.
-_F_GET_SEALS = 1034
-_F_SEAL_SHRINK = 2
 
 
 class Region:
@@ -129,8 +126,7 @@ class Region:
         return np.asarray(_Block(self, at, size)).view(wanted).reshape(dims)
 
     def range_of(self, array: npt.NDArray[Any]) -> tensor_pb2.Tensor.Region | None:
-        """Returns the place of a C-contiguous array; None unless all of it lies in the region.
-        """
+        """Returns the place of a C-contiguous array; None unless all of it is in the region."""
         begin = _address_of(array) - self._begin
         if array.nbytes == 0 or begin < 0 or begin + array.nbytes > self.nbytes:
             return None
@@ -139,8 +135,7 @@ class Region:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the whole region can still be allocated, i.e. hold() was never called with
-        arrays."""
+        """Whether all of the region can be allocated, because hold() was never called."""
         with self._lock:
             return not self._held
 
@@ -183,8 +178,7 @@ def ended(field: str) -> NotFound:
 
 
 def _address_of(array: npt.NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+    return array.__array_interface__["data"][0]
 
 
 def _handshake(connection: socket.socket, address: str, nbytes: int) -> tuple[bytes, mmap.mmap]:
@@ -226,7 +220,7 @@ def _memory_of(reply: bytes, files: list[int], nbytes: int) -> tuple[bytes, mmap
         raise from_rpc(code, text.partition(b"\0")[0].decode("utf-8", "replace"), None)
     # The seal guarantees that the server can't shrink the memory.
     if (len(files) != 1 or os.fstat(files[0]).st_size != nbytes
-            or not fcntl.fcntl(files[0], _F_GET_SEALS) & _F_SEAL_SHRINK):
+            or not fcntl.fcntl(files[0], fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK):
         raise Internal("region: found memory of another size, or not sealed")
     try:
         # mmap.MAP_POPULATE exists since Python 3.10; all pages exist already.

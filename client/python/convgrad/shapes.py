@@ -1,5 +1,4 @@
-"""Has the rules for shapes of a program's values. Extents are numbers, or expressions of the
-batch."""
+"""Has the rules for shapes of a program's values. An extent may depend on the batch."""
 
 from __future__ import annotations
 
@@ -22,8 +21,7 @@ def axis_of(rank: int, axis: int) -> int:
 
 
 def broadcast(x: Sequence[Any], y: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Returns the shape of what is computed of operands of these shapes; None if they don't
-    fit."""
+    """Returns the shape to which these shapes are broadcast; None if they don't fit."""
     rank = max(len(x), len(y))
     pairs = list(zip(padded(x, rank), padded(y, rank)))
     if any(m not in (1, n) and n != 1 for m, n in pairs):

@@ -70,8 +70,7 @@ class Stream:
         return StreamReply(self.operation, self.destinations)
 
     def requests(self) -> Iterator[bytes]:
-        """Yields the header, then frames: uncut operands first, then the others slice by slice.
-        """
+        """Yields the header, then frames: of uncut operands, then of the others by slices."""
         items = self._items()
         yield service_pb2.ConvStreamRequest(header=service_pb2.StreamHeader(
             operation=self._streamed(), options=self.options,

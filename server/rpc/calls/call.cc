@@ -193,11 +193,11 @@ void Call::AwaitMemory(int64_t bytes) {
   HandOver();
 }
 
-void Call::ContinueOn(const MemoryBudget::Executor& thread,
+void Call::ContinueOn(const ClientExecutor& thread,
                       std::function<absl::Status()> work,
                       std::function<void()> next) {
   HandOver();
-  thread([this, work = std::move(work), next = std::move(next)] {
+  thread(client(), [this, work = std::move(work), next = std::move(next)] {
     HandOver();
     const absl::Time start = absl::Now();
     const bool is_over = *cancelled_ || deadline_ <= start;
@@ -212,7 +212,8 @@ void Call::Copy(int64_t bytes, std::function<absl::Status()> work,
                 std::function<void()> next) {
   // A change of threads takes some 50 us, as long as to hash 64 KiB.
   constexpr int64_t kFewBytes = 64 << 10;
-  const auto run = [](const std::function<void()>& task) { task(); };
+  const auto run = [](const std::string& /*client*/,
+                      const std::function<void()>& task) { task(); };
   ContinueOn(bytes <= kFewBytes ? run : services_.copy, std::move(work),
              std::move(next));
 }

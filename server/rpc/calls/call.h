@@ -123,7 +123,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Makes `thread` run `work` and then `next`. Ends the call with the error of
   // `work`, or without `work` if the client has gone. Call it last: the call
   // may be deleted when this returns.
-  void ContinueOn(const MemoryBudget::Executor& thread,
+  void ContinueOn(const ClientExecutor& thread,
                   std::function<absl::Status()> work,
                   std::function<void()> next);
 

@@ -178,8 +178,7 @@ class ChannelPool:
             return slot
 
     def strangers(self, target: str | None) -> int:
-        """Returns the number of servers that pick() takes in turn, or 0 if one has answered.
-        """
+        """Returns how many servers pick() takes in turn, or 0 if one has answered."""
         with self._lock:
             turn = self._turns[target]
             return (0 if any(slot.has_answered for slot in turn)
@@ -252,10 +251,9 @@ class ChannelPool:
 
     def _stream_channel(self, slot: Slot) -> Any:
         if slot.stream_channel is None:
-            slot.stream_channel = self._connect(slot)
+            if self._credentials is None:
+                slot.stream_channel = self._library.insecure_channel(slot.target, slot.options)
+            else:
+                slot.stream_channel = self._library.secure_channel(
+                    slot.target, self._credentials, slot.options)
         return slot.stream_channel
-
-    def _connect(self, slot: Slot) -> Any:
-        if self._credentials is None:
-            return self._library.insecure_channel(slot.target, slot.options)
-        return self._library.secure_channel(slot.target, self._credentials, slot.options)

@@ -52,8 +52,7 @@ class RetryPolicy:
     multiplier: float = 2.0
     max_seconds: float = 2.0
     jitter: float = 0.25
-    """Each wait is lengthened by a random share of up to this, so that clients don't retry
-    together."""
+    """Largest random share that lengthens a wait, so that clients don't retry together."""
 
     def delay(self, error: ConvgradError, attempts: int) -> float | None:
         """Returns the seconds until the next attempt; None if there is none.
@@ -82,7 +81,6 @@ class RetryPolicy:
         return min(grown, self.max_seconds)
 
     def seconds_left(self, error: ConvgradError, attempts: int) -> float:
-        """Returns about how many seconds a call that fails with `error` will still be repeated.
-        """
+        """Returns for about how many seconds a call that fails with `error` is repeated."""
         least = error.pushback_seconds or 0.0
         return sum(max(self.backoff(n), least) for n in range(attempts, self.max_attempts))

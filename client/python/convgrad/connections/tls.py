@@ -1,5 +1,4 @@
-"""Checks keys and certificates before use, and finds out which of them prevents a connection.
-"""
+"""Checks keys and certificates, and finds out which of them prevents a connection."""
 
 from __future__ import annotations
 

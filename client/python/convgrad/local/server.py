@@ -189,8 +189,7 @@ class _Shared:
         return self._ends.get(address)
 
     def settle_after_fork(self) -> None:
-        """Replaces the lock in a forked child, because another thread of the parent may hold
-        it."""
+        """Replaces the lock in a forked child; another thread of the parent may hold it."""
         self.lock = threading.RLock()
 
 

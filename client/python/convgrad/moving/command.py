@@ -27,7 +27,7 @@ from convgrad.errors import (
 from convgrad.files import private
 from convgrad.moving.replaying import replay
 from convgrad.moving.safetensors import TensorFile, check_target
-from convgrad.moving.transfer import Imported, check_import, export_session, import_session
+from convgrad.moving.transfer import check_import, export_session, import_session
 from convgrad.sessions.session import Session
 
 COMMANDS = ("export", "import", "snapshot", "restore", "replay")
@@ -49,8 +49,8 @@ def run_command(arguments: Sequence[str]) -> int:
         with Client(parsed.server, tls=tls if tls != Tls() else False,
                     token=_token_in(parsed.token), timeout=parsed.timeout,
                     retry=RetryPolicy(max_attempts=_MOST_ATTEMPTS)) as client:
-            done: bool = parsed.run(client, parsed)
-        return 0 if done else 1
+            status: int | None = parsed.run(client, parsed)
+        return status or 0
     except (ConvgradError, OSError) as error:
         print(f"convgrad: {error}", file=sys.stderr)
         return 2 if isinstance(error, InvalidArgument) else 1
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _export(client: Client, parsed: argparse.Namespace) -> bool:
+def _export(client: Client, parsed: argparse.Namespace) -> None:
     check_target(parsed.file)  # before the trainer is stopped
     if parsed.take_over:
         with _resumed(client, parsed.session) as session:
@@ -120,10 +120,9 @@ def _export(client: Client, parsed: argparse.Namespace) -> bool:
         with _attached(client, parsed.session, "--take_over") as attached:
             number = export_session(attached, parsed.file)
     print(f"wrote {parsed.file}, the session as of change {number}")
-    return True
 
 
-def _import(client: Client, parsed: argparse.Namespace) -> bool:
+def _import(client: Client, parsed: argparse.Namespace) -> None:
     has_optimizer = not parsed.without_optimizer
     if not parsed.new and (parsed.durable or parsed.lease != 600.0):
         raise invalid("UNSUPPORTED", "--durable or --lease", "no --new",
@@ -142,17 +141,12 @@ def _import(client: Client, parsed: argparse.Namespace) -> bool:
             check_import(file, kept, has_optimizer)
         with _resumed(client, parsed.session) as session:
             found = import_session(session, parsed.file, optimizer=has_optimizer)
-    _tell(session, found)
-    return True
-
-
-def _tell(session: Session, found: Imported) -> None:
     origin = "" if found.number is None else f", exported as of change {found.number}"
     print(f"change {session.number} of the session has the tensors{origin}")
     _tell_differences(found.differences, "the export")
 
 
-def _snapshot(client: Client, parsed: argparse.Namespace) -> bool:
+def _snapshot(client: Client, parsed: argparse.Namespace) -> None:
     with _attached(client, parsed.session, "") as attached:
         if parsed.drop is not None:
             _check_snapshot(client, parsed.session, parsed.drop)
@@ -160,16 +154,14 @@ def _snapshot(client: Client, parsed: argparse.Namespace) -> bool:
             print(f"dropped {parsed.drop!a}")
         else:
             print(f"durable number {attached.save_state(parsed.name)}")
-    return True
 
 
-def _restore(client: Client, parsed: argparse.Namespace) -> bool:
+def _restore(client: Client, parsed: argparse.Namespace) -> None:
     _check_snapshot(client, parsed.session, parsed.name)
     with _resumed(client, parsed.session) as session:
         session.restore_state(parsed.name)
         print(f"change {session.number} of the session has the snapshot {parsed.name!a}")
         session.save_state()
-    return True
 
 
 def _check_snapshot(client: Client, session: str, name: str) -> None:
@@ -189,7 +181,7 @@ def _check_snapshot(client: Client, session: str, name: str) -> None:
                                       f"kept: {names}"))
 
 
-def _replay(client: Client, parsed: argparse.Namespace) -> bool:
+def _replay(client: Client, parsed: argparse.Namespace) -> int:
     found = replay(client, parsed.recording)
     print(f"{found.changes} changes have the same results" + (
         f", {found.unknown} of which couldn't be compared" if found.unknown else ""))
@@ -198,7 +190,7 @@ def _replay(client: Client, parsed: argparse.Namespace) -> bool:
     if found.difference:
         print(f"the first difference is {found.difference}")
     _tell_differences(found.differences, "the recording")
-    return not found.difference
+    return 1 if found.difference else 0
 
 
 def _tell_differences(found: Sequence[str], other: str) -> None:

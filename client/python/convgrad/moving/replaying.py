@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from convgrad import operations
 from convgrad.client import Client
 from convgrad.errors import ConvgradError
 from convgrad.moving.machine import differences, facts_of
+from convgrad.moving.transfer import capabilities
 from convgrad.requests import Call
 from convgrad.sessions.methods import plain
 from convgrad.sessions.recording import Recorded, Recording, digests_of, whole
@@ -42,7 +42,7 @@ def replay(client: Client, path: str | os.PathLike[str]) -> Replayed:
     Errors: InvalidArgument for a file that isn't a recording; those of Client.session().
     """
     with Recording(path) as recording, client.session() as session:
-        unlike = differences(recording.server, facts_of(_capabilities(session)))
+        unlike = differences(recording.server, facts_of(capabilities(session)))
         done = unknown = 0
         difference = ""
         for change in recording.changes:
@@ -71,9 +71,4 @@ def _repeated(session: Session, change: Recorded, messages: list[bytes]) -> str:
     return "" if other is None else f"{where}{ascii(other[:_LONGEST])} has other bits"
 
 
-def _as_it_is(call: Call[Any]) -> Call[Any]:
-    return call
-
-
-_sent: Any = plain(_as_it_is)
-_capabilities: Any = plain(operations.capabilities)
+_sent: Any = plain(lambda call: call)

@@ -101,12 +101,8 @@ class TensorFile:
         return bytes(buffer)
 
     def _fill(self, target: memoryview) -> None:
-        done = 0
-        while done < len(target):
-            count = self._file.readinto(target[done:])
-            if not count:
-                self.refuse("", "a file that became shorter", "the bytes of its header")
-            done += count
+        if self._file.readinto(target) < len(target):
+            self.refuse("", "a file that became shorter", "the bytes of its header")
 
     def _parsed(self, text: bytes, data_bytes: int) -> tuple[dict[str, Entry], dict[str, str]]:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -223,8 +219,7 @@ def _folder_of(path: str) -> str:
 
 @contextlib.contextmanager
 def _replacing(path: str) -> Iterator[Any]:
-    """Yields a new file beside `path`, which takes its place and permissions if the block
-    succeeds."""
+    """Yields a file that takes the place and permissions of `path` if the block succeeds."""
     mode = check_target(path)
     folder = _folder_of(path)
     beside = os.path.join(folder, f".convgrad-{secrets.token_hex(8)}")
@@ -254,8 +249,7 @@ def _are_sizes(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """Returns a value of a file as a part of an error: short, and without control characters.
-    """
+    """Returns a value of a file for an error: short, without control characters."""
     if isinstance(value, list) and len(value) > _MOST_AXES:
         return f"a list of {len(value)}"
     text = ascii(value)

@@ -15,7 +15,7 @@ import numpy as np
 from convgrad import operations
 from convgrad.attached import Attached
 from convgrad.errors import FailedPrecondition, message_of
-from convgrad.kept import Kept, descriptor_of
+from convgrad.kept import Kept, listed_tensors
 from convgrad.layouts import (
     WEIGHT_LAYOUTS,
     Array,
@@ -65,7 +65,7 @@ def export_session(session: Session | Attached, path: Path, *,
 
     Errors: FailedPrecondition if the session changes faster than it can be read; OSError.
     """
-    facts = facts_of(_capabilities(session))
+    facts = facts_of(capabilities(session))
     number, kept, arrays = _snapshot(session)
     layouts = {name: one.descriptor.layout for name, one in kept.items()
                if one.descriptor.layout != "NCX"}
@@ -93,7 +93,8 @@ def import_session(session: Session, path: Path, *, optimizer: bool = True) -> I
         arrays, order = {}, {}
         for name in wanted:
             known = kept[name].descriptor.layout if name in kept else layouts.get(name, "NCX")
-            order[name] = _row_major(known)
+            # No array has a blocked layout's shape in the file.
+            order[name] = _logical(known) if is_blocked(known) else known
             arrays[name] = _transposed(file.read(name), order[name])
         found = _differences(file, session)
         session.put(arrays, layouts=order, trainer_state=state if optimizer else b"")
@@ -152,12 +153,8 @@ def _snapshot(session: Session | Attached) -> tuple[int, dict[str, Kept], dict[s
 
 
 def _list_call() -> Call[tuple[int, dict[str, Kept]]]:
-    def decode(response: bytes) -> tuple[int, dict[str, Kept]]:
-        answer = session_pb2.ListTensorsResponse.FromString(response)
-        return answer.number, {info.name: Kept(info.name, descriptor_of(info.tensor))
-                               for info in answer.tensors}
-
-    return Call("ConvGradSessions/ListTensors", b"", decode)
+    return Call("ConvGradSessions/ListTensors", b"", lambda response: (
+        session_pb2.ListTensorsResponse.FromString(response).number, listed_tensors(response)))
 
 
 def _get_all_call(kept: Mapping[str, Kept]) -> Call[tuple[int, dict[str, Array]]]:
@@ -165,8 +162,8 @@ def _get_all_call(kept: Mapping[str, Kept]) -> Call[tuple[int, dict[str, Array]]
     for name, one in kept.items():
         wanted = request.tensors.add(name=name)
         layout = one.descriptor.layout
-        if layout not in ("NCX", "OIX"):
-            wanted.layout = wire_layout("OIX" if layout in WEIGHT_LAYOUTS else "NCX", "layout")
+        if layout != _logical(layout):
+            wanted.layout = wire_layout(_logical(layout), "layout")
     return get_call("ConvGradSessions/GetTensors", request, Options(),
                     lambda arrays, number: (number, arrays))
 
@@ -174,14 +171,14 @@ def _get_all_call(kept: Mapping[str, Kept]) -> Call[tuple[int, dict[str, Array]]
 # Ask the session's server.
 _listed: Any = plain(_list_call)
 _got: Any = plain(_get_all_call)
-_capabilities: Any = plain(operations.capabilities)
+capabilities: Any = plain(operations.capabilities)
 
 
 def _differences(file: TensorFile, session: Session) -> tuple[str, ...]:
     if _SERVER not in file.metadata:
         return ()
     there = _json_of(file, _SERVER)
-    return differences(there, facts_of(_capabilities(session)))
+    return differences(there, facts_of(capabilities(session)))
 
 
 def _json_of(file: TensorFile, key: str) -> dict[str, Any]:
@@ -219,11 +216,9 @@ def _number_of(file: TensorFile) -> int | None:
     return int(text)
 
 
-def _row_major(layout: str) -> str:
-    """Returns the layout in which an array of a tensor is put, whose layout was this."""
-    if is_blocked(layout):
-        return "OIX" if layout in WEIGHT_LAYOUTS else "NCX"
-    return layout
+def _logical(layout: str) -> str:
+    """Returns the layout of the same role whose shapes are the logical dims."""
+    return "OIX" if layout in WEIGHT_LAYOUTS else "NCX"
 
 
 def _transposed(array: Array, layout: str) -> Array:

@@ -50,8 +50,7 @@ class Declared:
 
     def add(self, operator: str, *operands: Any, shape: Shape,
             parameters: Sequence[Source | None] = (), **attributes: Attribute | None) -> Value:
-        """Adds a step of these values, then parameters. Attributes that are None are left
-        out."""
+        """Adds a step of these values, then parameters. Leaves out attributes that are None."""
         dtype = "float32"
         for operand in operands:
             if operand is not None and not isinstance(operand, Value):

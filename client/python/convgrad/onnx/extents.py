@@ -59,8 +59,7 @@ def product(extents: Sequence[Extent]) -> Extent:
     result: Any = 1
     for extent in extents:
         result = result * extent
-    found: Extent = result
-    return found
+    return result
 
 
 def text_of(shape: Sequence[Any]) -> str:

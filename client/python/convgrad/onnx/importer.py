@@ -59,6 +59,7 @@ class Importer(Declared):
 
     def _follow(self, proto: Any) -> None:
         node = self.node = _node_of(proto, self._opset)
+        found: Any = [Unknown() for _ in node.outputs]
         try:
             if proto.domain not in OWN_DOMAINS or proto.overload:
                 raise self.refuse(f"{node.operator} of the domain {proto.domain}",
@@ -66,12 +67,10 @@ class Importer(Declared):
             found = self._evaluate(node, proto)
         except Unimplemented as error:
             self._refusals.add(error)
-            found = [Unknown() for _ in node.outputs]
         except _WRONG as error:  # operands that don't fit the operator
             self._refusals.add(self.refuse(
                 f"{node.operator} that can't be followed ({str(error)[:200]})",
                 "operands and attributes that fit the operator"))
-            found = [Unknown() for _ in node.outputs]
         results = found if isinstance(found, list) else [found]
         for name, result in zip(node.outputs, results):
             if name:

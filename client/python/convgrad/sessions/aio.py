@@ -31,6 +31,12 @@ def _awaited(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
     return awaited
 
 
+def _same(name: str) -> Any:
+    """Makes the same property as sessions.Session has."""
+    return property(lambda self: getattr(self._session, name),
+                    doc=getattr(sessions.Session, name).__doc__)
+
+
 def _without_stop(function: Callable[[S], R], session: S) -> R:
     """Calls the function. A future can't hold StopIteration, so that its task would hang."""
     try:
@@ -72,42 +78,18 @@ class Session:
     restore_state = _awaited(sessions.Session.restore_state)
     drop_state = _awaited(sessions.Session.drop_state)
 
+    id: bytes = _same("id")
+    number: int = _same("number")
+    durable_number: int | None = _same("durable_number")
+    trainer_state: bytes = _same("trainer_state")
+    is_lost: bool = _same("is_lost")
+    quota_bytes: int = _same("quota_bytes")
+
     def __init__(self, session: sessions.Session) -> None:
         self._session = session
         # One thread packs arrays and numbers changes, so that they stay in order. It ends when
         # the session is garbage collected.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="convgrad-aio")
-
-    @property
-    def id(self) -> bytes:
-        """The session's id. Keep it secret: who knows it may use the session."""
-        return self._session.id
-
-    @property
-    def number(self) -> int:
-        """Number of the last change up to which all are known to have taken effect."""
-        return self._session.number
-
-    @property
-    def durable_number(self) -> int | None:
-        """Number of the newest change that is known to be on the server's disk; None if the
-        session isn't durable."""
-        return self._session.durable_number
-
-    @property
-    def trainer_state(self) -> bytes:
-        """The same as convgrad.Session.trainer_state."""
-        return self._session.trainer_state
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it is closed, or was ended by an error."""
-        return self._session.is_lost
-
-    @property
-    def quota_bytes(self) -> int:
-        """Limit on the bytes that the session keeps."""
-        return self._session.quota_bytes
 
     async def blocking(self, function: Callable[[sessions.Session], R]) -> R:
         """Calls a function with the convgrad.Session, on a thread. Returns its result.
@@ -142,8 +124,7 @@ class Session:
 
 
 def _on_thread(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
-    """Makes a coroutine function of one of attached.Attached's methods; several may run at
-    once."""
+    """Makes a coroutine function of a method of attached.Attached. Several may run at once."""
 
     @functools.wraps(method)
     async def awaited(self: Attached, /, *args: Any, **kwargs: Any) -> R:
@@ -165,18 +146,6 @@ class Attached:
     get = _on_thread(attached.Attached.get)
     tensors = _on_thread(attached.Attached.tensors)
     run = _on_thread(attached.Attached.run)
-
-    conv_backward = _on_thread(attached.Attached.conv_backward)
-    conv_transpose_backward = _on_thread(attached.Attached.conv_transpose_backward)
-    linear_backward = _on_thread(attached.Attached.linear_backward)
-    put = _on_thread(attached.Attached.put)
-    drop = _on_thread(attached.Attached.drop)
-    load_program = _on_thread(attached.Attached.load_program)
-    drop_programs = _on_thread(attached.Attached.drop_programs)
-    backward = _on_thread(attached.Attached.backward)
-    update = _on_thread(attached.Attached.update)
-    restore_state = _on_thread(attached.Attached.restore_state)
-
     save_state = _on_thread(attached.Attached.save_state)
     drop_state = _on_thread(attached.Attached.drop_state)
 
@@ -201,6 +170,10 @@ class Attached:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
+
+
+for _name in attached.CHANGES:
+    setattr(Attached, _name, _on_thread(getattr(attached.Attached, _name)))
 
 
 class Opening:

@@ -38,16 +38,6 @@ class Opened:
     answer: session_pb2.SessionResponse = field(repr=False)
 
 
-def metadata_of(opened: Opened, epoch: int, sequence: int, call_id: bytes,
-                acknowledged: int) -> tuple[tuple[str, str | bytes], ...]:
-    """Returns the metadata that identifies a change."""
-    return (("convgrad-session-bin", opened.answer.session_id),
-            ("convgrad-session-epoch", str(epoch)),
-            ("convgrad-session-sequence", str(sequence)),
-            ("convgrad-call-id-bin", call_id),
-            ("convgrad-session-acknowledged", str(acknowledged)))
-
-
 @dataclass(eq=False)
 class Change:
     """A change in flight. Owned by the session's thread after submission."""
@@ -94,8 +84,12 @@ class Change:
             seconds = (None if self.deadline is None
                        else max(self.deadline - time.monotonic(), 0.001))
         call = VOID if self.is_void else self.call
-        return replace(call, target=opened.target, metadata=metadata_of(
-            opened, epoch, self.sequence, self.call_id, acknowledged)), seconds
+        return replace(call, target=opened.target, metadata=(
+            ("convgrad-session-bin", opened.answer.session_id),
+            ("convgrad-session-epoch", str(epoch)),
+            ("convgrad-session-sequence", str(self.sequence)),
+            ("convgrad-call-id-bin", self.call_id),
+            ("convgrad-session-acknowledged", str(acknowledged)))), seconds
 
     def succeed(self, response: Response) -> None:
         if self.is_repeat:

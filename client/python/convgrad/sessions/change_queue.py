@@ -29,21 +29,25 @@ class ChangeQueue:
     `Changes` sends them.
     """
 
-    def __init__(self, client: Caller, opened: Opened, recorder: Recorder | None) -> None:
+    def __init__(self, client: Caller, opened: Opened,
+                 recorder: Recorder | None = None) -> None:
         self._client = client
         self._opened = opened
         self._recorder = recorder
         self._opened_at = time.time()
         self._condition = threading.Condition()
-        self._epoch = opened.answer.epoch
+        self.epoch = opened.answer.epoch
         self._pending = Pending(opened.answer.number + 1)
         self._reads: WeakSet[Read] = WeakSet()
-        self._failures = 0
+        self.failures = 0
+        """Number of epochs that ended with a failure reported to a caller."""
         self._has_ended = False  # the server has ended the epoch
         # How often the session was restored. Outcomes of earlier attempts don't count.
         self._restores = 0
         self._is_restoring = False
-        self._broken: ConvgradError | None = None
+        self.error: ConvgradError | None = None
+        """The error that ended the session; None while it is usable."""
+        self._keeps_calls = recorder is not None
         self.thread = EventThread("convgrad-session")
 
     @property
@@ -52,33 +56,14 @@ class ChangeQueue:
         with self._condition:
             return self._pending.answered
 
-    @property
-    def epoch(self) -> int:
-        return self._epoch
-
-    @property
-    def error(self) -> ConvgradError | None:
-        """The error that ended the session; None while it is usable."""
-        return self._broken
-
-    @property
-    def failures(self) -> int:
-        """Number of epochs that ended with a failure reported to a caller."""
-        return self._failures
-
     def forms_of(self, call: Call[Any]) -> tuple[Call[Any], Call[Any] | None]:
-        """Returns the call as it is sent and, if a change is needed later, with its own bytes.
-        """
+        """Returns the call as it is sent, and with its own bytes if it is needed later."""
         kept = with_own_bytes(call.whole or call) if self._keeps_calls else None
         # Regions would not be in a recording.
         placed = call if self._recorder is not None else self._client.placed(call)
         if kept is not None and placed is call and call.whole is None:
             placed = kept
         return placed, kept
-
-    @property
-    def _keeps_calls(self) -> bool:
-        return self._recorder is not None
 
     def submit(self, call: Call[Any], instead: Instead | None = None,
                kept: Call[Any] | None = None) -> Future[Any]:
@@ -115,8 +100,7 @@ class ChangeQueue:
         return False
 
     def flush(self) -> None:
-        """Blocks until all changes so far have ended; at most 2 s for those that were given up.
-        """
+        """Blocks until all changes so far have ended, and at most 2 s for those given up."""
         with self._condition:
             changes = self._pending.all()
         concurrent.futures.wait([change.future for change in changes])
@@ -126,7 +110,7 @@ class ChangeQueue:
         """Waits, for 2 s at most, until the outcome of each given-up change is known and the
         session isn't being restored."""
         with self._condition:
-            self._condition.wait_for(lambda: self._broken or not (self._is_restoring or any(
+            self._condition.wait_for(lambda: self.error or not (self._is_restoring or any(
                 change.future.done() for change in self._pending.all())), 2)
 
     def stop(self, why: ConvgradError) -> None:
@@ -134,12 +118,12 @@ class ChangeQueue:
         if not self._client.is_at_home:  # in a fork, the lock may be held forever
             return
         with self._condition:
-            if self._broken is not None:
+            if self.error is not None:
                 return
             if isinstance(why, SessionExpired):
                 why = lost_with_server(why, self._opened.target, self._opened_at,
                                        self._pending.answered)
-            self._broken = why
+            self.error = why
             changes = self._pending.all()
             # Drops their messages; this must not acknowledge any of them.
             self._pending.clear(self._pending.acknowledged + 1)
@@ -154,14 +138,14 @@ class ChangeQueue:
         """Does the same, unless this client has resumed the session itself since it was in
         `epoch`, or is about to."""
         with self._condition:
-            is_mine = self._is_restoring or self._epoch != epoch
+            is_mine = self._is_restoring or self.epoch != epoch
         if not is_mine:
             self.stop(why)
 
     def check_broken(self) -> None:
         """Raises the error that ended the session."""
-        if self._broken is not None:
-            raise copy.copy(self._broken)
+        if self.error is not None:
+            raise copy.copy(self.error)
 
     def _has_room(self) -> bool:
         return not self._has_ended and (
@@ -170,7 +154,7 @@ class ChangeQueue:
     def _await_room(self, deadline: float | None) -> None:
         left = None if deadline is None else max(deadline - time.monotonic(), 0)
         has_room = self._condition.wait_for(
-            lambda: self._broken is not None or self._has_room(), left)
+            lambda: self.error is not None or self._has_room(), left)
         self.check_broken()
         if not has_room or left == 0:
             raise DeadlineExceeded("the deadline was over before the change was sent, behind "

@@ -12,7 +12,6 @@ from typing import Any
 
 import grpc
 
-from convgrad.caller import Caller
 from convgrad.errors import (
     Cancelled,
     ConvgradError,
@@ -22,10 +21,9 @@ from convgrad.errors import (
 )
 from convgrad.full_servers import when_named
 from convgrad.sessions.asking import not_started
-from convgrad.sessions.attempts import Change, Opened, Read
+from convgrad.sessions.attempts import Change, Read
 from convgrad.sessions.change_queue import ChangeQueue
 from convgrad.sessions.outcomes import Outcome, delay_after, late_error, outcome_of
-from convgrad.sessions.recorder import Recorder
 from convgrad.wire import Response
 
 
@@ -35,16 +33,11 @@ class Changes(ChangeQueue):
     Its methods run on the session's thread, except the first attempt of a change.
     """
 
-    def __init__(self, client: Caller, opened: Opened,
-                 recorder: Recorder | None = None) -> None:
-        super().__init__(client, opened, recorder)
-        self._when_named = functools.partial(when_named, client, opened.target, self.thread)
-
     def _send(self, change: Change, restores: int) -> None:
         with self._condition:
             if restores != self._restores or change not in self._pending:
                 return
-            acknowledged, epoch = self._pending.acknowledged, self._epoch
+            acknowledged, epoch = self._pending.acknowledged, self.epoch
         call, seconds = change.attempt(self._opened, epoch, acknowledged)
         try:
             rpc = self._client.start(call, seconds)
@@ -65,7 +58,7 @@ class Changes(ChangeQueue):
 
     def _on_unsent(self, change: Change, error: BaseException, restores: int) -> None:
         """Fails a change whose attempt couldn't be started, and settles it at the server."""
-        if self._broken is not None or restores != self._restores:
+        if self.error is not None or restores != self._restores:
             return
         if change.is_void or change.is_repeat:
             return self._repeat(change, not_started(error))
@@ -74,7 +67,7 @@ class Changes(ChangeQueue):
 
     def _on_done(self, change: Change, rpc: Any, restores: int) -> None:
         self._note_answer(rpc)
-        if self._broken is not None or restores != self._restores:
+        if self.error is not None or restores != self._restores:
             return
         if rpc.code() == grpc.StatusCode.OK:
             self._client.outages.end(self._opened.target)
@@ -135,7 +128,7 @@ class Changes(ChangeQueue):
                 change.give_up(late_error(error) if is_late else error)
                 self._send(change, restores)
 
-        self._when_named(error, give_up)
+        when_named(self._client, self._opened.target, self.thread, error, give_up)
 
     def _note_repeat(self, change: Change, error: ConvgradError, delay: float) -> None:
         self._client.note_repeat(f"change {change.sequence} of a session", self._opened.target,
@@ -165,12 +158,12 @@ class Changes(ChangeQueue):
             changes = self._pending.in_flight()
             if not self._has_ended or not all(change.is_over for change in changes):
                 return
-            self._epoch += 1
+            self.epoch += 1
             first = changes[0]
         delay = delay_after(first, self._client.retry)
         if delay is None:
-            self._when_named(first.error, functools.partial(self._fail, first, self._restores))
-            return
+            return when_named(self._client, self._opened.target, self.thread, first.error,
+                              functools.partial(self._fail, first, self._restores))
         if first.is_late_in(delay):  # it was committed, so it is repeated without its caller
             first.give_up(late_error(first.error))
         if first.error is not None and delay > 0:
@@ -192,7 +185,7 @@ class Changes(ChangeQueue):
                 return
             reads = [read for read in self._reads if read.after >= first.sequence]
             changes, kept = self._split(first, reads)
-            self._failures += 1
+            self.failures += 1
             self._has_ended = False
             self._condition.notify_all()
         for read in reads:

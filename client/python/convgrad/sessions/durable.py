@@ -17,7 +17,7 @@ from convgrad.errors import (
     SessionTakenOver,
 )
 from convgrad.requests import Call
-from convgrad.sessions.asking import Answered, ask
+from convgrad.sessions.asking import ask
 from convgrad.sessions.attempts import DURABLE_TRAILER, Change, Opened, Read, number_of
 from convgrad.sessions.changes import Changes
 from convgrad.sessions.machines import tell_differences
@@ -58,15 +58,7 @@ class DurableChanges(Changes):
                  replay_bytes: int) -> None:
         super().__init__(client, opened, recorder)
         self.replay = Replay(opened.answer.durable_number, replay_bytes)
-
-    @property
-    def durable_number(self) -> int:
-        """Number of the newest change that is known to be on the server's disk."""
-        return self.replay.durable_number
-
-    @property
-    def _keeps_calls(self) -> bool:
-        return True
+        self._keeps_calls = True
 
     def note_durable(self, number: int) -> None:
         """Drops the changes up to `number`, which the server has on disk."""
@@ -83,7 +75,7 @@ class DurableChanges(Changes):
         left = None if deadline is None else deadline - time.monotonic()
         with self._condition:
             found = self._condition.wait_for(
-                lambda: self._broken is not None or read.is_lost
+                lambda: self.error is not None or read.is_lost
                 or read.is_noticed and not self._is_restoring
                 and self._pending.acknowledged >= read.after, left)
             self.check_broken()
@@ -108,7 +100,7 @@ class DurableChanges(Changes):
     def _commit(self, change: Change, response: Any) -> None:
         super()._commit(change, response)
         self._send_waiting()
-        if self.replay.needs_snapshot and self._broken is None:
+        if self.replay.needs_snapshot and self.error is None:
             self.replay.begin_saving()
             self._save(1)
 
@@ -116,7 +108,7 @@ class DurableChanges(Changes):
         """Asks for a snapshot, and repeats that if it may help."""
         def answered(_: int | None, error: ConvgradError | None) -> None:
             delay = None if error is None else self._client.retry.delay(error, attempts)
-            if delay is not None and self._broken is None and not self._client.is_closed:
+            if delay is not None and self.error is None and not self._client.is_closed:
                 self.thread.later(delay, functools.partial(self._save, attempts + 1))
                 return
             with self._condition:
@@ -127,10 +119,11 @@ class DurableChanges(Changes):
             newest = self.replay.newest
         # The request names the newest change that is kept. A server that was started again
         # lacks this change, and refuses the request instead of saving its older state.
-        self._ask(save_state_call(
+        call = save_state_call(
             self, target=self._opened.target,
             metadata=(("convgrad-session-bin", self._opened.answer.session_id),
-                      ("convgrad-session-after", str(newest)))), answered)
+                      ("convgrad-session-after", str(newest))))
+        ask(self._client, self.thread, call, _DISK_SECONDS, answered)
 
     def _send_waiting(self) -> None:
         """Sends changes that waited for those before them to be repeated."""
@@ -165,7 +158,7 @@ class DurableChanges(Changes):
             self._is_restoring = True
         # A repeat of the call finds the session resumed by the attempt before.
         request = session_pb2.ResumeSessionRequest(
-            session_id=self._opened.answer.session_id, epoch=self._epoch,
+            session_id=self._opened.answer.session_id, epoch=self.epoch,
             call_id=os.urandom(16))
         self._resume(request.SerializeToString(), 1)
 
@@ -181,9 +174,9 @@ class DurableChanges(Changes):
                                      delay, None)
             self.thread.later(delay, functools.partial(self._resume, request, attempts + 1))
 
-        self._ask(Call("ConvGradSessions/ResumeSession", request,
-                       session_pb2.SessionResponse.FromString, target=self._opened.target),
-                  answered)
+        call = Call("ConvGradSessions/ResumeSession", request,
+                    session_pb2.SessionResponse.FromString, target=self._opened.target)
+        ask(self._client, self.thread, call, _DISK_SECONDS, answered)
 
     def _repeat_all(self, answer: Any) -> None:
         """Sends all changes again that the restored session lacks, or whose reply is missing.
@@ -193,7 +186,7 @@ class DurableChanges(Changes):
                 changes = self.replay.since(answer.number, self._pending)
                 self.replay.note_durable(answer.durable_number)
                 self._pending.repeat(changes)
-                self._epoch = answer.epoch
+                self.epoch = answer.epoch
                 self._has_ended = self._is_restoring = False
                 self._condition.notify_all()
         except (SessionRestored, SessionTakenOver) as error:
@@ -205,6 +198,3 @@ class DurableChanges(Changes):
         with contextlib.suppress(UserWarning):  # an error must not stop the session's thread
             tell_differences(answer.differences)
         self._send_waiting()
-
-    def _ask(self, call: Call[Any], then: Answered) -> None:
-        ask(self._client, self.thread, call, _DISK_SECONDS, then)

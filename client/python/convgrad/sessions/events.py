@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import itertools
 import logging
@@ -37,12 +36,6 @@ class EventThread:
         self._is_stopped = True
         self._events.put(None)
 
-    def _drop(self) -> None:
-        """Drops events that arrived while the thread was being stopped."""
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._events.get_nowait()
-
     def _run(self) -> None:
         due: list[tuple[float, int, Event]] = []
         order = itertools.count()
@@ -51,7 +44,9 @@ class EventThread:
                 wait = max(due[0][0] - time.monotonic(), 0) if due else None
                 added = self._events.get(timeout=wait)
                 if added is None:
-                    return self._drop()
+                    # Drops events that arrived while the thread was being stopped.
+                    self._events = queue.SimpleQueue()
+                    return
                 heapq.heappush(due, (added[0], next(order), added[1]))
                 continue
             except queue.Empty:

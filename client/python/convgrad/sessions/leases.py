@@ -149,6 +149,25 @@ def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
         call_of("ResumeSession", request, target=target, options=options)), options))
 
 
+def check_durable(client: Caller, name: str, resume: bool | bytes) -> None:
+    """Raises FailedPrecondition if the session to resume isn't durable. Its user goes on then.
+    """
+    if isinstance(resume, bytes):
+        request = session_pb2.RenewSessionRequest(session_id=resume)
+        is_durable = ask_each(client, lambda target, options: client.run(call_of(
+            "RenewSession", request, target=target, options=options))).durable
+    else:
+        is_durable = not any(one.name == name and one.durable_number is None
+                             for one in list_sessions(client, everybody=False))
+    if not is_durable:
+        raise not_durable()
+
+
+def not_durable() -> FailedPrecondition:
+    return FailedPrecondition(message_of(
+        "durable", "a session that isn't", "one that was opened with durable=True"))
+
+
 def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
     """Makes the session's thread renew the lease until it is stopped."""
     seconds = min(opened.answer.lease_seconds / _RENEWALS_PER_LEASE, _LONGEST_SILENCE_SECONDS)

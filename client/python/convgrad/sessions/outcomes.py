@@ -86,8 +86,7 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
 
 
 def delay_after(change: Change, retry: RetryPolicy) -> float | None:
-    """Returns the seconds after which the change that ended its epoch is repeated; None: never.
-    """
+    """Returns the seconds until the change that ended its epoch is repeated; None: never."""
     if change.is_void:
         return None
     if change.error is None:  # the reply with the reason was lost

@@ -33,8 +33,7 @@ class Pending:
 
     @property
     def answered(self) -> int:
-        """Does the same, but counts changes that are repeated after their caller got the
-        reply."""
+        """Does the same, but counts repeated changes whose caller has the reply."""
         return min((change.sequence for change in self.all() if not change.is_repeat),
                    default=self.next) - 1
 

@@ -13,8 +13,11 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from convgrad import operations
+from convgrad.caller import Caller
 from convgrad.errors import FailedPrecondition, message_of
 from convgrad.files import private
+from convgrad.moving.machine import facts_of
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Change
 from convgrad.sessions.recording import MAGIC, REPLIES, digests_of, part_of, whole
@@ -93,18 +96,17 @@ class Recorder:
             left = left[self._file.write(left) or 0:]
 
 
-def recording_folder() -> str:
-    """Returns the folder in which this process records its sessions; empty if it doesn't."""
-    return os.environ.get(_VARIABLE, "")
-
-
-def new_path(folder: str) -> str:
-    """Returns a path in the folder for the recording of a session."""
-    now = time.strftime("%Y%m%dT%H%M%S")
-    return os.path.join(folder, f"{now}-{os.getpid()}-{next(_numbers)}.recording")
+def new_recorder(client: Caller) -> Recorder | None:
+    """Returns the recorder of a session to open; None if this process doesn't record."""
+    folder = os.environ.get(_VARIABLE)
+    if not folder:
+        return None
+    name = f"{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{next(_numbers)}.recording"
+    return Recorder(os.path.join(folder, name), facts_of(client.run(operations.capabilities())))
 
 
 def note_unrecorded() -> None:
-    """Warns that a session isn't recorded although its process records sessions."""
-    _LOG.warning("%s: the session was resumed and isn't recorded; expected a session that this "
-                 "process opens", _VARIABLE)
+    """Warns that a resumed session isn't recorded, if this process records sessions."""
+    if os.environ.get(_VARIABLE):
+        _LOG.warning("%s: the session was resumed and isn't recorded; expected a session that "
+                     "this process opens", _VARIABLE)

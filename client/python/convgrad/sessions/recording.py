@@ -8,7 +8,6 @@ has no messages and tells what the server is; each other part is a change.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -113,8 +112,7 @@ class Recording:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        file, self._end = open_regular(self.path, "a recording")
-        self._file = io.BufferedReader(file)
+        self._file, self._end = open_regular(self.path, "a recording")
         try:
             if self._file.read(len(MAGIC)) != MAGIC:
                 self._refuse("first line", "another", MAGIC.decode().strip())

@@ -58,6 +58,7 @@ class Replay:
 
     def __init__(self, durable_number: int, limit: int) -> None:
         self.durable_number = durable_number
+        """Number of the newest change that is known to be on the server's disk."""
         self.is_saving = False
         """Whether a snapshot was asked for."""
         self._limit = limit
@@ -65,10 +66,6 @@ class Replay:
         self._bytes = 0
         self._dropped_to = 0
         self._saving_from = 0
-
-    @property
-    def nbytes(self) -> int:
-        return self._bytes
 
     @property
     def newest(self) -> int:

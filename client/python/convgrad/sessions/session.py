@@ -117,7 +117,7 @@ class Session:
     def durable_number(self) -> int | None:
         """Number of the newest change on the server's disk, as far as is known; None if the
         session isn't durable."""
-        return None if self._durable is None else self._durable.durable_number
+        return None if self._durable is None else self._durable.replay.durable_number
 
     @property
     def trainer_state(self) -> bytes:

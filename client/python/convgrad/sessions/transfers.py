@@ -49,8 +49,7 @@ class Put:
 
 
 def put_of(name: str, array: npt.ArrayLike, layout: str) -> Put:
-    """Returns the tensor. Raises InvalidArgument for a dtype or layout that sessions don't
-    keep."""
+    """Returns the tensor. Raises InvalidArgument for a dtype or layout that isn't kept."""
     found = np.asarray(array)
     dtype = layouts.name_of_dtype(found.dtype, f"tensors.{name}.dtype", KEPT_DTYPES)
     layout = layouts.layout_named(layout)

@@ -15,6 +15,7 @@ import os
 import threading
 
 from convgrad.client_base import ClientBase
+from convgrad.connections.addresses import is_of_this_host
 
 _LOG = logging.getLogger("convgrad")
 _SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -24,7 +25,8 @@ def quieten_for(client: ClientBase) -> None:
     """Makes this process's OpenMP threads sleep soon after each loop, if the client's server is
     on this host. Does nothing if environment variables define how they wait. Warns on failure.
     """
-    if client.stays_here and not any(name in os.environ for name in _SETTINGS):
+    is_here = all(map(is_of_this_host, client.targets))
+    if is_here and not any(name in os.environ for name in _SETTINGS):
         _quieten(os.getpid())
 
 
@@ -52,8 +54,7 @@ def _loaded() -> list[str]:
 
 
 def _crowd(library: ctypes.CDLL) -> None:
-    """Gives GNU's OpenMP one thread more than there are cores. The additional team never runs
-    again."""
+    """Gives GNU's OpenMP one thread more than there are cores, in a team that runs once."""
     run, cores = library.GOMP_parallel, library.omp_get_num_procs()
     run.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
     run.restype = None

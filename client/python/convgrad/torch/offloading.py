@@ -113,8 +113,7 @@ def _reason_to_leave(module: nn.Module, swaps: dict[Kind, Kind]) -> str | None:
 
 
 def _own_kind(module: nn.Module) -> Kind:
-    """Returns the module's class without the subclass that torch inserts for parametrizations.
-    """
+    """Returns the module's class without torch's subclass for parametrizations."""
     kind = type(module)
     return kind.__base__ if parametrize.is_parametrized(module) else kind  # type: ignore
 

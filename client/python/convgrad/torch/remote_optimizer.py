@@ -51,13 +51,6 @@ class RemoteOptimizer(torch.optim.Optimizer):
     algorithm: str
     states: tuple[str, ...]
     """Names of the server's state of each parameter, as in torch's state."""
-    # From torch's constructor.
-    _optimizer_step_pre_hooks: dict[int, Any]
-    _optimizer_step_post_hooks: dict[int, Any]
-    _optimizer_state_dict_pre_hooks: dict[int, Any]
-    _optimizer_state_dict_post_hooks: dict[int, Any]
-    _optimizer_load_state_dict_pre_hooks: dict[int, Any]
-    _optimizer_load_state_dict_post_hooks: dict[int, Any]
 
     def __init__(self, params: Parameters, defaults: dict[str, Any], *,
                  clip_grad_norm: float = 0.0, clip_grad_value: float = 0.0,
@@ -167,9 +160,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
         """Raises Unimplemented if step() would call hooks, which `call` couldn't do."""
         # `torch.optim` deletes its attribute `optimizer`.
         of_all = sys.modules[torch.optim.Optimizer.__module__]
-        hooks = [getattr(of_all, f"_global_optimizer_{kind}_hooks", None)
-                 for kind in ("pre", "post")]
-        if any((*hooks, self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks)):
+        if any((getattr(of_all, f"_global_optimizer_{kind}_hooks", None)
+                or self._hooks(f"step_{kind}")) for kind in ("pre", "post")):
             raise unimplemented(call, "an optimizer with hooks of its steps",
                                 "step(), which calls them")
 
@@ -207,7 +199,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Fetches the state that torch's optimizer of the same name would have."""
-        for hook in self._optimizer_state_dict_pre_hooks.values():
+        for hook in self._hooks("state_dict_pre"):
             hook(self)
         self._check_owner()
         handles = [p for group in self.param_groups for p in group["params"]]
@@ -223,7 +215,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         groups = [{**group, "params": [next(numbers) for _ in group["params"]]}
                   for group in self.param_groups]
         whole: dict[str, Any] = {"state": state, "param_groups": groups}
-        for hook in self._optimizer_state_dict_post_hooks.values():
+        for hook in self._hooks("state_dict_post"):
             whole = _either(hook(self, whole), whole)
         return whole
 
@@ -231,7 +223,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         """Loads a state_dict of this optimizer or of torch's of the same name. Missing state
         starts again."""
         state_dict = dict(state_dict)
-        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+        for hook in self._hooks("load_state_dict_pre"):
             state_dict = _either(hook(self, state_dict), state_dict)
         self._check_owner()
         groups = state_dict["param_groups"]
@@ -259,8 +251,12 @@ class RemoteOptimizer(torch.optim.Optimizer):
         self.network.drop_states([p.name for p in handles.values() if p.is_current], tensors)
         for group, own in zip(groups, self.param_groups):
             own.update({key: value for key, value in group.items() if key != "params"})
-        for hook in self._optimizer_load_state_dict_post_hooks.values():
+        for hook in self._hooks("load_state_dict_post"):
             hook(self)
+
+    def _hooks(self, kind: str) -> list[Any]:
+        """Returns the hooks of this kind, which torch's register_...() keep."""
+        return list(getattr(self, f"_optimizer_{kind}_hooks").values())
 
     def settings_of(self, group: dict[str, Any]) -> ParameterGroup:
         """Returns the group's names and settings for the server."""

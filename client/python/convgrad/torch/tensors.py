@@ -26,10 +26,8 @@ def to_array(tensor: torch.Tensor) -> npt.NDArray[Any]:
     """Returns a view of the tensor's memory with its strides; a copy from other devices."""
     tensor = tensor.detach().cpu()
     if tensor.dtype == torch.bfloat16:  # unknown to NumPy
-        array: npt.NDArray[Any] = tensor.view(torch.int16).numpy()
-        return array.view(ml_dtypes.bfloat16)
-    array = tensor.numpy()
-    return array
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
 
 
 def to_tensor(array: npt.NDArray[Any], like: torch.Tensor) -> torch.Tensor:

@@ -141,7 +141,8 @@ TEST_F(MessageCallTest, EndsWithTheErrorOfItsWork) {
 }
 
 TEST_F(MessageCallTest, ReadsNothingOfWhatIsTooLarge) {
-  server_.services().max_message_bytes = 10;
+  server_.Configure(
+      [](CallServices& services) { services.max_message_bytes = 10; });
   const auto reply = Start({}, std::string(11, '\0'))->Await();
   EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
   EXPECT_EQ(taken(), 0U);
@@ -190,7 +191,8 @@ class CountingObserver : public NoObserver {
 TEST_F(MessageCallTest, LeavesTheDiskWhenItsClientDoes) {
   SlowArchive archive;
   CountingObserver observer;
-  server_.services().observer = &observer;
+  server_.Configure(
+      [&](CallServices& services) { services.observer = &observer; });
   SessionTable* const table = server_.services().sessions;
   table->SetArchive(&archive);
   SessionTable::StoredSession stored;

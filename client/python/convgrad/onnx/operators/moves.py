@@ -69,14 +69,19 @@ def target_of(to: Declared, found: Sequence[Extent], sizes: Sequence[Any],
     return target
 
 
-def flatten(to: Declared, node: Node, x: Operand) -> Value:
-    x, axis = to.value(x), node.get("axis", 1)
-    rank = len(x.shape)
+def axis_of_flatten(to: Declared, node: Node, rank: int) -> int:
+    """Returns Flatten's axis, from 0 to `rank`."""
+    axis = node.get("axis", 1)
     if not -rank <= axis <= rank:
         raise to.refuse(f"Flatten with axis={axis}", f"at most {rank}")
-    axis = axis + rank if axis < 0 else axis
+    return axis + rank if axis < 0 else axis
+
+
+def flatten(to: Declared, node: Node, x: Operand) -> Value:
+    x = to.value(x)
+    axis = axis_of_flatten(to, node, len(x.shape))
     shape = product(x.shape[:axis]), product(x.shape[axis:])
-    if axis == 1 and rank > 2:
+    if axis == 1 and len(x.shape) > 2:
         return to.add("flatten", x, shape=shape)
     return reshaped(to, x, shape)
 

@@ -139,13 +139,11 @@ def _matrix(mode: str, places: Array, old: int) -> Array:
 
 
 def _near(x: Array) -> Array:
-    found: Array = ((_TILT + 2) * x - (_TILT + 3)) * x * x + 1
-    return found
+    return ((_TILT + 2) * x - (_TILT + 3)) * x * x + 1
 
 
 def _far(x: Array) -> Array:
-    found: Array = ((_TILT * x - 5 * _TILT) * x + 8 * _TILT) * x - 4 * _TILT
-    return found
+    return ((_TILT * x - 5 * _TILT) * x + 8 * _TILT) * x - 4 * _TILT
 
 
 def _step(to: Declared, x: Value, mode: str, old: Sequence[int], new: Sequence[int],

@@ -22,8 +22,10 @@ _MOVES = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transp
                     "Unsqueeze"))
 
 OPERATORS: dict[str, Row] = {
-    "Abs": elements.pointwise("abs"),
-    "Add": elements.two("add"),
+    **{name: elements.pointwise(name.lower()) for name in (
+        "Abs", "Cos", "Exp", "HardSwish", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Sigmoid",
+        "Sin", "Softplus", "Sqrt", "Tanh")},
+    **{name: elements.two(name.lower()) for name in ("Add", "Div", "Mul", "Sub")},
     "AveragePool": windows.average_pool,
     "BatchNormalization": norms.batch_norm,
     "Cast": elements.cast,
@@ -33,13 +35,10 @@ OPERATORS: dict[str, Row] = {
     "Concat": moves.concat,
     "Conv": windows.conv,
     "ConvTranspose": windows.conv_transpose,
-    "Cos": elements.pointwise("cos"),
     "DepthToSpace": moves.depth_to_space,
-    "Div": elements.two("div"),
     "Dropout": elements.dropout,
     "Elu": elements.pointwise("elu", alpha=("alpha", 1.0)),
     "Erf": elements.erf,
-    "Exp": elements.pointwise("exp"),
     "Expand": moves.expand,
     "Flatten": moves.flatten,
     "Gather": moves.gather,
@@ -49,26 +48,20 @@ OPERATORS: dict[str, Row] = {
     "GlobalMaxPool": windows.global_pool("adaptive_max_pool"),
     "GroupNormalization": norms.group_norm,
     "HardSigmoid": elements.hard_sigmoid,
-    "HardSwish": elements.pointwise("hardswish"),
     "Identity": elements.identity,
     "InstanceNormalization": norms.group_norm,
     "LayerNormalization": norms.layer_norm("layer_norm"),
     "LeakyRelu": elements.pointwise("leaky_relu", negative_slope=("alpha", 0.01)),
-    "Log": elements.pointwise("log"),
     "LogSoftmax": norms.softmax("log_softmax"),
     "MatMul": norms.matmul,
     "Max": elements.many("maximum"),
     "MaxPool": windows.max_pool,
     "Mean": elements.mean_of,
     "Min": elements.many("minimum"),
-    "Mish": elements.pointwise("mish"),
-    "Mul": elements.two("mul"),
-    "Neg": elements.pointwise("neg"),
     "PRelu": elements.prelu,
     "Pad": moves.pad,
     "Pow": elements.power,
     "RMSNormalization": norms.layer_norm("rms_norm"),
-    "Reciprocal": elements.pointwise("reciprocal"),
     "ReduceL1": sums.reduced("sum", before="abs"),
     "ReduceL2": sums.reduced("norm"),
     "ReduceLogSum": sums.reduced("sum", after="log"),
@@ -77,24 +70,17 @@ OPERATORS: dict[str, Row] = {
     "ReduceMin": sums.reduced("amax", before="neg", after="neg"),
     "ReduceSum": sums.reduced("sum"),
     "ReduceSumSquare": sums.reduced("sum", before="square"),
-    "Relu": elements.pointwise("relu"),
     "Reshape": moves.reshape,
     "Resize": resizing.resize,
     "Selu": elements.selu,
-    "Sigmoid": elements.pointwise("sigmoid"),
-    "Sin": elements.pointwise("sin"),
     "Slice": moves.slice_of,
     "Softmax": norms.softmax("softmax"),
-    "Softplus": elements.pointwise("softplus"),
     "Softsign": elements.softsign,
     "SpaceToDepth": moves.space_to_depth,
     "Split": moves.split,
-    "Sqrt": elements.pointwise("sqrt"),
     "Squeeze": moves.squeeze,
-    "Sub": elements.two("sub"),
     "Sum": elements.many("add"),
     "Swish": elements.swish,
-    "Tanh": elements.pointwise("tanh"),
     "Tile": moves.tile,
     "Transpose": moves.transpose,
     "Unsqueeze": moves.unsqueeze,
@@ -111,8 +97,7 @@ def shape_of(to: Declared, node: Node, x: Value) -> Known:
 
 
 def is_move(node: Node) -> bool:
-    """Returns whether the node gives a constant another shape or order, so that the result may
-    replace it."""
+    """Returns whether the node only gives a constant another shape or order."""
     return node.operator in _MOVES and (
         node.operator != "Cast" or node.get("to") == _FLOAT)
 
@@ -129,10 +114,7 @@ def moved(to: Declared, node: Node, known: Known, *operands: Operand) -> Known:
             to, array.shape, list(moves.constant(to, operands[0], "sizes").reshape(-1)),
             bool(node.get("allowzero", 0)))])
     elif operator == "Flatten":
-        axis = node.get("axis", 1)
-        if not -array.ndim <= axis <= array.ndim:
-            raise to.refuse(f"Flatten with axis={axis}", f"at most {array.ndim}")
-        axis = axis + array.ndim if axis < 0 else axis
+        axis = moves.axis_of_flatten(to, node, array.ndim)
         array = array.reshape((int(np.prod(array.shape[:axis])), -1))
     elif operator == "Squeeze":
         array = array.squeeze(None if not operands or operands[0] is None else tuple(

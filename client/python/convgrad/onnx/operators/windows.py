@@ -133,8 +133,7 @@ def _product(to: Declared, operator: str, x: Value, weight: Operand, bias: Opera
     y = to.add(operator, x, to.value(weight), shape=shape, **attributes)
     if bias is None:
         return y
-    found: Value = binary(to, "add", y, of_channels(to, bias, len(shape)))
-    return found
+    return binary(to, "add", y, of_channels(to, bias, len(shape)))
 
 
 def conv_transpose(to: Declared, node: Node, x: Operand, weight: Operand,
@@ -256,8 +255,7 @@ def average_pool(to: Declared, node: Node, x: Operand) -> Value:
         grid = grid * (kernel[i] / count).reshape(sizes)
     if (grid == 1).all():
         return y
-    found: Value = binary(to, "mul", y, Known(grid.astype(np.float32)))
-    return found
+    return binary(to, "mul", y, Known(grid.astype(np.float32)))
 
 
 def _counts(one: Window, places: int, counts_pads: bool) -> Any:

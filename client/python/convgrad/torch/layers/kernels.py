@@ -18,12 +18,6 @@ from convgrad.torch.tensors import DTYPES, is_channels_last, to_array, to_tensor
 
 Tensor = torch.Tensor
 
-_LOCAL: dict[tuple[int, bool], Any] = {
-    (1, False): F.conv1d, (2, False): F.conv2d, (3, False): F.conv3d,
-    (1, True): F.conv_transpose1d, (2, True): F.conv_transpose2d,
-    (3, True): F.conv_transpose3d,
-}
-
 
 def run_forward(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype,
                 *settings: Any) -> Tensor:
@@ -126,11 +120,7 @@ def _run_locally(layer: Layer, input: Tensor, weight: Tensor, bias: Tensor | Non
         return F.conv1d(input[..., None], weight[..., None], bias,
                         groups=layer.groups)[..., 0]
     begin, end = zip(*layer.pads())
-    window: dict[str, Any] = dict(stride=layer.stride, padding=begin,
-                                  dilation=layer.dilation, groups=layer.groups)
-    if begin != end:
-        window["padding"] = "same"  # no other padding is uneven
-    if layer.transposed:
-        window["output_padding"] = layer.output_padding
-    output: Tensor = _LOCAL[layer.rank, layer.transposed](input, weight, bias, **window)
-    return output
+    window = _window(layer)
+    window["padding"] = begin if begin == end else "same"  # no other padding is uneven
+    name = "conv_transpose" if layer.transposed else "conv"
+    return getattr(F, f"{name}{layer.rank}d")(input, weight, bias, **window)

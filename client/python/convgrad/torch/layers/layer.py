@@ -41,8 +41,7 @@ class Layer(NamedTuple):
         return len(self.stride)
 
     def pads(self) -> list[tuple[int, int]]:
-        """Returns the pads before and behind the input on each axis. Requires: settings_of().
-        """
+        """Returns the pads before and behind each axis. Requires: settings_of()."""
         assert not isinstance(self.padding, str)
         return list(zip(self.padding[:self.rank], self.padding[self.rank:]))
 
@@ -122,8 +121,7 @@ def handle_of(client: object) -> str:
 
 
 def client_of(handle: str) -> Any:
-    """Returns the client. Raises InvalidArgument if it no longer exists or is another
-    process's."""
+    """Returns the client. Raises InvalidArgument if it is gone or another process's."""
     client = Client.of_handle(handle) or _STAND_INS.get(handle)
     if client is None:
         raise _no_client(f"the handle '{handle}' of one that is gone or another process's")

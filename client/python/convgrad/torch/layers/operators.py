@@ -36,14 +36,12 @@ _BACKWARD_SCHEMA = (
 
 def convolution(*inputs: Any) -> Tensor:
     """Returns the output of kernels.run_forward; differentiable."""
-    output: Tensor = _call(_Convolution, _convolution_operator, inputs)
-    return output
+    return _call(_Convolution, _convolution_operator, inputs)
 
 
 def convolution_backward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the gradients of kernels.run_backward; differentiable."""
-    gradients: tuple[Tensor, Tensor, Tensor] = _call(_Backward, _backward_operator, inputs)
-    return gradients
+    return _call(_Backward, _backward_operator, inputs)
 
 
 def _keep(ctx: Any, tensors: tuple[Tensor, ...], dtype: torch.dtype, layer: Layer) -> None:
@@ -158,8 +156,7 @@ def _make_function(operator: Callable[..., Any], keep: Any, **methods: Any) -> A
 
 
 def _make_operator(name: str, schema: str, kernel: Any, fake: Any, **derivatives: Any) -> Any:
-    """Returns the custom operator for PyTorch's graphs, or `kernel` if PyTorch supports none.
-    """
+    """Returns the operator for PyTorch's graphs, or `kernel` if PyTorch supports none."""
     if not _HAS_OPERATORS:
         return kernel
     operator = _TORCH.library.custom_op(f"convgrad::{name}", kernel, mutates_args=(),

@@ -42,6 +42,9 @@ class _Absent:
 
     data: Any = property(_refuse_data, _refuse_data)
 
+    def detach(self) -> AbsentTensor:
+        return absent_tensor(self)  # type: ignore[arg-type]
+
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise unimplemented("net.model", "a tensor whose values are on the server",
                             "net.state_dict(), which fetches them")
@@ -51,9 +54,6 @@ class AbsentTensor(_Absent, torch.Tensor):  # type: ignore[misc]
     """Stands for a buffer, or for any tensor in the model's own state_dict()."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
-
-    def detach(self) -> AbsentTensor:
-        return absent_tensor(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AbsentTensor:
         return absent_tensor(self)
@@ -68,17 +68,13 @@ class AbsentParameter(_Absent, nn.Parameter):  # type: ignore[misc]
 
     grad: Any = property(_refuse_grad, _refuse_grad)
 
-    def detach(self) -> AbsentTensor:
-        return absent_tensor(self)
-
     def __deepcopy__(self, memo: dict[int, Any]) -> AbsentParameter:
         return absent_parameter(self)
 
 
 def absent_tensor(like: torch.Tensor) -> AbsentTensor:
     make: Any = torch.Tensor._make_subclass
-    found: AbsentTensor = make(AbsentTensor, torch.empty_like(like, device="meta"))
-    return found
+    return make(AbsentTensor, torch.empty_like(like, device="meta"))
 
 
 def absent_parameter(like: torch.Tensor) -> AbsentParameter:

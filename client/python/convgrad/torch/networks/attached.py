@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -43,17 +43,8 @@ class AttachedNetwork(RemoteModule):
     program. Thread-safe, except for changes of `model`.
     """
 
-    forward_backward = refused("forward_backward", "network")
-    submit_forward_backward = refused("submit_forward_backward", "network")
-    train_step = refused("train_step", "network")
-    submit_train_step = refused("submit_train_step", "network")
-    gradients = refused("gradients", "network")
-    zero_grad = refused("zero_grad", "network")
-    clip_grad_norm_ = refused("clip_grad_norm_", "network")
     load_state_dict = refused("load_state_dict", "network")
-    put = refused("put", "network")
-    prepare = refused("prepare", "network")
-    parameters = refused("parameters", "network")
+    named_parameters = refused("named_parameters", "network")
 
     def __init__(self, model: nn.Module, attached: Attached, dtype: torch.dtype) -> None:
         """Only remote() calls this."""
@@ -93,13 +84,9 @@ class AttachedNetwork(RemoteModule):
         return filled(variant.imported.outputs,
                       [taken(run, name, like) for name in variant.outputs])
 
-    def named_parameters(self, *_args: Any, **_kwargs: Any) -> Iterator[tuple[str, Any]]:
-        refuse("named_parameters", "network")
-
     @property
     def _parameters(self) -> Any:
-        """Hides the parameters from a module that contains this one, which may train its own.
-        """
+        """Hides the parameters from a module around this one, which may train its own."""
         return {}
 
     @_parameters.setter
@@ -112,8 +99,7 @@ class AttachedNetwork(RemoteModule):
         return self
 
     def train(self, mode: bool = True) -> AttachedNetwork:
-        """Stays in eval mode whatever `mode` is, so that a module that contains this one can
-        train."""
+        """Stays in eval mode, so that a module that contains this one can train."""
         self.model.eval()
         return self
 
@@ -154,3 +140,8 @@ class AttachedNetwork(RemoteModule):
         found = self.session.get(dict.fromkeys(names_of_state(self.model).values()))
         return saved(without_values(self.model), {
             name: to_tensor(array, torch.empty(0)) for name, array in found.items()})
+
+
+for _name in ("forward_backward", "submit_forward_backward", "train_step", "submit_train_step",
+              "gradients", "zero_grad", "clip_grad_norm_", "put", "prepare", "parameters"):
+    setattr(AttachedNetwork, _name, refused(_name, "network"))

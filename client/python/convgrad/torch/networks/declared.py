@@ -11,10 +11,10 @@ from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.memories import Memories
-from convgrad.torch.networks.operators.values import Value
+from convgrad.torch.networks.operators.values import Importer, Value
 
 
-class Declared:
+class Declared(Importer):
     """Has the program and its values for a model's tensors. Owned by one thread."""
 
     def __init__(self, model: Any, exported: Exported) -> None:
@@ -49,7 +49,6 @@ class Declared:
         return found
 
     def constant(self, tensor: torch.Tensor) -> Value:
-        """Returns a fixed parameter with these values."""
         name = Known(tensor).name
         if name not in self.constants:
             self.constants[name] = tensor.clone()
@@ -57,21 +56,17 @@ class Declared:
         return self._constants[name]
 
     def is_ones(self, value: Value) -> bool:
-        """Returns whether the value is a constant of ones."""
         return value.name in self.constants and bool((self.constants[value.name] == 1).all())
 
     def indices(self, value: Value) -> Value:
-        """Returns a value of torch.int64 as a step takes it for indices: like a parameter."""
         if value.kind != "an input":
-            return value
+            return next(one for one in self._kept.values() if one.name == value.name)
         for entry in self.program.message.inputs:
             entry.is_index |= entry.name == value.name
         return replace(value, kind="a parameter")
 
     def has_gradient(self, value: Value) -> bool:
-        """Returns whether a backward may give the value a gradient that it passes on."""
         return value.name in self._with_gradient
 
     def apart(self, value: Value) -> Value:
-        """Returns the same value in memory of its own."""
-        return self._memories.apart(self, value)  # type: ignore[arg-type]
+        return self._memories.apart(self, value)

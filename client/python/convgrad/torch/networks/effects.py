@@ -246,8 +246,7 @@ def _inside(value: Any) -> bytes:
 
 
 def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
-    """Returns the attributes of modules and their classes. What changes a tensor in place is in
-    the graph."""
+    """Returns the attributes of modules and their classes, and which tensors they have."""
     found = {}
     for path, module in model.named_modules():
         own = {name: value for kind in reversed(classes_of(module))

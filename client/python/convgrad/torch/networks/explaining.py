@@ -55,8 +55,7 @@ class Explanation:
     """
     program: Program | None = None
     costs: tuple[Cost, ...] = ()
-    """One entry per operator, most expensive first. Empty if the tool `convgrad` isn't
-    installed."""
+    """One entry per operator, most expensive first. Empty without the tool `convgrad`."""
     value_bytes: int = 0
     """Bytes of the inputs and all results in f32, the most that a training step keeps. 0 if the
     tool isn't installed."""

@@ -236,7 +236,7 @@ class Importer(Declared):
         return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
                            "a forward that changes running statistics of BatchNorm alone")
 
-    # What the table's functions use.
+    # What the table's functions use; operators.values.Importer says what it does.
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -247,7 +247,6 @@ class Importer(Declared):
         return getattr(self._node.meta.get("val"), "dtype", None)
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
-        """Returns the error that names the module under way, and the line of its forward."""
         path = module_path(self._node)
         error = refuse(named(self._model.get_submodule(path), path), found, expected)
         if line := line_of(self._node):
@@ -256,8 +255,6 @@ class Importer(Declared):
 
     def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
             view: View | None = None, **attributes: Attribute | None) -> Value:
-        """Adds a step of these operands, then parameters. Attributes that are None are left
-        out."""
         check_operands(self, operator, operands, parameters)
         check_attributes(self, operator, attributes)
         name = self.program.step(
@@ -277,7 +274,6 @@ class Importer(Declared):
                      views=(*base.views, view))
 
     def like(self, extent: Any) -> Value:
-        """Returns a value whose first axis has this extent, which depends on the batch."""
         for value in self._env.values():
             if isinstance(value, Value) and value.kind != "a parameter" and (
                     value.dtype not in INDICES and value.shape[:1] == (extent,)):
@@ -285,7 +281,6 @@ class Importer(Declared):
         raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
 
     def count_batch(self, batches: Value) -> Value:
-        """Notes that 1 was added to a num_batches_tracked, which a batch_norm then does."""
         if not table.is_in_place(self._node.target):
             raise self.refuse(f"add with a parameter, {batches.name}",
                               "results of other operators")
@@ -296,5 +291,4 @@ class Importer(Declared):
         return batches
 
     def take_count(self) -> Value | None:
-        """Returns what count_batch() has noted in the module under way, if anything."""
         return self._counts.pop(module_path(self._node), (None, None))[0]

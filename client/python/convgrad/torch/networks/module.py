@@ -63,8 +63,7 @@ class RemoteModule(nn.Module):
 
     @property
     def model(self) -> nn.Module:
-        model: nn.Module = vars(self)["_model"]
-        return model
+        return vars(self)["_model"]
 
     @abstractmethod
     def named_parameters(self, prefix: str = "", recurse: bool = True,
@@ -96,12 +95,6 @@ class RemoteModule(nn.Module):
         elif self not in memo:
             memo.add(self)
             yield prefix, self
-
-    def named_children(self) -> Iterator[tuple[str, nn.Module]]:
-        return self.model.named_children()
-
-    def named_buffers(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, torch.Tensor]]:
-        return self.model.named_buffers(*args, **kwargs)
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
         self.model.requires_grad_(requires_grad)
@@ -229,8 +222,9 @@ def _of_model(name: str) -> Callable[..., Any]:
     return functools.update_wrapper(method, getattr(nn.Module, name))
 
 
-for _name in ("add_module", "register_buffer", "register_parameter",
-              "register_state_dict_pre_hook", "register_state_dict_post_hook",
+for _name in ("named_children", "named_buffers", "add_module", "register_buffer",
+              "register_parameter", "register_state_dict_pre_hook",
+              "register_state_dict_post_hook",
               "_register_state_dict_hook", "_register_load_state_dict_pre_hook",
               "register_load_state_dict_pre_hook", "register_load_state_dict_post_hook"):
     if hasattr(nn.Module, _name):  # PyTorch 1.13 lacks some

@@ -74,8 +74,7 @@ class Original:
         return True
 
     def _now(self) -> _State | None:
-        """Returns modes, requires_grad and versions; None if a part of the model was collected.
-        """
+        """Returns modes, requires_grad and versions; None if a part was collected."""
         modules: Any = [reference() for reference in self._modules]
         parameters: Any = [reference() for reference in self._parameters]
         try:

@@ -44,9 +44,7 @@ class Forward:
         # A view has a graph node, which tells the backward whether torch wants gradients of
         # parameters.
         leaf = torch.empty(0, requires_grad=trains)
-        outputs: tuple[Tensor, ...] = _Differentiable.apply(
-            self, leaf.view_as(leaf), *self.inputs.values())
-        return outputs
+        return _Differentiable.apply(self, leaf.view_as(leaf), *self.inputs.values())
 
     def are_constant(self) -> list[bool]:
         """Returns, for each output, whether it depends on nothing that requires a gradient."""

@@ -26,7 +26,7 @@ from convgrad.torch.networks.original import Original
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.tapes import Tapes
 from convgrad.torch.networks.tracing import without_values
-from convgrad.torch.networks.trainer_state import TrainerState, TrainerStates, decode
+from convgrad.torch.networks.trainer_state import TrainerState, decode, encode
 from convgrad.torch.networks.transfers import fetch, put
 from convgrad.torch.networks.variants import Variant, Variants
 from convgrad.tracebacks import short_traceback
@@ -53,7 +53,6 @@ class RemoteState(RemoteModule):
         self._variants = Variants(self.model, following.settings, self.pipeline)
         # For each parameter and averaged buffer, the optimizer whose state the session has.
         self.optimizers: dict[str, object] = {}
-        self.trainer_states = TrainerStates()
         self.reads_averages = False
 
     @property
@@ -88,7 +87,7 @@ class RemoteState(RemoteModule):
         if trainer_state is None:
             return b""
         self.tapes.drop_dead()
-        return self.trainer_states.encode(trainer_state)
+        return encode(trainer_state)
 
     @short_traceback
     def zero_grad(self, set_to_none: bool = True, names: Iterable[str] | None = None) -> None:
@@ -255,8 +254,7 @@ class RemoteState(RemoteModule):
         self._drop_beside(names, lambda key: key.endswith("#gradient") or key in but)
 
     def replace(self, tensors: Mapping[str, Tensor]) -> None:
-        """Puts parameters and buffers, and drops gradients and optimizer state of their names.
-        """
+        """Puts parameters and buffers. Drops gradients and optimizer state of their names."""
         if tensors:
             self.kept_gradients.end_clip(tensors)
             self.put(tensors)

@@ -86,10 +86,7 @@ class Tapes:
 
     def drop_dead(self) -> None:
         with self._dropping:
-            names = []
-            with contextlib.suppress(IndexError):
-                while True:
-                    names.append(self._dead.popleft())
+            names = [self._dead.popleft() for _ in range(len(self._dead))]
             if names and not self._session.is_lost:
                 with contextlib.suppress(ConvgradError):
                     self._session.submit(self._session.drop_programs, tapes=names)

@@ -14,35 +14,23 @@ from convgrad.errors import invalid
 TrainerState = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
 
 
-class TrainerStates:
-    """Encodes the states of one trainer."""
-
-    def __init__(self) -> None:
-        self._is_checked = False
-
-    def encode(self, state: TrainerState) -> bytes:
-        """Returns the state as bytes.
-
-        Errors: InvalidArgument, for the first state, if decode() couldn't read it.
-        """
-        if callable(state):
-            state = state()
-        file = io.BytesIO()
-        torch.save(dict(state), file)
-        encoded = file.getvalue()
-        if not self._is_checked:
-            try:
-                decode(encoded)
-            except Exception as error:  # pickle's, and torch's
-                raise invalid("UNSUPPORTED", "trainer_state", error,
-                              "numbers, strings, lists, dicts and tensors") from None
-            self._is_checked = True
-        return encoded
+def encode(state: TrainerState) -> bytes:
+    """Returns the state as bytes. Errors: InvalidArgument if decode() couldn't read it."""
+    if callable(state):
+        state = state()
+    file = io.BytesIO()
+    torch.save(dict(state), file)
+    encoded = file.getvalue()
+    try:
+        decode(encoded)
+    except Exception as error:  # pickle's, and torch's
+        raise invalid("UNSUPPORTED", "trainer_state", error,
+                      "numbers, strings, lists, dicts and tensors") from None
+    return encoded
 
 
 def decode(encoded: bytes) -> dict[str, Any]:
     """Returns the state; {} for no bytes. Runs no code that the bytes may name."""
     if not encoded:
         return {}
-    state: dict[str, Any] = torch.load(io.BytesIO(encoded), weights_only=True)
-    return state
+    return torch.load(io.BytesIO(encoded), weights_only=True)

@@ -235,8 +235,7 @@ class Watch(TorchFunctionMode):
             pass
 
     def _what_fixed_a_batch(self) -> str:
-        """Returns the reason why the graph is wrong for some batch sizes; "" if there is none.
-        """
+        """Returns why the graph is wrong for some batch sizes; "" if it isn't."""
         env = self._batches[0].node.shape_env
         symbols = [batch.node.expr for batch in self._batches]
         for symbol in symbols:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
-from convgrad.torch.networks.operators.values import Importer, Value, Wide
+from convgrad.torch.networks.operators.values import INDICES, Importer, Value, Wide
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class Memories:
         """Returns the value, in the memory of `of` or in a copy."""
         if isinstance(value, Wide):
             return value.views[-1].again(to, self.perhaps_apart(to, value.views[-1].base, of))
-        return replace(value, memory=of.memory, branch=next(self._branches), views=(),
+        # Indices keep their views, which index_select() sees in what it takes.
+        views = value.views if value.whole.dtype in INDICES else ()
+        return replace(value, memory=of.memory, branch=next(self._branches), views=views,
                        time=self.time)
 
     def now(self, to: Importer, value: Value) -> Value:

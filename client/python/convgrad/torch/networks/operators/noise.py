@@ -1,5 +1,4 @@
-"""Random numbers that a forward multiplies with: dropout of whole samples, which is stochastic
-depth."""
+"""Random numbers that a forward multiplies with, as in stochastic depth."""
 
 from __future__ import annotations
 

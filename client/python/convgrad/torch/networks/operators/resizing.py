@@ -77,6 +77,5 @@ def _matrices(operator: Any, old: Any, new: Any, flags: Any,
 
 def _resized(operator: Any, images: torch.Tensor, size: Any, flags: Any,
              scales: Any) -> torch.Tensor:
-    made: torch.Tensor = operator(images, size if scales is None else None, *flags,
-                                  None if scales is None else [float(one) for one in scales])
-    return made
+    return operator(images, size if scales is None else None, *flags,
+                    None if scales is None else [float(one) for one in scales])

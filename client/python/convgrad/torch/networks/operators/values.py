@@ -86,7 +86,7 @@ class Importer(Protocol):
     """What follows a model's calls and has the program."""
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
-        """Returns the error that names the module under way."""
+        """Returns the error that names the module under way, and the line of its forward."""
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -108,7 +108,8 @@ class Importer(Protocol):
         """Returns whether the value is a constant of ones."""
 
     def indices(self, value: Value) -> Value:
-        """Returns a value of torch.int64 as a step takes it for indices."""
+        """Returns a value of torch.int64 as a step takes it for indices, in the shape that the
+        session has it in."""
 
     def has_gradient(self, value: Value) -> bool:
         """Returns whether a backward may give the value a gradient that it passes on."""

@@ -229,11 +229,13 @@ def taken(to: Importer, x: Value, dim: int, places: Value) -> Value:
     """Returns the elements of an axis at the places that a tensor of torch.int64 has: a
     parameter or an input."""
     axis = dim % len(x.shape)
-    y = to.add("index_select", x, parameters=(to.indices(places),),
-               axis=axis_of(len(x.shape), dim))
+    found = to.indices(places)
+    y = to.add("index_select", x, parameters=(found,), axis=axis_of(len(x.shape), dim))
     if len(x.shape) < 2:
-        return reshaped(to, replace(y, shape=(1, *places.shape)), places.shape)
-    return replace(y, shape=(*x.shape[:axis], *places.shape, *x.shape[axis + 1:]))
+        return reshaped(to, replace(y, shape=(1, *found.shape)), places.shape)
+    before, after = x.shape[:axis], x.shape[axis + 1:]
+    y = replace(y, shape=(*before, *found.shape, *after))
+    return reshaped(to, y, (*before, *places.shape, *after))
 
 
 def joined(to: Importer, values: Sequence[Value], dim: int) -> Value:
