@@ -72,11 +72,9 @@ void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
 
 void Snapshotter::Save(std::shared_ptr<KeptSession> session, Done done) {
   const std::string client = session->settings().client;
-  thread_.Post(
-      [this, session = std::move(session), done = std::move(done)] {
-        done(Write(session.get()));
-      },
-      client);
+  thread_.Post([this, session = std::move(session),
+                done = std::move(done)] { done(Write(session.get())); },
+               client);
 }
 
 void Snapshotter::Keep(std::shared_ptr<KeptSession> session,
