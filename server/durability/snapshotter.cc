@@ -70,18 +70,21 @@ void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
 }
 
 void Snapshotter::Save(std::shared_ptr<KeptSession> session, Done done) {
-  thread_.Post([this, session = std::move(session), done = std::move(done)] {
-    done(Write(session.get()));
-  });
+  const std::string client = session->settings().client;
+  thread_.Post([this, session = std::move(session),
+                done = std::move(done)] { done(Write(session.get())); },
+               client);
 }
 
 void Snapshotter::Keep(std::shared_ptr<KeptSession> session,
                        const std::string& name, Done done) {
+  const std::string client = session->settings().client;
   thread_.Post(
       [this, session = std::move(session), name, done = std::move(done)] {
         const absl::Status written = Write(session.get());
         done(written.ok() ? KeepNewest(session.get(), name) : written);
-      });
+      },
+      client);
 }
 
 absl::Status Snapshotter::KeepNewest(KeptSession* session,
@@ -119,6 +122,7 @@ void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
 
 void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
                        const std::string& name, Done done) {
+  const std::string client = session->settings().client;
   thread_.Post(
       [this, session = std::move(session), name, done = std::move(done)] {
         // Changes that aren't on disk may be repeated, and restore the
@@ -132,7 +136,8 @@ void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
         left.erase(name);
         session->SetSnapshots(std::move(left));
         done(absl::OkStatus());
-      });
+      },
+      client);
 }
 
 void Snapshotter::Remove(const std::string& hash, Done done) {
