@@ -61,10 +61,9 @@ class Declared:
         return value.name in self.constants and bool((self.constants[value.name] == 1).all())
 
     def indices(self, value: Value) -> Value:
-        """Returns a value of torch.int64 as a step takes it for indices: like a parameter, in
-        the shape that the session has it in."""
+        """Returns a value of torch.int64 as a step takes it for indices: like a parameter."""
         if value.kind != "an input":
-            return next(one for one in self._kept.values() if one.name == value.name)
+            return value
         for entry in self.program.message.inputs:
             entry.is_index |= entry.name == value.name
         return replace(value, kind="a parameter")
