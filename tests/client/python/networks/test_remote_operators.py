@@ -145,7 +145,8 @@ def of_matrices(self, y, x):
     tokens = y.flatten(2)
     squares = 0.01 * tokens @ tokens.mT
     return (torch.baddbmm(squares, squares, squares, beta=0.5, alpha=-2),
-            F.linear(y, self.bias), torch.addmm(self.bias, y[:, 0, 0], self.bias[:, None] * self.bias, alpha=3))
+            F.linear(y, self.bias),
+            torch.addmm(self.bias, y[:, 0, 0], self.bias[:, None] * self.bias, alpha=3))
 
 
 def elsewhere(self, y, x):
