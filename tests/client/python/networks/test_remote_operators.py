@@ -144,7 +144,8 @@ def of_each(self, y, x):
 def of_matrices(self, y, x):
     tokens = y.flatten(2)
     squares = 0.01 * tokens @ tokens.mT
-    return (torch.baddbmm(squares, squares, squares, beta=0.5, alpha=-2), F.linear(y, self.bias),
+    return (torch.baddbmm(squares, squares, squares, beta=0.5, alpha=-2),
+            F.linear(y, self.bias),
             torch.addmm(self.bias, y[:, 0, 0], self.bias[:, None] * self.bias, alpha=3))
 
 
@@ -220,14 +221,36 @@ def test_indices_that_a_forward_writes(make_remote):
         make_remote(Tables(forward))(torch.tensor([[0, 6], [2, 5]]))
 
 
-def test_a_buffer_of_indices_in_another_shape(make_remote):
+def as_swin_unetr(self, y, x):
+    table = self.conv.weight[:, :, 0, 0]
+    places = self.places.clone()[:2, :2].reshape(-1)
+    return y + table[places].reshape(2, 2, -1).permute(2, 0, 1).mean((1, 2)).sum(), table[
+        self.places.t()].sum(0), table[self.places[:, None, 1].expand(2, 4)]
+
+
+def along_other_axes(self, y, x):
     """Reductions see the shape that the forward gives the buffer."""
-    assert_rows_as_torch(make_remote, lambda self, i: self.kind(
-        self.places.view(-1)).mean(0) + self.kind(i), torch.tensor([[0, 6], [2, 5]]))
-    model = Model(lambda self, y, x: (
-        y[:, self.places.view(-1)].mean(1), y.mT[..., self.places.clone().flatten()].amax(3)))
+    return (y[:, self.places.view(-1)].mean(1), y.mT[..., self.places[:, 1:].T].amax(3),
+            y[:, self.places.flatten().clone()[1:4].long()], y[:, self.places[1]])
+
+
+@pytest.mark.parametrize("function", [as_swin_unetr, along_other_axes])
+def test_views_of_a_buffer_of_indices(make_remote, function):
+    model = Model(function)
     model.register_buffer("places", torch.tensor([[0, 3, 1], [2, 2, 3]]))
     assert_as_torch(make_remote, model, 2, 3, 4, 6)
+
+
+def test_a_view_of_a_buffer_that_a_forward_writes():
+    def forward(self, y, x):
+        places = self.places.clone()
+        places[0] = places[1]
+        return y[:, places]
+
+    model = Model(forward)
+    model.register_buffer("places", torch.tensor([[0, 3, 1], [2, 2, 3]]))
+    with pytest.raises(convgrad.Unimplemented, match="in place of a view of indices"):
+        import_(model)
 
 
 def test_the_page_has_the_operators():

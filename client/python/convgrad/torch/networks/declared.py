@@ -60,7 +60,7 @@ class Declared(Importer):
 
     def indices(self, value: Value) -> Value:
         if value.kind != "an input":
-            return next(one for one in self._kept.values() if one.name == value.name)
+            return value
         for entry in self.program.message.inputs:
             entry.is_index |= entry.name == value.name
         return replace(value, kind="a parameter")

@@ -39,33 +39,36 @@ def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
 
 def index_select(to: Importer, x: Value, dim: int, places: Any) -> Value:
     whole = places.whole if isinstance(places, Value) else None
-    if whole is None or whole.dtype not in INDICES or whole.kind == "a result" or (
-            whole is not places and dim % len(x.shape)):
+    if whole is None or whole.dtype not in INDICES or whole.kind == "a result":
         raise to.refuse("an index that follows from data",
-                        "an input, a view of one, or a buffer, of torch.int64")
-    if not isinstance(x.shape[dim], int):
+                        "an input, a buffer, or a view of one, of torch.int64")
+    axis = dim % len(x.shape)
+    if not isinstance(x.shape[axis], int):
         raise to.refuse(f"an index of {text_of(x.shape)} along axis {dim}",
                         "another axis than the batch")
     y = taken(to, as_value(to, x), dim, whole)
     for view in places.views:
-        y = _seen_in_rows(to, y, x.shape[1:], view.key)
+        y = _seen_inside(to, y, x.shape[:axis], view.key, x.shape[axis + 1:])
     return reshaped(to, y, to.shape)
 
 
-def _seen_in_rows(to: Importer, y: Value, rest: Sequence[Any], key: Sequence[Any]) -> Value:
-    """Returns what a view of the places does to what was taken there, which has axes `rest`
-    more."""
+def _seen_inside(to: Importer, y: Value, before: Sequence[Any], key: Sequence[Any],
+                 after: Sequence[Any]) -> Value:
+    """Returns what a view of the places does to what was taken there, which has other axes
+    before and after theirs."""
     kind, *how = key
+    first = len(before)
     if kind == "reshape":
-        return reshaped(to, y, (*how[0], *rest))
+        return reshaped(to, y, (*before, *how[0], *after))
     if kind == "expand":
-        return expanded(to, y, (*how[0], *rest))
+        return expanded(to, y, (*before, *how[0], *after))
     if kind == "permute":
-        return permute(to, y, [*how, *range(len(how), len(y.shape))])
+        order = [*range(first), *(first + axis for axis in how)]
+        return permute(to, y, [*order, *range(len(order), len(y.shape))])
     if kind == "select":
-        return select(to, y, *how)
+        return select(to, y, first + how[0], how[1])
     if kind == "slice":
-        return cut(to, y, how[0], how[1].start, how[1].stop, how[1].step)
+        return cut(to, y, first + how[0], how[1].start, how[1].stop, how[1].step)
     raise to.refuse(f"an index that is a {kind} of an input", "another view")
 
 

@@ -229,13 +229,11 @@ def taken(to: Importer, x: Value, dim: int, places: Value) -> Value:
     """Returns the elements of an axis at the places that a tensor of torch.int64 has: a
     parameter or an input."""
     axis = dim % len(x.shape)
-    found = to.indices(places)
-    y = to.add("index_select", x, parameters=(found,), axis=axis_of(len(x.shape), dim))
+    y = to.add("index_select", x, parameters=(to.indices(places),),
+               axis=axis_of(len(x.shape), dim))
     if len(x.shape) < 2:
-        return reshaped(to, replace(y, shape=(1, *found.shape)), places.shape)
-    before, after = x.shape[:axis], x.shape[axis + 1:]
-    y = replace(y, shape=(*before, *found.shape, *after))
-    return reshaped(to, y, (*before, *places.shape, *after))
+        return reshaped(to, replace(y, shape=(1, *places.shape)), places.shape)
+    return replace(y, shape=(*x.shape[:axis], *places.shape, *x.shape[axis + 1:]))
 
 
 def joined(to: Importer, values: Sequence[Value], dim: int) -> Value:
@@ -276,7 +274,8 @@ def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
     if x.dtype != torch.float32:
         if to.dtype != x.dtype:
             raise to.refuse(f"{x.name}, a parameter of {x.dtype}", "torch.float32")
-        return replace(x, shape=shape)  # an index, of which the order alone counts
+        seen = View(("reshape", shape), x, lambda to, base: _read(to, base, shape))
+        return x if shape == x.shape else replace(x, shape=shape, views=(*x.views, seen))
     sizes = padded(shape)
     if len(sizes) > MOST_AXES:
         return reshaped(to, _read(to, x, x.shape), shape)
