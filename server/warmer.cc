@@ -43,7 +43,11 @@ absl::Status Warmer::PostFile(const std::string& path,
                               std::function<void()> ready) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile("warmup_file", path));
   ProblemList work;
-  ASSIGN_OR_RETURN(work.problems, ParseProblems(text));
+  auto problems = ParseProblems(text);
+  if (!problems.ok()) {
+    return WithFieldPrefix(problems.status(), "--warmup_file ");
+  }
+  work.problems = *std::move(problems);
   Post(
       work.Operations(), [] { return false; },
       [ready = std::move(ready)](const absl::StatusOr<WarmupOutcome>& outcome) {

@@ -24,7 +24,7 @@ class Warmer {
   // file at `path`, one problem string a line. Then the thread calls `ready`,
   // also after a failure, because calls make the plans that are missing. A null
   // `proofs` and an empty `path` mean none. Requires: `proofs` outlives this.
-  // Errors: kInvalidArgument naming --warmup_file or the line.
+  // Errors: kInvalidArgument naming --warmup_file and the line.
   absl::Status Start(Proofs* proofs, const std::string& path,
                      const std::function<void()>& ready);
 

@@ -99,8 +99,9 @@ TEST(Readiness, RefusesAWarmupFileThatIsNone) {
   Config config = TestConfig();
   config.warmup_file = "/nowhere";
   EXPECT_EQ(DetailOf(Server::Start(config).status())->field, "--warmup_file");
-  config.warmup_file = WriteFile("warmup_bad", "conv9d\n");
-  EXPECT_FALSE(Server::Start(config).ok());
+  config.warmup_file = WriteFile("warmup_bad", "# mine\nconv9d\n");
+  EXPECT_EQ(DetailOf(Server::Start(config).status())->field,
+            "--warmup_file line 2: problem string");
 }
 
 RawReply Warmup(const TestServer& server, const v1::WarmupRequest& request) {
