@@ -38,9 +38,7 @@ absl::Status CheckOrder(const std::string& name, const TensorDescriptor& found,
 TensorDescriptor StateDescriptor(const TensorDescriptor& value,
                                  absl::string_view state) {
   if (state != "step") return value;
-  TensorDescriptor step;
-  step.dtype = DataType::kI64;
-  return step;
+  return {.dtype = DataType::kI64, .dims = {}};
 }
 
 }  // namespace
