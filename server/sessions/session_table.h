@@ -103,7 +103,8 @@ class SessionTable {
   // readers as well. The use renews the lease if `renews` is true and the
   // caller isn't only a reader.
   // Errors: kNotFound if there is no such session or the caller has no right to
-  // it; kPermissionDenied if a reader asks for more than a read.
+  // it; kPermissionDenied if a reader asks for more than a read;
+  // kInvalidArgument for a name from a client without an identity.
   absl::StatusOr<SessionUse> Find(const SessionCaller& caller,
                                   const std::string& id, bool renews = true);
   absl::StatusOr<SessionUse> FindToRead(const SessionCaller& caller,
