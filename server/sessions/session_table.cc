@@ -153,8 +153,15 @@ absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
 
 absl::StatusOr<SessionUse> SessionTable::FindByName(const SessionCaller& caller,
                                                     const std::string& name) {
+  if (!caller.has_identity) {
+    return InvalidField(
+        Reason::kForbidden, "name",
+        absl::StrCat("'", name, "', from a client without an identity"),
+        "a session_id: only clients with a token or certificate resume by "
+        "name");
+  }
   std::string id;
-  if (caller.has_identity) {
+  {
     MutexLock lock(&mutex_);
     KeptSession::Settings wanted;
     wanted.name = name;

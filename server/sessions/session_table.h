@@ -104,7 +104,8 @@ class SessionTable {
   // These functions return a use of the caller's session. The use renews the
   // lease if `renews` is true and the caller isn't only a reader.
   // Errors: kNotFound if there is no such session or the caller has no right to
-  // it; kPermissionDenied if a reader asks for more than a read.
+  // it; kPermissionDenied if a reader asks for more than a read;
+  // kInvalidArgument for a name from a client without an identity.
   absl::StatusOr<SessionUse> Find(const SessionCaller& caller,
                                   const std::string& id,
                                   Right right = Right::kAll,

@@ -113,7 +113,9 @@ TEST_F(SessionTableTest, OthersSeeNothing) {
 TEST_F(SessionTableTest, WithoutIdentitiesTheIdIsTheKey) {
   const std::string id = IdOf(kHost, 'a', "train");
   EXPECT_TRUE(table_.Find({"ipv4:10.0.0.2", false, true}, id).ok());
-  EXPECT_FALSE(table_.FindByName(kHost, "train").ok());
+  const absl::Status by_name = table_.FindByName(kHost, "train").status();
+  EXPECT_EQ(by_name.code(), absl::StatusCode::kInvalidArgument) << by_name;
+  EXPECT_EQ(DetailOf(by_name)->field, "name");
 }
 
 TEST_F(SessionTableTest, LeasesEndUnlessACallUsesThem) {

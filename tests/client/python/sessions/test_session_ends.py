@@ -53,6 +53,8 @@ def test_what_is_no_id_resumes_and_opens_nothing(client, resume, found):
 def test_what_names_no_session(client):
     with pytest.raises(convgrad.InvalidArgument, match="name: found nothing, expected"):
         client.session(resume=True)
+    with pytest.raises(convgrad.InvalidArgument, match="'mine', from a client without an id"):
+        client.session("mine", resume=True)
     with pytest.raises(convgrad.InvalidArgument, match="handle: found a bytes, expected"):
         client.close_session(b"i" * 16)
 
