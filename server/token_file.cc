@@ -4,6 +4,7 @@
 
 #include "backends/core/status.h"
 #include "server/flags/text_file.h"
+#include "server/rpc/transport/pipe_check.h"
 
 namespace convgrad {
 
@@ -11,6 +12,7 @@ TokenFile::TokenFile(std::string path, Gate* gate)
     : path_(std::move(path)), gate_(gate) {}
 
 absl::Status TokenFile::Load() {
+  RETURN_IF_ERROR(CheckNoPipe("--token_file", path_));
   ASSIGN_OR_RETURN(std::string text, ReadTextFile("token_file", path_));
   if (text == text_) return absl::OkStatus();
   ASSIGN_OR_RETURN(TokenTable table, TokenTable::Parse(text));

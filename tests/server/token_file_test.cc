@@ -1,6 +1,10 @@
 #include "server/token_file.h"
 
+#include <sys/stat.h>
+
+#include <cstdio>
 #include <fstream>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -33,6 +37,14 @@ TEST(TokenFile, TellsABadFileAgainUntilThereAreTokens) {
   TokenFile file(path, &gate);
   EXPECT_FALSE(file.Refresh().ok());
   EXPECT_FALSE(file.Refresh().ok());
+}
+
+TEST(TokenFile, RefusesAPipe) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/token_pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  Gate gate;
+  EXPECT_FALSE(TokenFile(path, &gate).Refresh().ok());
+  std::remove(path.c_str());
 }
 
 TEST(TokenFile, NoPathIsNoFile) {

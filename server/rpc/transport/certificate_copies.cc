@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "backends/core/status.h"
 #include "proto/pem_files.h"
+#include "server/rpc/transport/pipe_check.h"
 
 namespace convgrad {
 namespace {
@@ -51,6 +52,9 @@ absl::Status CertificateCopies::Refresh() {
 }
 
 absl::Status CertificateCopies::Load() {
+  RETURN_IF_ERROR(CheckNoPipe("--tls_cert", files_.cert));
+  RETURN_IF_ERROR(CheckNoPipe("--tls_key", files_.key));
+  RETURN_IF_ERROR(CheckNoPipe("--tls_client_ca", files_.client_ca));
   ASSIGN_OR_RETURN(std::string cert,
                    ReadCertificates({"--tls_cert", files_.cert}));
   ASSIGN_OR_RETURN(std::string key, ReadPrivateKey({"--tls_key", files_.key},

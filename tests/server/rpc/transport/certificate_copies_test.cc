@@ -1,5 +1,7 @@
 #include "server/rpc/transport/certificate_copies.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -90,6 +92,16 @@ TEST(CertificateCopies, NoPathIsNoFile) {
   CertificateCopies certificates({});
   EXPECT_EQ(certificates.Refresh(), absl::OkStatus());
   EXPECT_EQ(certificates.paths().cert, "");
+}
+
+TEST(CertificateCopies, RefuseAPipe) {
+  Authority authority("ca");
+  authority.Issue("server");
+  TlsFiles files = FilesOf(authority);
+  files.key = testing::TempDir() + "/key_pipe";
+  ASSERT_EQ(mkfifo(files.key.c_str(), 0600), 0);
+  EXPECT_FALSE(CertificateCopies(files).Refresh().ok());
+  std::filesystem::remove(files.key);
 }
 
 }  // namespace

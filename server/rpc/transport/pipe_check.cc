@@ -1,0 +1,19 @@
+#include "server/rpc/transport/pipe_check.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
+
+namespace convgrad {
+
+absl::Status CheckNoPipe(absl::string_view flag, const std::string& path) {
+  std::error_code unknown;  // Reading the file will tell why.
+  if (!std::filesystem::is_fifo(path, unknown)) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, flag,
+                      absl::StrCat("'", path, "', a pipe"),
+                      "a file, which the server reads again each second");
+}
+
+}  // namespace convgrad
