@@ -14,8 +14,8 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def open_regular(path: str | os.PathLike[str], expected: str) -> tuple[io.BufferedReader, int]:
-    """Opens a file for reading. Returns it with its size in bytes.
+def open_regular(path: str | os.PathLike[str], expected: str) -> tuple[io.FileIO, int]:
+    """Opens a file for reading, without a buffer. Returns it with its size in bytes.
 
     `expected` names what the caller needs, for the error.
     Errors: InvalidArgument for a folder, a device or a pipe; OSError.
@@ -26,4 +26,4 @@ def open_regular(path: str | os.PathLike[str], expected: str) -> tuple[io.Buffer
     if not stat.S_ISREG(status.st_mode):
         os.close(descriptor)
         raise invalid("MALFORMED", os.fspath(path), "something else than a file", expected)
-    return os.fdopen(descriptor, "rb"), status.st_size
+    return os.fdopen(descriptor, "rb", buffering=0), status.st_size

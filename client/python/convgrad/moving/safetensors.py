@@ -101,8 +101,12 @@ class TensorFile:
         return bytes(buffer)
 
     def _fill(self, target: memoryview) -> None:
-        if self._file.readinto(target) < len(target):
-            self.refuse("", "a file that became shorter", "the bytes of its header")
+        done = 0
+        while done < len(target):
+            count = self._file.readinto(target[done:])
+            if not count:
+                self.refuse("", "a file that became shorter", "the bytes of its header")
+            done += count
 
     def _parsed(self, text: bytes, data_bytes: int) -> tuple[dict[str, Entry], dict[str, str]]:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

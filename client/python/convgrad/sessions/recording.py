@@ -8,6 +8,7 @@ has no messages and tells what the server is; each other part is a change.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,7 +113,8 @@ class Recording:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._file, self._end = open_regular(self.path, "a recording")
+        file, self._end = open_regular(self.path, "a recording")
+        self._file = io.BufferedReader(file)
         try:
             if self._file.read(len(MAGIC)) != MAGIC:
                 self._refuse("first line", "another", MAGIC.decode().strip())

@@ -149,7 +149,7 @@ def test_a_full_session_asks_for_a_snapshot_and_waits_for_it(server, client):
         assert 0 < server.saves < 30
         # Changes that were in flight when it became full come on top.
         replay = session._durable.replay
-        assert replay.nbytes < 20_000 + WINDOW * replay.nbytes / max(len(replay._kept), 1)
+        assert replay._bytes < 20_000 + WINDOW * replay._bytes / max(len(replay._kept), 1)
         server.restart()
         session.tensors()
         assert values(server) == list(range(100))
@@ -180,7 +180,7 @@ def test_a_restart_before_the_snapshot_is_written_loses_nothing(server, client, 
             future.result()
         server.seconds_of_change = 0
         replay = session._durable.replay
-        assert replay.is_saving and replay.nbytes > 2 * 5_000
+        assert replay.is_saving and replay._bytes > 2 * 5_000
         server.restart()
         server.cant_save = error
         server.may_save.set()
@@ -225,7 +225,7 @@ def test_refused_snapshots_bound_what_is_kept(server, client, caplog):
             for i in range(100):
                 put(session, i).result()
         assert caplog.text.count("a restart of the server now would lose") == 1
-        assert session._durable.replay.nbytes < 3 * 20_000
+        assert session._durable.replay._bytes < 3 * 20_000
 
 
 def test_busy_snapshots_are_asked_for_again(server, client):
@@ -234,7 +234,7 @@ def test_busy_snapshots_are_asked_for_again(server, client):
         most = 0
         for i in range(100):
             put(session, i).result()
-            most = max(most, session._durable.replay.nbytes)
+            most = max(most, session._durable.replay._bytes)
         assert session.durable_number > 0 and most < 25_000  # new changes have waited
 
 
