@@ -64,7 +64,7 @@ class Declared:
         return value.name in self.constants and bool((self.constants[value.name] == 1).all())
 
     def is_positive(self, value: Value) -> bool:
-        """Returns whether the value is a clamp to a number above 0, or powers or means of one."""
+        """Returns whether the value is a clamp to more than 0, or powers or means of one."""
         steps, name = {step.result: step for step in self.program.message.steps}, value.name
         while name in steps:
             step = steps[name]

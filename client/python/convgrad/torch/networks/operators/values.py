@@ -114,7 +114,7 @@ class Importer(Protocol):
         """Returns whether the value is a constant of ones."""
 
     def is_positive(self, value: Value) -> bool:
-        """Returns whether the value is a clamp to a number above 0, or powers or means of one."""
+        """Returns whether the value is a clamp to more than 0, or powers or means of one."""
 
     def indices(self, value: Value) -> Value:
         """Returns a value of torch.int64 as a step takes it for indices."""
