@@ -333,9 +333,9 @@ class Wrapping(nn.Module):
 def test_arguments_without_names_of_their_own(make_remote):
     model = Wrapping()
     net, x, y = make_remote(copy.deepcopy(model)), *torch.randn(2, 2, 3, 4, 4)
-    for args, keywords in (
-            ((x,), {}), ((x, 2.0, y[:, :2]), {}), ((x, y[:, :1]), dict(scale=3.0)),
-            ((y,), dict(shift=x[:, :2])), ((y, 0.5), dict(shift=1.0, other=None))):
+    for args, keywords in (((x,), {}), ((x, 2.0, y[:, :2]), {}),
+                           ((x, y[:, :1]), dict(scale=3.0)), ((y,), dict(shift=x[:, :2])),
+                           ((y, 0.5), dict(shift=1.0, other=None))):
         found = []
         for one in (net, model):
             result = one(*args, **keywords)

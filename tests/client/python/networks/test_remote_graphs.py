@@ -48,6 +48,28 @@ def test_retain_graph_and_what_comes_without(make_remote):
     assert_gradients(net, model)
 
 
+@pytest.mark.parametrize("watch", [torch.Tensor.retain_grad,
+                                   lambda y: y.register_hook(lambda gradient: gradient)])
+def test_an_output_of_which_another_one_is_computed(make_remote, watch):
+    """Its gradient would lack what the other output's adds to it in PyTorch."""
+    def forward(self, x):
+        y = self.conv(x)
+        return y, y.relu().mean((2, 3))
+
+    model = Module(forward, conv=nn.Conv2d(2, 3, 1))
+    net, x = make_remote(model), integers(3, 2, 6, 6, most=2)
+    features, means = net(x)
+    watch(means)
+    (features.sum() + means.sum()).backward()
+    features, _ = net(x)
+    watch(features)
+    features.sum().backward()
+    features, means = net(x)
+    watch(features)
+    with pytest.raises(convgrad.Unimplemented, match="outputs.conv: found a hook"):
+        (features.sum() + means.sum()).backward()
+
+
 def test_gradients_of_inputs_alone(make_remote):
     model, x = OfIntegers(), integers(3, 2, 6, 6, most=2).requires_grad_()
     net = make_remote(model)

@@ -211,7 +211,7 @@ def test_a_change_in_place_that_no_load_covers(make_remote):
     nn.init.zeros_(net.inc.weight)
     with pytest.raises(convgrad.Unimplemented, match=r"inc\.weight: found a change in place"):
         net.load_state_dict({"inc.bias": torch.ones(4)}, strict=False)
-    net.load_state_dict({"inc.weight": torch.ones(4, 3, 3, 3)}, strict=False)
+    net.load_state_dict({"inc.weight": torch.ones(4, 3, 3, 3)}, strict=False, assign=True)
     assert net.state_dict()["inc.weight"].sum() == 108
     assert list(net.state_dict(prefix="a."))[0] == "a.inc.weight"
 

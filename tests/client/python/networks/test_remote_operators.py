@@ -149,15 +149,32 @@ def of_matrices(self, y, x):
             torch.addmm(self.bias, y[:, 0, 0], self.bias[:, None] * self.bias, alpha=3))
 
 
+def generalized_mean(self, y, x):
+    """GeM pooling, with a learned exponent."""
+    p = self.bias[:1].abs() + 1
+    powers = y.clamp(min=1e-6).pow(p)
+    return F.avg_pool2d(powers, (4, 6)).pow(1.0 / p), F.adaptive_avg_pool2d(
+        powers, 1).flatten(1) ** (1 / p), powers.mean((-2, -1)).pow(1 / p)
+
+
 def elsewhere(self, y, x):
     return (y.to(x.device) * 2, y.cpu() * self.bias.to(x.device),
             y.to("cpu", non_blocking=True, memory_format=torch.channels_last) + 1)
 
 
 @pytest.mark.parametrize("function", [
-    moved, smallest, norms, padded, of_each, elsewhere])
+    moved, smallest, norms, padded, of_each, generalized_mean, elsewhere])
 def test_a_call(make_remote, function):
     assert_as_torch(make_remote, Model(function), 4, 3, 4, 6)
+
+
+@pytest.mark.parametrize("function", [
+    lambda self, y, x: y.pow(self.bias), lambda self, y, x: y.clamp(min=0).pow(self.bias),
+    lambda self, y, x: y.clamp(max=1) ** self.bias, lambda self, y, x: 2.0 ** y,
+    lambda self, y, x: (y.clamp(min=1) - 2).mean(1) ** self.bias])
+def test_a_power_of_what_may_be_negative(function):
+    with pytest.raises(convgrad.Unimplemented, match="pow"):
+        import_(Model(function), shape=(2, 3, 4, 6))
 
 
 def test_products_with_factors(make_remote):

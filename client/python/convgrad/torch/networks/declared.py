@@ -13,6 +13,9 @@ from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.memories import Memories
 from convgrad.torch.networks.operators.values import Importer, Value
 
+# Steps that keep positive numbers positive.
+_MEANS = ("avg_pool", "adaptive_avg_pool", "mean", "flatten", "reshape", "permute")
+
 
 class Declared(Importer):
     """Has the program and its values for a model's tensors. Owned by one thread."""
@@ -57,6 +60,21 @@ class Declared(Importer):
 
     def is_ones(self, value: Value) -> bool:
         return value.name in self.constants and bool((self.constants[value.name] == 1).all())
+
+    def is_positive(self, value: Value) -> bool:
+        """Returns whether the value is a clamp to more than 0, or powers or means of one."""
+        steps, name = {step.result: step for step in self.program.message.steps}, value.name
+        while name in steps:
+            step = steps[name]
+            if step.operator == "exp":
+                return True
+            if step.operator == "clamp":
+                return any(one.name == "min" and one.number > 0 for one in step.attributes)
+            if step.operator not in _MEANS or any(
+                    one.name == "divisor_override" for one in step.attributes):
+                return False
+            name = step.operands[0]
+        return False
 
     def indices(self, value: Value) -> Value:
         if value.kind != "an input":

@@ -42,7 +42,7 @@ class Imported:
     trainable: tuple[str, ...]
     """Parameters whose gradients a backward gives."""
     sources: tuple[frozenset[str], ...]
-    """For each output of the program, the inputs and parameters that it depends on."""
+    """For each output of the program, the inputs, parameters and outputs that it depends on."""
     places: Mapping[str, str]
     """By the step's name, the module and the line of a forward that it comes from."""
     constants: Mapping[str, torch.Tensor]
@@ -222,4 +222,6 @@ def _sources_of(message: Any) -> tuple[frozenset[str], ...]:
     for step in message.steps:
         found[step.result] = frozenset() if step.operator == "detach" else frozenset().union(
             *(found[name] for name in step.operands if name))
+        if step.result in message.outputs:
+            found[step.result] |= {step.result}
     return tuple(found[name] for name in message.outputs)

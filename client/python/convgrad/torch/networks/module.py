@@ -153,8 +153,10 @@ class RemoteModule(nn.Module):
         """Returns parameters and buffers by name."""
 
     @abstractmethod
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        """Does the same as torch's, and returns the missing and the unexpected names."""
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True,
+                        assign: bool = False) -> Any:
+        """Does the same as torch's, and returns the missing and the unexpected names. `assign`
+        has no effect."""
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str,
                               local_metadata: Any, strict: bool, missing_keys: list[str],

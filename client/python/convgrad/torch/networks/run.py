@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,11 @@ class Forward:
         # A view has a graph node, which tells the backward whether torch wants gradients of
         # parameters.
         leaf = torch.empty(0, requires_grad=trains)
-        return _Differentiable.apply(self, leaf.view_as(leaf), *self.inputs.values())
+        outputs: tuple[Tensor, ...] = _Differentiable.apply(
+            self, leaf.view_as(leaf), *self.inputs.values())
+        for node in {y.grad_fn for y in outputs} - {None}:
+            node.outputs = [weakref.ref(y) for y in outputs]  # type: ignore[union-attr]
+        return outputs
 
     def are_constant(self) -> list[bool]:
         """Returns, for each output, whether it depends on nothing that requires a gradient."""
@@ -99,6 +104,7 @@ class _Differentiable(torch.autograd.Function):
         tape = network.tapes.find(token, variant)
         given = {name: gradient.float() for name, gradient in zip(
             variant.outputs, gradients) if gradient is not None}
+        _check_watched(ctx, given)
         sources = variant.sources(given)
         wanted = [name for (name, *_), needs in zip(ctx.inputs, ctx.needs_input_grad[2:])
                   if needs and name in sources]
@@ -115,6 +121,18 @@ class _Differentiable(torch.autograd.Function):
                     like = torch.empty(0, device=device)
                     found[i] = taken(run, gradient_name(name), like).to(dtype).reshape(shape)
         return None, None, *found
+
+
+def _check_watched(ctx: Any, given: Mapping[str, Tensor]) -> None:
+    """Raises Unimplemented if a hook or retain_grad() would see the gradient of an output
+    without what reaches it by way of another output, which the server adds."""
+    for name, reference in zip(ctx.variant.outputs, getattr(ctx, "outputs", ())):
+        y = reference()
+        if y is not None and y.grad_fn is ctx and (y.retains_grad or y._backward_hooks) and (
+                name in ctx.variant.sources(given.keys() - {name})):
+            raise unimplemented(
+                f"outputs.{name}", "a hook or retain_grad() of an output from which the model "
+                "computes another one", "a model that ends with it, before a head of your own")
 
 
 def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[str]:

@@ -112,10 +112,11 @@ class RemoteState(RemoteModule):
         return saved(self.model, found)
 
     @short_traceback
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Any:
-        """Does the same as torch's, with the model's hooks. If it raises an error, no tensor on
-        the server has changed. If the model has hooks, or modules that load in their own way,
-        the present values are fetched for them."""
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True,
+                        assign: bool = False) -> Any:
+        """Does the same as torch's, with the model's hooks; `assign` has no effect. If it
+        raises an error, no tensor on the server has changed. If the model has hooks, or modules
+        that load in their own way, the present values are fetched for them."""
         result, written = self._load(state, strict)
         self._following.settings.forgive({
             id(tensor) for name, tensor in (

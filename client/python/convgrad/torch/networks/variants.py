@@ -77,7 +77,7 @@ class Variant:
             error.message += f"; the step comes from {place}"
 
     def sources(self, outputs: Iterable[str]) -> set[str]:
-        """Returns the inputs and parameters that the outputs depend on."""
+        """Returns the inputs, parameters and outputs that the outputs depend on."""
         by_name = dict(zip(self.outputs, self.imported.sources))
         return set().union(*(by_name[name] for name in outputs))
 

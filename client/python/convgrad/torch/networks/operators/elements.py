@@ -99,7 +99,13 @@ def glu(to: Importer, x: Value, dim: int) -> Value:
     return binary(to, "mul", first, of_each(to, "sigmoid", second))
 
 
-def power(to: Importer, x: Value, exponent: float = 2) -> Value:
+def power(to: Importer, x: Value, exponent: Any = 2) -> Value:
+    """A power by a tensor is exp(exponent * log(x)), where no x is 0 or less."""
+    if isinstance(exponent, Value):
+        if not isinstance(x, Value) or not to.is_positive(x):
+            raise to.refuse("pow by a tensor, of numbers that may be 0 or less",
+                            "x.clamp(min=1e-6).pow(p), or means of it")
+        return of_each(to, "exp", binary(to, "mul", of_each(to, "log", x), exponent))
     if exponent == 2:
         return binary(to, "mul", x, x)
     return of_each(to, "pow", x, exponent=float(exponent))

@@ -120,7 +120,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "ScalarOpt_dim": "norm",
         "Tensor": "index",
         "Tensor sizes": "split",
-        "Tensor_Scalar": "pow",
+        "Tensor_Scalar Tensor_Tensor": "pow",
         "correction dim": "var std var_mean",
         "default": "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ linalg_vector_norm "
                    "linalg_norm index_select embedding addmm baddbmm narrow",

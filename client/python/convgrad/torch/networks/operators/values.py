@@ -113,6 +113,9 @@ class Importer(Protocol):
     def is_ones(self, value: Value) -> bool:
         """Returns whether the value is a constant of ones."""
 
+    def is_positive(self, value: Value) -> bool:
+        """Returns whether the value is a clamp to more than 0, or powers or means of one."""
+
     def indices(self, value: Value) -> Value:
         """Returns a value of torch.int64 as a step takes it for indices."""
 
