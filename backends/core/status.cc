@@ -1,7 +1,5 @@
 #include "backends/core/status.h"
 
-#include <array>
-
 namespace convgrad {
 namespace {
 

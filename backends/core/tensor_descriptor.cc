@@ -1,7 +1,6 @@
 #include "backends/core/tensor_descriptor.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <utility>
 

@@ -8,7 +8,6 @@
 #include "backends/onednn/library/onednn_threads.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/network_plan.h"
-#include "backends/onednn/networks/network_support.h"
 
 namespace convgrad {
 namespace {

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "backends/proof/exact_run.h"
-#include "backends/proof/program_agreement.h"
 #include "backends/proof/program_families.h"
 #include "backends/proof/small_problems.h"
 #include "backends/proof/way.h"

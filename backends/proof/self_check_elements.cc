@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backends/core/convolution/error_bound.h"
+#include "backends/core/program/operators/products.h"
 #include "backends/kernels/copies/element_convert.h"
 #include "backends/kernels/copies/reorder.h"
 
@@ -26,12 +27,7 @@ void ForEachBiasRun(const ConvProblem& problem, const Dims& bias, Visit visit) {
   const Dims dims = OutputDims(problem);
   const Dims shape = BroadcastBiasDims(problem, bias);
   const size_t last = dims.size() - 1;
-  Dims steps(dims.size(), 0);
-  for (int64_t axis = static_cast<int64_t>(last), stride = 1; axis >= 0;
-       --axis) {
-    if (shape[axis] != 1) steps[axis] = stride;
-    stride *= shape[axis];
-  }
+  const Dims steps = BroadcastStrides(shape, dims);
   const int64_t count = ElementCount({DataType::kF32, Layout::kNCX, dims});
   Dims index(dims.size(), 0);
   BiasRun run{.bias_step = steps[last], .count = dims[last]};

@@ -1,13 +1,16 @@
 #include "backends/reference/reference_program_plan.h"
 
+#include <cstring>
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/clock.h"
+#include "backends/core/checked_math.h"
 #include "backends/core/logical_tensor.h"
+#include "backends/core/program/philox.h"
 #include "backends/core/status.h"
 #include "backends/reference/exact_program.h"
-#include "backends/reference/reference_program_tape.h"
 
 namespace convgrad {
 namespace {
@@ -57,6 +60,60 @@ class TensorsInOrder {
   const RunBuffers& buffers_;
   size_t next_operand_ = 0, next_result_ = 0;
 };
+
+// The tape is one block of bytes: the seed, then every input and result as
+// doubles, each at a multiple of this.
+constexpr int64_t kAlignment = 64;
+
+// Calls visit(name, offset, count) for each value, and returns the bytes.
+int64_t ForEachPlace(
+    const ProgramOperation& operation,
+    absl::FunctionRef<void(const std::string&, int64_t, int64_t)> visit) {
+  int64_t offset = kAlignment;  // after the seed
+  const auto place = [&](const std::string& name) {
+    const int64_t count = CountOf(operation.shapes().dims.at(name));
+    visit(name, offset, count);
+    const auto bytes = count * static_cast<int64_t>(sizeof(double));
+    offset += CeilDiv(bytes, kAlignment) * kAlignment;
+  };
+  for (const ProgramInput& input : operation.program().inputs) {
+    place(input.name);
+  }
+  for (const ProgramStep& step : operation.program().steps) place(step.result);
+  return offset;
+}
+
+// Returns the bytes of the tape.
+int64_t TapeBytesOf(const ProgramOperation& operation) {
+  return ForEachPlace(operation, [](const std::string&, int64_t, int64_t) {});
+}
+
+// Writes all of the tape.
+void StoreTape(const ProgramOperation& operation, const DropoutSeed& seed,
+               const NamedValues& values, void* tape) {
+  auto* bytes = static_cast<std::byte*>(tape);
+  std::memset(bytes, 0, TapeBytesOf(operation));
+  std::memcpy(bytes, &seed, sizeof(seed));
+  ForEachPlace(operation, [&](const std::string& name, int64_t offset,
+                              int64_t count) {
+    std::memcpy(bytes + offset, values.at(name).data(), count * sizeof(double));
+  });
+}
+
+// Adds inputs and results to `values`, and returns the seed.
+DropoutSeed LoadTape(const ProgramOperation& operation, const void* tape,
+                     NamedValues* values) {
+  const auto* bytes = static_cast<const std::byte*>(tape);
+  DropoutSeed seed;
+  std::memcpy(&seed, bytes, sizeof(seed));
+  ForEachPlace(
+      operation, [&](const std::string& name, int64_t offset, int64_t count) {
+        Values& value = (*values)[name];
+        value.resize(count);
+        std::memcpy(value.data(), bytes + offset, count * sizeof(double));
+      });
+  return seed;
+}
 
 void LoadParameters(const Program& program, TensorsInOrder* tensors,
                     NamedValues* values) {

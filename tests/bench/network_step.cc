@@ -34,7 +34,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "backends/onednn/networks/network_plan.h"
-#include "backends/onednn/networks/network_support.h"
 
 ABSL_FLAG(std::string, program, "", "file with the program's text");
 ABSL_FLAG(std::vector<std::string>, input, {}, "dims of the inputs");

@@ -1,7 +1,6 @@
 #include "backends/core/program/program_shapes.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"

@@ -1,5 +1,4 @@
 // Implements ToString and ParseProgram: one declaration or step per line.
-#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"

@@ -1,6 +1,6 @@
-#include "backends/kernels/convolutions/sequence_depthwise.h"
-
 #include <algorithm>
+
+#include "backends/kernels/convolutions/sequence_convolution.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/kernels/convolutions/sequence_depthwise.cc"
@@ -84,11 +84,12 @@ namespace {
 HWY_EXPORT(Convolve);
 
 // Writes the weights of each block tap after tap, and its bias after them.
-void Arrange(const SequenceShape& shape, const DepthwiseWeights& from) {
+void Arrange(const SequenceShape& shape, const SequenceWeights& from,
+             float* arranged) {
   const int64_t kernel = shape.axis.kernel, block = shape.block;
-  std::fill_n(from.arranged, DepthwiseFloats(shape), 0.0F);
+  std::fill_n(arranged, DepthwiseFloats(shape), 0.0F);
   for (int64_t c = 0; c < shape.in_channels; ++c) {
-    float* to = from.arranged + c / block * (kernel + 1) * block + c % block;
+    float* to = arranged + c / block * (kernel + 1) * block + c % block;
     for (int64_t tap = 0; tap < kernel; ++tap) {
       to[tap * block] =
           from.weights[c * kernel +
@@ -105,12 +106,12 @@ int64_t DepthwiseFloats(const SequenceShape& shape) {
 }
 
 void ConvolveSequencesDepthwise(const SequenceShape& shape, const float* input,
-                                const DepthwiseWeights& weights, RunParts run,
-                                float* output) {
-  Arrange(shape, weights);
+                                const SequenceWeights& weights, RunParts run,
+                                float* arranged, float* output) {
+  Arrange(shape, weights, arranged);
   run(shape.batch * shape.in_blocks(), [&](int64_t part) {
     HWY_DYNAMIC_DISPATCH(Convolve)
-    (shape, input, weights.arranged, output, part);
+    (shape, input, arranged, output, part);
   });
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "backends/kernels/convolutions/sequence_convolution.h"
-
 namespace convgrad {
 namespace {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "backends/kernels/convolutions/sequence.h"
+#include "backends/kernels/convolutions/sequence_convolution.h"
 
 namespace convgrad {
 

@@ -80,25 +80,22 @@ void GradientRun(const BatchNorm& norm, const BatchNormBackward& tensors,
                  const Factors& factors, const RowRun& run) {
   const int64_t block = norm.blocks.block;
   const Factors own = FactorsFrom(factors, run.block_index * block);
-  const bool stream = StreamsResult(norm.blocks) &&
-                      FillsVectors(static_cast<const T*>(tensors.dx), block);
+  auto* dx = static_cast<T*>(tensors.dx);
   const int64_t step = RowsOfMap(norm.blocks);
-  for (int64_t row = 0; row < run.rows; row += step) {
-    const int64_t at = run.offset + row * block;
-    const Rows<T> rows{static_cast<const T*>(tensors.dy) + at,
-                       static_cast<const T*>(tensors.x) + at,
-                       static_cast<T*>(tensors.dx) + at,
-                       static_cast<size_t>(std::min(step, run.rows - row)),
-                       static_cast<size_t>(block)};
-    if (!norm.training) {
-      GradientRowsAs<false, false>(tensors.activation, rows, own);
-    } else if (stream) {
-      GradientRowsAs<true, true>(tensors.activation, rows, own);
-    } else {
-      GradientRowsAs<true, false>(tensors.activation, rows, own);
+  Streamed(norm.blocks, dx, [&](auto stream) HWY_ATTR {
+    for (int64_t row = 0; row < run.rows; row += step) {
+      const int64_t at = run.offset + row * block;
+      const Rows<T> rows{static_cast<const T*>(tensors.dy) + at,
+                         static_cast<const T*>(tensors.x) + at, dx + at,
+                         static_cast<size_t>(std::min(step, run.rows - row)),
+                         static_cast<size_t>(block)};
+      if (norm.training) {
+        GradientRowsAs<true, stream()>(tensors.activation, rows, own);
+      } else {
+        GradientRowsAs<false, false>(tensors.activation, rows, own);
+      }
     }
-  }
-  if (stream) hwy::FlushStream();
+  });
 }
 
 void Gradient(const BatchNorm& norm, const BatchNormBackward& tensors,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "backends/kernels/operators/batch_norm.h"
 #include "backends/kernels/operators/channel_rows.h"
 #include "backends/kernels/operators/channel_sums.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 #include "absl/types/span.h"
 #include "backends/core/checked_math.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <type_traits>
 
 #include "backends/kernels/winograd/winograd.h"
 #include "backends/kernels/winograd/winograd_blocks.h"

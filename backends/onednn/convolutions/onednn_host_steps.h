@@ -3,7 +3,6 @@
 #pragma once
 
 #include "backends/core/convolution/conv_steps.h"
-#include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/convolutions/onednn_plan_builder.h"
 
 namespace convgrad::onednn {

@@ -158,6 +158,11 @@ class Schedule {
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const std::vector<Step>& steps() const { return steps_; }
 
+  // Records an error of whoever adds steps, who then adds too few. status()
+  // returns the first one.
+  void Fail(const absl::Status& error) { status_.Update(error); }
+  const absl::Status& status() const { return status_; }
+
   // Makes the steps from `begin` on depend on the I32 `flag` (Step::only_if).
   void RunOnlyIf(BufferId flag, size_t begin);
 
@@ -168,6 +173,7 @@ class Schedule {
  private:
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
+  absl::Status status_;
 };
 
 }  // namespace convgrad::onednn

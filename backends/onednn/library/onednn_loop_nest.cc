@@ -106,14 +106,4 @@ void LoopNest::ForEachRun(int threads,
   }
 }
 
-Dims BroadcastStrides(const Dims& tensor, const Dims& dims) {
-  Dims strides(dims.size());
-  int64_t stride = 1;
-  for (int i = static_cast<int>(dims.size()) - 1; i >= 0; --i) {
-    strides[i] = tensor[i] == 1 ? 0 : stride;
-    stride *= tensor[i];
-  }
-  return strides;
-}
-
 }  // namespace convgrad::onednn

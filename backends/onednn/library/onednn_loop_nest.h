@@ -50,8 +50,4 @@ class LoopNest {
   std::array<int64_t, kMaxTensors> run_stride_ = {};
 };
 
-// Returns the strides of `tensor`, whose dims broadcast to `dims`: 0 along an
-// axis of extent 1.
-Dims BroadcastStrides(const Dims& tensor, const Dims& dims);
-
 }  // namespace convgrad::onednn

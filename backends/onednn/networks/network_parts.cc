@@ -43,7 +43,8 @@ absl::StatusOr<Groups> AddGroups(Fusion fusion, NetworkBuilder* builder) {
         NamedGroup{program.steps[steps.last()].result,
                    MakeGroup(program, builder->shapes(), steps)});
     builder->BeginForwardOf(group.result, DtypeOf(steps, *builder));
-    RETURN_IF_ERROR(group.group->Forward(builder));
+    group.group->Forward(builder);
+    RETURN_IF_ERROR(builder->schedule().status());
   }
   return groups;
 }
@@ -111,7 +112,8 @@ absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
     for (size_t i = groups.size(); i-- > 0;) {
       if (!builder.HasGradient(groups[i].result)) continue;
       builder.BeginBackwardOf(groups[i].result);
-      RETURN_IF_ERROR(groups[i].group->Backward(&builder));
+      groups[i].group->Backward(&builder);
+      RETURN_IF_ERROR(builder.schedule().status());
     }
     builder.EndBackward();
   }

@@ -2,7 +2,6 @@
 // assigns a place to each buffer.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "backends/core/checked_math.h"
+#include "backends/core/status.h"
 #include "backends/onednn/library/onednn_threads.h"
 #include "backends/onednn/library/onednn_types.h"
+#include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_steps.h"
 
 namespace convgrad::onednn {
@@ -46,6 +50,26 @@ void NetworkPlan::CutIntoQuanta(double macs_per_quantum) {
     cost += more;
   }
   quanta_.push_back(steps().size());
+}
+
+absl::Status CheckNetwork(const ProgramOperation& operation) {
+  const ProgramRequest& request = operation.request();
+  const convgrad::Program& program = operation.program();
+  const std::vector<std::string> hidden =
+      HiddenValues(program, operation.shapes(), FusionOf(request));
+  for (const std::string& name : request.fetched) {
+    if (std::find(hidden.begin(), hidden.end(), name) == hidden.end()) continue;
+    return MakeError(absl::StatusCode::kUnimplemented,
+                     {Reason::kUnsupported, "fetched", name,
+                      "a value that isn't fused with what follows it"});
+  }
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const ProgramStep& step = program.steps[i];
+    const auto check = NetworkOperatorOf(step.op).check;
+    if (check == nullptr) continue;
+    RETURN_IF_ERROR(check(step, operation.shapes(), StepPath(program, i)));
+  }
+  return absl::OkStatus();
 }
 
 int64_t NetworkPlanningBytes(const ProgramOperation& operation) {

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/core/program/program_operation.h"
@@ -40,6 +40,11 @@ class NetworkPlan final : public ScheduledPlan {
   // The first step of each quantum, then the end of the last quantum.
   std::vector<size_t> quanta_ = {0};
 };
+
+// Returns OK if MakeNetworkPlan supports all of the operation's steps, as far
+// as that is known without asking the library. Fast.
+// Errors: kUnimplemented naming the step and the operator, dtype or value.
+absl::Status CheckNetwork(const ProgramOperation& operation);
 
 // Returns the value of Backend::planning_bytes. Assumes that products and
 // convolutions are primitives of the library, and all other steps functions.

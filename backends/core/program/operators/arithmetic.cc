@@ -1,7 +1,6 @@
 // Defines arithmetic of two operands, or of one operand and a constant.
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
 #include "backends/core/status.h"

@@ -3,8 +3,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "absl/algorithm/container.h"
-
 namespace convgrad {
 
 void RequireEachOnce(const std::vector<Operator>& operators) {

@@ -1,6 +1,5 @@
 // Defines layer_norm, rms_norm, softmax and log_softmax, which compute with
 // rows of elements, mostly along the last axis.
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

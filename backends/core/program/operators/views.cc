@@ -2,7 +2,6 @@
 #include "backends/core/program/operators/views.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <limits>
 
 #include "backends/kernels/operators/channel_rows.h"

@@ -191,8 +191,7 @@ BufferId NetworkBuilder::NewStatistic(const std::string& name) {
 void NetworkBuilder::FetchValues() {
   const std::vector<std::string>& names = operation_.request().fetched;
   for (size_t i = 0; i < results_.fetched.size(); ++i) {
-    AddExport(OwnValue(names[i]), results_.fetched[i],
-              RowMajorF32(shapes().dims.at(names[i])), &schedule_);
+    AddExport(OwnValue(names[i]), results_.fetched[i], &schedule_);
   }
 }
 

@@ -85,7 +85,7 @@ std::pair<BufferId, BufferId> NetworkBuilder::GradientPairOf(
 void NetworkBuilder::SeedGradient(const std::string& output,
                                   BufferId gradient) {
   NetworkTensor tensor = LikeOwn(output);
-  const TensorDescriptor descriptor = RowMajorF32(tensor.dims);
+  const TensorDescriptor descriptor = {.dims = tensor.dims};
   if (!LiesAlike(descriptor, tensor)) {
     tensor.buffer = schedule_.AddBuffer(tensor.blocks.bytes());
     AddImport(gradient, descriptor, tensor, &schedule_);
@@ -97,7 +97,7 @@ void NetworkBuilder::SeedGradient(const std::string& output,
 
 void NetworkBuilder::BeginBackward() {
   const auto bytes_of = [&](const std::string& name) {
-    return *ByteSize(RowMajorF32(shapes().dims.at(name)));
+    return *ByteSize(TensorDescriptor{.dims = shapes().dims.at(name)});
   };
   if (everything_) {
     for (const std::string& name : program().outputs) {
@@ -125,8 +125,7 @@ void NetworkBuilder::BeginBackward() {
 void NetworkBuilder::EndBackward() {
   for (const auto& [name, result] : results_.input_gradients) {
     if (HasGradient(name)) {
-      const NetworkTensor gradient = GradientOf(name);
-      AddExport(gradient, result, RowMajorF32(gradient.dims), &schedule_);
+      AddExport(GradientOf(name), result, &schedule_);
     } else {
       AddZeros("gradient sum", result, &schedule_);
     }

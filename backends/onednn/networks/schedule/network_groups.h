@@ -5,19 +5,18 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
 
 namespace convgrad::onednn {
 
 // Fused steps of a program. Forward is called first, then Backward, if the
-// result has a gradient. Both append to the builder's schedule.
+// result has a gradient. Both append to the builder's schedule, which fails
+// with kUnimplemented if the library lacks an implementation.
 class NetworkGroup {
  public:
   virtual ~NetworkGroup() = default;
-  // Errors: kUnimplemented if the library lacks an implementation; kInternal.
-  virtual absl::Status Forward(NetworkBuilder* builder) = 0;
-  virtual absl::Status Backward(NetworkBuilder* builder) = 0;
+  virtual void Forward(NetworkBuilder* builder) = 0;
+  virtual void Backward(NetworkBuilder* builder) = 0;
 
  protected:
   NetworkGroup() = default;

@@ -196,8 +196,8 @@ void AddImport(BufferId from, const TensorDescriptor& descriptor,
       from, to.buffer, schedule);
 }
 
-void AddExport(const NetworkTensor& from, BufferId to,
-               const TensorDescriptor& descriptor, Schedule* schedule) {
+void AddExport(const NetworkTensor& from, BufferId to, Schedule* schedule) {
+  const TensorDescriptor descriptor = {.dims = from.dims};
   if (IsScalar(from) || LiesAlike(descriptor, from)) {
     AddCopy(from.buffer, to, from.blocks.bytes(), schedule);
     return;

@@ -44,12 +44,11 @@ bool IsInBlocks(const NetworkTensor& tensor, DataType dtype);
 dnnl::memory::desc DescOf(const NetworkTensor& tensor);
 PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor);
 
-// Append steps that convert `from`, a row-major tensor of the caller or for the
-// caller, to `to.buffer`, or the other way around.
+// Append steps that convert `from`, a tensor of the caller, to `to.buffer`; and
+// `from` to `to`, which the caller gets in f32 and row-major.
 void AddImport(BufferId from, const TensorDescriptor& descriptor,
                const NetworkTensor& to, Schedule* schedule);
-void AddExport(const NetworkTensor& from, BufferId to,
-               const TensorDescriptor& descriptor, Schedule* schedule);
+void AddExport(const NetworkTensor& from, BufferId to, Schedule* schedule);
 // Returns whether both have the same bytes.
 bool LiesAlike(const TensorDescriptor& descriptor, const NetworkTensor& tensor);
 

@@ -1,11 +1,13 @@
 #include "backends/onednn/networks/schedule/network_results.h"
 
 namespace convgrad::onednn {
-TensorDescriptor RowMajorF32(const Dims& dims) {
-  TensorDescriptor descriptor;
-  descriptor.dims = dims;
-  return descriptor;
+namespace {
+
+int64_t BytesOfF32(const Dims& dims) {
+  return *ByteSize(TensorDescriptor{.dims = dims});
 }
+
+}  // namespace
 
 // Results have the order of the table in program_operation.h.
 NetworkResults PlaceResults(const ProgramOperation& operation, bool everything,
@@ -29,7 +31,7 @@ NetworkResults PlaceResults(const ProgramOperation& operation, bool everything,
   for (const std::string& name : request.fetched) {
     if (!has_forward) continue;
     const Dims& dims = operation.shapes().dims.at(name);
-    results.fetched.push_back(place(true, *ByteSize(RowMajorF32(dims))));
+    results.fetched.push_back(place(true, BytesOfF32(dims)));
   }
   for (const size_t index : UpdatedStatistics(program)) {
     const ProgramParameter& parameter = program.parameters[index];
@@ -40,7 +42,7 @@ NetworkResults PlaceResults(const ProgramOperation& operation, bool everything,
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     const bool is_wanted = has_gradients && request.input_gradients[i];
     const BufferId result =
-        place(is_wanted, *ByteSize(RowMajorF32(request.inputs[i].dims)));
+        place(is_wanted, BytesOfF32(request.inputs[i].dims));
     if (program.inputs[i].is_index || !(is_wanted || everything)) continue;
     results.input_gradients[program.inputs[i].name] = result;
   }

@@ -30,7 +30,4 @@ struct NetworkResults {
 NetworkResults PlaceResults(const ProgramOperation& operation, bool everything,
                             Schedule* schedule);
 
-// Returns a descriptor of an f32 tensor.
-TensorDescriptor RowMajorF32(const Dims& dims);
-
 }  // namespace convgrad::onednn

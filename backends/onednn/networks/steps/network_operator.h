@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "backends/core/program/program.h"
 #include "backends/core/program/program_shapes.h"
 #include "backends/onednn/networks/schedule/network_groups.h"

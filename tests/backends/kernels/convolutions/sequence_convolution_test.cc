@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "backends/kernels/convolutions/sequence_depthwise.h"
 #include "gtest/gtest.h"
 #include "tests/backends/kernels/simd_targets.h"
 
@@ -264,8 +263,8 @@ TEST(SequenceConvolution, DepthwiseOutputIsTheSumOfProducts) {
         Sequences y(shape, shape.out_channels, shape.axis.out);
         ConvolveSequencesDepthwise(
             shape, example.x.data(),
-            {weights.data(), is_mirrored, example.bias.data(), arranged.data()},
-            InReverse, y.data());
+            {weights.data(), is_mirrored, example.bias.data()}, InReverse,
+            arranged.data(), y.data());
         for (int64_t i = 0; i < shape.batch * shape.axis.out; ++i) {
           const int64_t n = i / shape.axis.out, t = i % shape.axis.out;
           std::vector<double> sums(example.bias.begin(), example.bias.end());

@@ -2,7 +2,6 @@
 #include "backends/onednn/networks/network_plan.h"
 
 #include "absl/strings/str_cat.h"
-#include "backends/onednn/networks/network_support.h"
 #include "gtest/gtest.h"
 
 namespace convgrad::onednn {

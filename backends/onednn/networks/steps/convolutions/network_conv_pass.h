@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "backends/core/convolution/conv_problem.h"
 #include "backends/core/convolution/lowering.h"
@@ -29,9 +28,9 @@ struct ConvPass {
 
 // Appends a pass, with the reorders of its operands and its result. Uses the
 // network's layouts if the library has a fast implementation for them, else the
-// library's. Errors: kUnimplemented if the library has none. Throws
-// dnnl::error.
-absl::Status AddConvPass(const ConvPass& pass, Schedule* schedule);
+// library's. If the library has none, the schedule fails with kUnimplemented.
+// Throws dnnl::error.
+void AddConvPass(const ConvPass& pass, Schedule* schedule);
 
 // Returns the descriptor of a pass's weight in the library's layout: its
 // gradient is always f32.

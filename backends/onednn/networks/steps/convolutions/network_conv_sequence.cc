@@ -2,7 +2,6 @@
 
 #include "absl/strings/match.h"
 #include "backends/kernels/convolutions/sequence_convolution.h"
-#include "backends/kernels/convolutions/sequence_depthwise.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
@@ -32,9 +31,9 @@ void AddDepthwise(const FastPass& pass, Step step, Schedule* schedule) {
                       const RunContext& context) {
     ConvolveSequencesDepthwise(
         shape, context.Read<float>(from),
-        {context.Read<float>(weight), is_mirrored, context.Read<float>(bias),
-         context.Write<float>(arranged)},
-        context.parts(), context.Write<float>(to));
+        {context.Read<float>(weight), is_mirrored, context.Read<float>(bias)},
+        context.parts(), context.Write<float>(arranged),
+        context.Write<float>(to));
   };
   schedule->Add(std::move(step));
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "backends/core/status.h"
 #include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
@@ -180,13 +179,13 @@ class Taps {
 
   // Appends a forward or a backward-data: the tap that sees all writes the
   // result, and the others add to it.
-  absl::Status AddSums() {
+  void AddSums() {
     AddReorder(Reorder::Make(RowMajor(problem_), DataType::kF32,
                              TapAfterTap(problem_), DataType::kF32),
                pass_.weight, weights_, &schedule_);
     for (const Tap& tap : TapsOf(problem_)) {
       if (IsWhole(tap, problem_)) {
-        RETURN_IF_ERROR(Add(tap, pass_.x, pass_.y, pass_.bias));
+        Add(tap, pass_.x, pass_.y, pass_.bias);
         continue;
       }
       const Part x = PartOfX(pass_.x, tap), y = PartOfY(pass_.y, tap);
@@ -194,48 +193,45 @@ class Taps {
       const NetworkTensor from = AddCopyOf(is_forward ? x : y, &schedule_);
       NetworkTensor to = (is_forward ? y : x).Alone();
       to.buffer = schedule_.AddBuffer(to.blocks.bytes());
-      RETURN_IF_ERROR(Add(tap, is_forward ? from : to, is_forward ? to : from));
+      Add(tap, is_forward ? from : to, is_forward ? to : from);
       AddSum(to.buffer, is_forward ? y : x, kind_, &schedule_);
     }
-    return absl::OkStatus();
   }
 
   // Appends a backward-weight: taps that see padding only have zeros.
-  absl::Status AddGradients() {
+  void AddGradients() {
     const std::vector<Tap> taps = TapsOf(problem_);
     if (static_cast<int64_t>(taps.size()) < TapCount(problem_)) {
       AddZeros(kind_, weights_, &schedule_);
     }
     for (const Tap& tap : taps) {
       const bool is_whole = IsWhole(tap, problem_);
-      RETURN_IF_ERROR(Add(
-          tap,
+      Add(tap,
           is_whole ? pass_.x : AddCopyOf(PartOfX(pass_.x, tap), &schedule_),
-          is_whole ? pass_.y : AddCopyOf(PartOfY(pass_.y, tap), &schedule_)));
+          is_whole ? pass_.y : AddCopyOf(PartOfY(pass_.y, tap), &schedule_));
     }
     AddReorder(Reorder::Make(TapAfterTap(problem_), DataType::kF32,
                              RowMajor(problem_), DataType::kF32),
                weights_, pass_.weight, &schedule_);
-    return absl::OkStatus();
   }
 
  private:
-  absl::Status Add(const Tap& tap, const NetworkTensor& x,
-                   const NetworkTensor& y, BufferId bias = kNoBuffer) {
+  void Add(const Tap& tap, const NetworkTensor& x, const NetworkTensor& y,
+           BufferId bias = kNoBuffer) {
     const ConvProblem alone = ProblemOf(tap, problem_);
     const LibraryTensor weight = {
         {weights_, tap.number * WeightsOfTap(problem_) * kFloat},
         PlainWeightDesc(alone)};
-    return AddConvPass({.pass = pass_.pass,
-                        .problem = alone,
-                        .data = TensorOf(x),
-                        .weight = weight,
-                        .out = TensorOf(y),
-                        .bias = bias,
-                        .kind = kind_,
-                        .macs = static_cast<double>(MultiplyAdds(alone)),
-                        .name = name_},
-                       &schedule_);
+    AddConvPass({.pass = pass_.pass,
+                 .problem = alone,
+                 .data = TensorOf(x),
+                 .weight = weight,
+                 .out = TensorOf(y),
+                 .bias = bias,
+                 .kind = kind_,
+                 .macs = static_cast<double>(MultiplyAdds(alone)),
+                 .name = name_},
+                &schedule_);
   }
 
   const FastPass& pass_;
@@ -271,11 +267,14 @@ bool IsFastByTaps(const FastPass& pass, bool has_winograd,
              static_cast<double>(TapCount(problem) * taps[0].area());
 }
 
-absl::Status AddByTaps(const FastPass& pass, absl::string_view kind,
-                       const std::string& name, Schedule* schedule) {
+void AddByTaps(const FastPass& pass, absl::string_view kind,
+               const std::string& name, Schedule* schedule) {
   Taps taps(pass, kind, name, schedule);
-  return pass.pass == Pass::kBackwardWeight ? taps.AddGradients()
-                                            : taps.AddSums();
+  if (pass.pass == Pass::kBackwardWeight) {
+    taps.AddGradients();
+  } else {
+    taps.AddSums();
+  }
 }
 
 }  // namespace convgrad::onednn

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 #include "backends/onednn/networks/steps/convolutions/network_fast_pass.h"
@@ -19,10 +18,9 @@ namespace convgrad::onednn {
 // algorithm. `steps_before` are the plan's. Doesn't look at buffers.
 bool IsFastByTaps(const FastPass& pass, bool has_winograd, size_t steps_before);
 
-// Appends the pass. `name` is that of the step's result, for errors.
-// Errors: kUnimplemented, as AddConvPass. Throws dnnl::error.
-// Requires: IsFastByTaps of the pass.
-absl::Status AddByTaps(const FastPass& pass, absl::string_view kind,
-                       const std::string& name, Schedule* schedule);
+// Appends the pass. `name` is that of the step's result, for errors, which are
+// those of AddConvPass. Throws dnnl::error. Requires: IsFastByTaps of the pass.
+void AddByTaps(const FastPass& pass, absl::string_view kind,
+               const std::string& name, Schedule* schedule);
 
 }  // namespace convgrad::onednn

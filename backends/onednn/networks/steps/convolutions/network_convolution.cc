@@ -10,19 +10,18 @@
 #include "backends/core/convolution/lowering.h"
 #include "backends/core/program/operators/convolution.h"
 #include "backends/core/status.h"
+#include "backends/kernels/convolutions/depthwise_gradient.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_cpu.h"
 #include "backends/onednn/library/onednn_types.h"
-#include "backends/onednn/networks/schedule/network_bias_gradient.h"
+#include "backends/onednn/networks/schedule/network_bias.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
-#include "backends/onednn/networks/steps/convolutions/network_conv_bias.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_sequence.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_taps.h"
-#include "backends/onednn/networks/steps/convolutions/network_depthwise_gradient.h"
 #include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
 #include "backends/onednn/networks/steps/convolutions/network_winograd.h"
 #include "backends/onednn/networks/steps/network_operator.h"
@@ -32,6 +31,31 @@ namespace {
 
 using dnnl::memory;
 
+// Appends the backward-weight of a depthwise convolution. Requires: the filters
+// have one or two axes, and the images are f32 in blocks of channels.
+void AddDepthwiseGradient(const FastPass& pass, absl::string_view kind,
+                          Schedule* schedule) {
+  const ConvProblem& problem = pass.problem;
+  const DepthwiseShape shape = {
+      .batch = problem.batch,
+      .channels = problem.in_channels,
+      .block = pass.x.blocks.block,
+      .y = problem.axes.size() > 1 ? AxisOf(problem.axes[0]) : ConvAxis(),
+      .x = AxisOf(problem.axes.back())};
+  const BufferId x = pass.x.buffer, dy = pass.y.buffer, dw = pass.weight;
+  schedule->Add({.kind = kind,
+                 .reads = {x, dy},
+                 .writes = {dw},
+                 .macs = static_cast<double>(MultiplyAdds(problem)),
+                 .function = [=](const RunContext& context) {
+                   AddUpDepthwiseGradient(
+                       shape,
+                       {context.Read<float>(x), context.Read<float>(dy),
+                        context.Write<float>(dw)},
+                       context.parts());
+                 }});
+}
+
 class Convolution final : public NetworkGroup {
  public:
   explicit Convolution(const ProgramStep& step)
@@ -40,7 +64,7 @@ class Convolution final : public NetworkGroup {
         weight_(step.operands[1]),
         bias_(OperandAt(step, 2)) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     problem_ = ProblemOf(step_, builder->shapes());
     is_mirrored_ = problem_.transposed;
     if (is_mirrored_) problem_ = MirrorOf(problem_);
@@ -51,7 +75,8 @@ class Convolution final : public NetworkGroup {
         builder->Like(x_, Form::kImage), builder->Like(step_.result), *builder);
     if (PadsImages(problem_, builder->Like(step_.result), *builder)) {
       padded_.emplace(step_, problem_);
-      return padded_->AddForward(builder);
+      padded_->AddForward(builder);
+      return;
     }
     ReadInput(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
@@ -59,18 +84,16 @@ class Convolution final : public NetworkGroup {
     const NetworkTensor computed = ComputedIn(
         adds_bias ? DataType::kF32 : computes_in_, y, &builder->schedule());
     const Pass pass = is_mirrored_ ? Pass::kBackwardData : Pass::kForward;
-    RETURN_IF_ERROR(AddPass(
-        {pass, "conv forward", builder->Parameter(bias_)},
-        {Input(builder), Weight(builder), TensorOf(computed)}, builder));
+    AddPass({pass, "conv forward", builder->Parameter(bias_)},
+            {Input(builder), Weight(builder), TensorOf(computed)}, builder);
     if (adds_bias) {
       AddBias(builder->Parameter(bias_), computed, y, &builder->schedule());
     } else {
       AddConversion(computed, y, &builder->schedule());
     }
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const NetworkTensor gradient = builder->GradientOf(step_.result);
     const LibraryTensor dy =
         TensorOf(Converted(gradient, computes_in_, &builder->schedule()));
@@ -79,28 +102,24 @@ class Convolution final : public NetworkGroup {
                       builder->NewParameterGradient(bias_),
                       &builder->schedule());
     }
-    RETURN_IF_ERROR(padded_ ? padded_->AddBackwardWeight(gradient, builder)
-                            : AddBackwardWeight(dy, builder));
+    if (padded_) {
+      padded_->AddBackwardWeight(gradient, builder);
+    } else {
+      const LibraryTensor dw = {builder->NewParameterGradient(weight_),
+                                weight_desc_};
+      AddPass({Pass::kBackwardWeight, "conv backward weight", kNoBuffer},
+              {Input(builder), dw, dy}, builder);
+    }
     const NetworkTensor dx = builder->NewGradient(x_);
     const NetworkTensor computed =
         ComputedIn(computes_in_, dx, &builder->schedule());
     const Pass pass = is_mirrored_ ? Pass::kForward : Pass::kBackwardData;
-    RETURN_IF_ERROR(AddPass({pass, "conv backward data", kNoBuffer},
-                            {TensorOf(computed), Weight(builder), dy},
-                            builder));
+    AddPass({pass, "conv backward data", kNoBuffer},
+            {TensorOf(computed), Weight(builder), dy}, builder);
     AddConversion(computed, dx, &builder->schedule());
-    return absl::OkStatus();
   }
 
  private:
-  absl::Status AddBackwardWeight(const LibraryTensor& dy,
-                                 NetworkBuilder* builder) const {
-    const LibraryTensor dw = {builder->NewParameterGradient(weight_),
-                              weight_desc_};
-    return AddPass({Pass::kBackwardWeight, "conv backward weight", kNoBuffer},
-                   {Input(builder), dw, dy}, builder);
-  }
-
   struct PassToAdd {
     Pass pass;
     absl::string_view kind;
@@ -138,9 +157,12 @@ class Convolution final : public NetworkGroup {
 
   // Appends a pass of `problem_`: as a FastPass where that is allowed and
   // faster, and by the library for what that leaves.
-  absl::Status AddPass(const PassToAdd& pass, const StepTensors& tensors,
-                       NetworkBuilder* builder) const {
-    if (is_mirrored_) return AddDirectPass(pass, tensors, builder);
+  void AddPass(const PassToAdd& pass, const StepTensors& tensors,
+               NetworkBuilder* builder) const {
+    if (is_mirrored_) {
+      AddDirectPass(pass, tensors, builder);
+      return;
+    }
     FastPass fast = {pass.pass,
                      problem_,
                      builder->Like(x_, Form::kImage),
@@ -155,24 +177,23 @@ class Convolution final : public NetworkGroup {
     Schedule& schedule = builder->schedule();
     if (pass.pass == Pass::kBackwardWeight &&
         AddOwnGradient(fast, pass.kind, tensors, &schedule)) {
-      return absl::OkStatus();
+      return;
     }
     if (callers_input_.location.buffer == kNoBuffer && IsFastAsSequence(fast)) {
       AddSequencePass(fast, pass.kind, &schedule);
-      return absl::OkStatus();
+    } else if (IsFastByTaps(fast, is_fast, schedule.steps().size())) {
+      AddByTaps(fast, pass.kind, step_.result, &schedule);
+    } else if (is_fast) {
+      builder->MarkFast(step_.result);
+      const BufferId flag = AddWinograd(fast, pass.kind, builder);
+      const size_t begin = schedule.steps().size();
+      PassToAdd direct = pass;
+      direct.is_fallback = true;
+      AddDirectPass(direct, tensors, builder);
+      schedule.RunOnlyIf(flag, begin);
+    } else {
+      AddDirectPass(pass, tensors, builder);
     }
-    if (IsFastByTaps(fast, is_fast, schedule.steps().size())) {
-      return AddByTaps(fast, pass.kind, step_.result, &schedule);
-    }
-    if (!is_fast) return AddDirectPass(pass, tensors, builder);
-    builder->MarkFast(step_.result);
-    const BufferId flag = AddWinograd(fast, pass.kind, builder);
-    const size_t begin = schedule.steps().size();
-    PassToAdd direct = pass;
-    direct.is_fallback = true;
-    RETURN_IF_ERROR(AddDirectPass(direct, tensors, builder));
-    schedule.RunOnlyIf(flag, begin);
-    return absl::OkStatus();
   }
 
   static NetworkTensor InF32Blocks(const NetworkTensor& tensor,
@@ -212,11 +233,11 @@ class Convolution final : public NetworkGroup {
 
   // Appends a pass of `problem_`, with the reorders of its operands and its
   // result.
-  absl::Status AddDirectPass(const PassToAdd& pass, const StepTensors& tensors,
-                             NetworkBuilder* builder) const {
+  void AddDirectPass(const PassToAdd& pass, const StepTensors& tensors,
+                     NetworkBuilder* builder) const {
     const LibraryTensor& data = is_mirrored_ ? tensors.result : tensors.input;
     const LibraryTensor& out = is_mirrored_ ? tensors.input : tensors.result;
-    return AddConvPass(
+    AddConvPass(
         {.pass = pass.pass,
          .problem = problem_,
          .data = data,

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "backends/core/program/operators/convolution.h"
-#include "backends/core/status.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/schedule/network_guard.h"
 #include "backends/onednn/networks/schedule/network_ranges.h"
@@ -43,17 +42,17 @@ class FusedConvolution final : public NetworkGroup {
     activation_ = ActivationOf(program.steps[activation]);
   }
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     if (!IsOurs(builder) && (AddFast(builder) || AddFused(builder))) {
-      return absl::OkStatus();
+      return;
     }
-    RETURN_IF_ERROR(MakeConvolution(convolution_)->Forward(builder));
-    for (const auto& other : others_) RETURN_IF_ERROR(other->Forward(builder));
-    return absl::OkStatus();
+    MakeConvolution(convolution_)->Forward(builder);
+    for (const auto& other : others_) other->Forward(builder);
   }
 
-  absl::Status Backward(NetworkBuilder* /*builder*/) override {
-    return absl::InternalError("a fused convolution has no backward");
+  void Backward(NetworkBuilder* builder) override {
+    builder->schedule().Fail(
+        absl::InternalError("a fused convolution has no backward"));
   }
 
  private:

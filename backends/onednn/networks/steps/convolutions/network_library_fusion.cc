@@ -1,7 +1,6 @@
 #include "backends/onednn/networks/steps/convolutions/network_library_fusion.h"
 
 #include "backends/core/convolution/lowering.h"
-#include "backends/core/program/operators/convolution.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"

@@ -1,8 +1,6 @@
 #include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
 
 #include "backends/core/physical_layout.h"
-#include "backends/core/program/operators/convolution.h"
-#include "backends/core/status.h"
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
@@ -99,45 +97,42 @@ LibraryTensor PaddedWeight(const std::string& weight,
   return padded;
 }
 
-absl::Status PaddedConvolution::AddForward(NetworkBuilder* builder) {
+void PaddedConvolution::AddForward(NetworkBuilder* builder) {
   const ConvProblem padded = PaddedProblem(problem_);
   images_ = PaddedImages(step_.operands[0], padded, builder);
-  return AddConvPass(
-      {.pass = Pass::kForward,
-       .problem = padded,
-       .data = images_,
-       .weight = PaddedWeight(step_.operands[1], padded, builder),
-       .out = TensorOf(builder->AddValue(step_.result)),
-       .dtype = DataType::kBF16,
-       .bias = builder->Parameter(OperandAt(step_, 2)),
-       .kind = "conv forward",
-       .macs = static_cast<double>(MultiplyAdds(problem_)),
-       .name = step_.result},
-      &builder->schedule());
+  AddConvPass({.pass = Pass::kForward,
+               .problem = padded,
+               .data = images_,
+               .weight = PaddedWeight(step_.operands[1], padded, builder),
+               .out = TensorOf(builder->AddValue(step_.result)),
+               .dtype = DataType::kBF16,
+               .bias = builder->Parameter(OperandAt(step_, 2)),
+               .kind = "conv forward",
+               .macs = static_cast<double>(MultiplyAdds(problem_)),
+               .name = step_.result},
+              &builder->schedule());
 }
 
-absl::Status PaddedConvolution::AddBackwardWeight(
-    const NetworkTensor& dy, NetworkBuilder* builder) const {
+void PaddedConvolution::AddBackwardWeight(const NetworkTensor& dy,
+                                          NetworkBuilder* builder) const {
   const ConvProblem padded = PaddedProblem(problem_);
   Schedule* const schedule = &builder->schedule();
   const LibraryTensor dw = AddWeightBuffer(padded, schedule);
-  RETURN_IF_ERROR(
-      AddConvPass({.pass = Pass::kBackwardWeight,
-                   .problem = padded,
-                   .data = images_,
-                   .weight = dw,
-                   .out = TensorOf(dy),
-                   .dtype = DataType::kBF16,
-                   .kind = "conv backward weight",
-                   .macs = static_cast<double>(MultiplyAdds(problem_)),
-                   .name = step_.result},
-                  schedule));
+  AddConvPass({.pass = Pass::kBackwardWeight,
+               .problem = padded,
+               .data = images_,
+               .weight = dw,
+               .out = TensorOf(dy),
+               .dtype = DataType::kBF16,
+               .kind = "conv backward weight",
+               .macs = static_cast<double>(MultiplyAdds(problem_)),
+               .name = step_.result},
+              schedule);
   const std::string& weight = step_.operands[1];
   const Dims& dims = builder->shapes().dims.at(weight);
   AddReorder(Reorder::Make(PaddedLayout(dims), DataType::kF32,
                            WeightLayout(dims), DataType::kF32),
              dw.location, builder->NewParameterGradient(weight), schedule);
-  return absl::OkStatus();
 }
 
 }  // namespace convgrad::onednn

@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "backends/core/convolution/conv_problem.h"
 #include "backends/core/program/program.h"
 #include "backends/onednn/execution/onednn_library_step.h"
@@ -42,9 +41,9 @@ class PaddedConvolution {
 
   // Append the forward and, from the result's gradient `dy`, the
   // backward-weight. Errors as AddConvPass.
-  absl::Status AddForward(NetworkBuilder* builder);
-  absl::Status AddBackwardWeight(const NetworkTensor& dy,
-                                 NetworkBuilder* builder) const;
+  void AddForward(NetworkBuilder* builder);
+  void AddBackwardWeight(const NetworkTensor& dy,
+                         NetworkBuilder* builder) const;
 
  private:
   const ProgramStep& step_;

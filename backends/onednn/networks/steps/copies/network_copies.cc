@@ -41,7 +41,7 @@ class Concat final : public NetworkGroup {
   Concat(const ProgramStep& step, const ProgramShapes& shapes)
       : step_(step), axis_(*StepDims(step, shapes).Axis("axis")) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor y = builder->AddValue(step_.result);
     int64_t first = 0;
     for (const std::string& operand : step_.operands) {
@@ -55,10 +55,9 @@ class Concat final : public NetworkGroup {
       }
       first += extent;
     }
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const NetworkTensor dy = builder->GradientOf(step_.result);
     int64_t first = 0;
     for (const std::string& operand : step_.operands) {
@@ -68,7 +67,6 @@ class Concat final : public NetworkGroup {
                    SliceOf(dx, axis_, 0, extent), builder);
       first += extent;
     }
-    return absl::OkStatus();
   }
 
  private:

@@ -46,7 +46,7 @@ class Pad final : public NetworkGroup {
  public:
   explicit Pad(const ProgramStep& step) : step_(step) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor y = builder->AddValue(step_.result);
     const NetworkTensor x = builder->Value(step_.operands[0], y.form);
     form_ = y.form;
@@ -67,10 +67,9 @@ class Pad final : public NetworkGroup {
              ClearPadding(y.blocks, context.At(y.buffer), run);
            }
          }});
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId dx = builder->NewGradient(step_.operands[0], form_).buffer;
     builder->schedule().Add(
@@ -81,7 +80,6 @@ class Pad final : public NetworkGroup {
            SumGathered(tables->gather, context.At(dy), context.At(dx),
                        context.parts());
          }});
-    return absl::OkStatus();
   }
 
  private:
@@ -125,7 +123,7 @@ class IndexSelect final : public NetworkGroup {
   IndexSelect(const ProgramStep& step, const ProgramShapes& shapes)
       : step_(step), axis_(*StepDims(step, shapes).Axis("axis")) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0], Form::kRows);
     const BufferId y = builder->AddValue(step_.result).buffer;
     SetShape(x, builder->shapes().dims.at(step_.operands[1]));
@@ -139,10 +137,9 @@ class IndexSelect final : public NetworkGroup {
       GatherAxes(own, context.At(x.buffer), 0, context.At(y), context.parts());
     };
     builder->schedule().Add(std::move(step));
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId dx =
         builder->NewGradient(step_.operands[0], Form::kRows).buffer;
@@ -159,7 +156,6 @@ class IndexSelect final : public NetworkGroup {
       SumGathered(own, context.At(dy), context.At(dx), context.parts());
     };
     builder->schedule().Add(std::move(step));
-    return absl::OkStatus();
   }
 
  private:

@@ -1,9 +1,6 @@
 // Implements steps that copy elements of the operand in another order or
 // number. They work on rows.
-#include <cstring>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backends/core/program/operators/views.h"
@@ -31,18 +28,16 @@ class Whole final : public NetworkGroup {
  public:
   explicit Whole(const ProgramStep& step) : step_(step) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const std::string& x = step_.operands[0];
     const NetworkTensor y =
         builder->AddValue(step_.result, builder->Value(x, Form::kRows).buffer);
     builder->AddView(step_.result, x, {0, RowMajorStrides(y.dims)});
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     builder->AddGradient(step_.operands[0], dy, Form::kRows);
-    return absl::OkStatus();
   }
 
  private:
@@ -54,16 +49,13 @@ class Detached final : public NetworkGroup {
  public:
   explicit Detached(const ProgramStep& step) : step_(step) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const Form form = builder->Like(step_.result).form;
     builder->AddValue(step_.result,
                       builder->Value(step_.operands[0], form).buffer);
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* /*builder*/) override {
-    return absl::OkStatus();
-  }
+  void Backward(NetworkBuilder* /*builder*/) override {}
 
  private:
   const ProgramStep& step_;
@@ -74,7 +66,7 @@ class Read final : public NetworkGroup {
  public:
   explicit Read(const ProgramStep& step) : step_(step) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const std::string& name = step_.operands[0];
     const BufferId parameter = builder->Parameter(name);
     // A backward with a tape finds another value in an updated statistic.
@@ -84,14 +76,12 @@ class Read final : public NetworkGroup {
     } else {
       builder->AddValue(step_.result, parameter);
     }
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const NetworkTensor dy = builder->GradientOf(step_.result);
     AddCopy(dy.buffer, builder->NewParameterGradient(step_.operands[0]),
             dy.blocks.bytes(), &builder->schedule());
-    return absl::OkStatus();
   }
 
  private:
@@ -106,39 +96,37 @@ class Permute final : public NetworkGroup {
         view_(SpecOf(step.op).view(StepDims(step, shapes))),
         order_(IntsAttribute(step, "dims", 1)) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const std::string& operand = step_.operands[0];
     const Form form = builder->Like(operand).form;
     if (IsTurn(*builder)) {
       builder->AddValue(step_.result, builder->Value(operand, form).buffer);
-      return absl::OkStatus();
+      return;
     }
     if (form == Form::kRows &&
         builder->Like(step_.result).form == Form::kRows) {
       AddViewOf(step_, view_, builder);
-      return absl::OkStatus();
+      return;
     }
     const NetworkTensor x = builder->Value(operand, form);
     const NetworkTensor y = builder->AddValue(step_.result);
     AddReorder(Reorder::Make(Permuted(x), x.blocks.dtype, PhysicalLayoutOf(y),
                              y.blocks.dtype),
                x.buffer, y.buffer, &builder->schedule());
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const std::string& operand = step_.operands[0];
     const NetworkTensor dy = builder->GradientOf(step_.result);
     const Form form = builder->Like(operand).form;
     if (IsTurn(*builder)) {
       builder->AddGradient(operand, dy.buffer, form);
-      return absl::OkStatus();
+      return;
     }
     const NetworkTensor dx = builder->NewGradient(operand, form);
     AddReorder(Reorder::Make(PhysicalLayoutOf(dy), dy.blocks.dtype,
                              Permuted(dx), dx.blocks.dtype),
                dy.buffer, dx.buffer, &builder->schedule());
-    return absl::OkStatus();
   }
 
  private:
@@ -175,12 +163,11 @@ class Moved final : public NetworkGroup {
                   ? 0
                   : *StepDims(step, shapes).Axis("axis")) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     AddViewOf(step_, view_, builder);
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const NetworkTensor dy = builder->GradientOf(step_.result);
     const std::string& x = step_.operands[0];
     if (step_.op == Operator::kExpand) {
@@ -191,7 +178,6 @@ class Moved final : public NetworkGroup {
       builder->AddPartOfGradient(x,
                                  {PartOf(dy), view_.offset, view_.strides, dy});
     }
-    return absl::OkStatus();
   }
 
  private:

@@ -1,6 +1,5 @@
 #include "backends/onednn/networks/steps/elements/network_activation.h"
 
-#include <string>
 #include <vector>
 
 #include "backends/onednn/networks/steps/network_operator.h"
@@ -13,26 +12,24 @@ class ActivationGroup final : public NetworkGroup {
   ActivationGroup(const ProgramStep& step, Pointwise op)
       : step_(step), op_(op) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor y = builder->AddValue(step_.result);
     const NetworkTensor x = builder->Value(step_.operands[0], y.form);
     saved_ = SavesResult(op_.activation) ? y.buffer : x.buffer;
     AddActivation(x.blocks, op_, x.buffer, y.buffer, &builder->schedule());
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const NetworkTensor like = builder->Like(step_.result);
     if (op_.activation == Activation::kShift) {
       builder->AddGradient(step_.operands[0], dy, like.form);
-      return absl::OkStatus();
+      return;
     }
     AddActivateGradient(
         like.blocks, op_, dy, IsLinear(op_.activation) ? dy : saved_,
         builder->NewGradient(step_.operands[0], like.form).buffer,
         &builder->schedule());
-    return absl::OkStatus();
   }
 
  private:

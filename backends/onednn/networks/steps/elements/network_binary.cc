@@ -12,7 +12,6 @@
 #include "backends/kernels/operators/combine.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/elements/network_activation.h"
-#include "backends/onednn/networks/steps/elements/network_channel_operand.h"
 #include "backends/onednn/networks/steps/elements/network_repeated.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
@@ -92,7 +91,7 @@ class Binary final : public NetworkGroup {
         has_equal_shapes_(HasEqualShapes(step_, shapes)),
         has_relu_(steps.activation != GroupSteps::kNone) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     y_ = builder->AddValue(result_);
     blocks_ = y_.blocks;
     a_ = builder->Value(step_.operands[0], y_.form).buffer;
@@ -113,10 +112,9 @@ class Binary final : public NetworkGroup {
     }
     AddCombination(has_relu_ ? Combination::kAddRelu : row_.combination,
                    {a_, b_, y_.buffer}, builder);
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     BufferId dy = builder->GradientOf(result_).buffer;
     if (has_relu_) {
       const BufferId masked = AddBuffer(builder);
@@ -142,7 +140,6 @@ class Binary final : public NetworkGroup {
       AddOperandGradient(row_.of_b, dy, a_,
                          builder->NewGradient(b, y_.form).buffer, builder);
     }
-    return absl::OkStatus();
   }
 
  private:

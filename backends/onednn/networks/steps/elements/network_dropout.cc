@@ -1,7 +1,6 @@
 // Implements dropout. Its mask has a byte per element, in the activation's
 // layout.
 #include <algorithm>
-#include <string>
 
 #include "backends/core/program/philox.h"
 #include "backends/kernels/operators/elements.h"
@@ -88,12 +87,12 @@ class Dropout final : public NetworkGroup {
     shape_.by_row = BoolAttribute(step_, "by_row");
   }
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     form_ = builder->Like(step_.result).form;
     const NetworkTensor x = builder->Value(step_.operands[0], form_);
     if (!BoolAttribute(step_, "training")) {
       builder->AddValue(step_.result, x.buffer);
-      return absl::OkStatus();
+      return;
     }
     shape_.blocks = x.blocks;
     shape_.items = x.dims[0];
@@ -111,10 +110,9 @@ class Dropout final : public NetworkGroup {
                     context.Write<uint8_t>(mask), context);
          }});
     AddProduct(x.buffer, builder->AddValue(step_.result).buffer, builder);
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     if (mask_ == kNoBuffer) {
       builder->AddGradient(step_.operands[0], dy, form_);
@@ -122,7 +120,6 @@ class Dropout final : public NetworkGroup {
       AddProduct(dy, builder->NewGradient(step_.operands[0], form_).buffer,
                  builder);
     }
-    return absl::OkStatus();
   }
 
  private:

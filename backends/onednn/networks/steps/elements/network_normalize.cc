@@ -26,7 +26,7 @@ class Normalize final : public NetworkGroup {
  public:
   explicit Normalize(const ProgramStep& step) : step_(step) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0]);
     blocks_ = x.blocks;
     const std::vector<double> mean = FloatsAttribute(step_, "mean");
@@ -39,14 +39,12 @@ class Normalize final : public NetworkGroup {
     zeros_ = PerChannel(blocks_, [](int64_t) { return 0; });
     AddScale(x.buffer, center_, builder->AddValue(step_.result).buffer,
              builder);
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     AddScale(dy, zeros_, builder->NewGradient(step_.operands[0]).buffer,
              builder);
-    return absl::OkStatus();
   }
 
  private:

@@ -1,12 +1,15 @@
-// An operand that is repeated along any axes of a value.
+// An operand that is repeated along any axes of a value, or that has one number
+// per channel, or per image and channel.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
 #include "backends/kernels/operators/combine.h"
 #include "backends/onednn/networks/schedule/network_builder.h"
 
@@ -46,5 +49,16 @@ BufferId AddRepeated(const std::string& value, const NetworkTensor& like,
 // gradient.
 void AddSumsOfRepeated(const NetworkTensor& gradient, const std::string& value,
                        NetworkBuilder* builder);
+
+// Appends a step of the name `kind` that spreads the operand's numbers over the
+// channels of `whole`. Returns their buffer: f32, by image of the operand and
+// padded channel of `whole`; 0 beyond the channels.
+BufferId AddChannelNumbers(absl::string_view kind, const NetworkTensor& operand,
+                           const ChannelBlocks& whole, Schedule* schedule);
+
+// Writes one image of the operand's gradient: the sums of `channels` channels,
+// or their total if the operand has one channel.
+void StoreChannelSums(const double* sums, int64_t channels,
+                      const ChannelBlocks& operand, std::byte* image);
 
 }  // namespace convgrad::onednn

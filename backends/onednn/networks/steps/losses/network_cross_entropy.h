@@ -1,12 +1,11 @@
-// `RunCrossEntropy` computes cross_entropy of class indices. The forward also
-// computes the gradient, because it has the softmax.
+// `RunCrossEntropy` computes cross_entropy of class indices, and
+// `RunSoftCrossEntropy` of probabilities. The forward also computes the
+// gradient of the logits, because it has the softmax.
 #pragma once
 
 #include <cstdint>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "backends/core/program/program.h"
 #include "backends/kernels/operators/channel_blocks.h"
 #include "backends/kernels/operators/softmax.h"
@@ -66,22 +65,23 @@ struct CrossEntropyBuffers {
   BufferId gradient = kNoBuffer;  // like the logits, in f32
 };
 
-// Reads the channels of a position. Fills the rest of `row` with -Inf.
-void LoadChannels(const CrossEntropyShape& shape, const std::byte* values,
-                  int64_t position, absl::Span<double> row);
-
-// Returns the sum of of_position(position, row) over all positions, in an order
-// that depends on nothing but the shape. Calls of one chunk have the same
-// `row`, the doubles that `buffers.rows` has for a chunk.
-double SumOfPositions(
-    const CrossEntropyShape& shape, const CrossEntropyBuffers& buffers,
-    const RunContext& context,
-    absl::FunctionRef<double(int64_t, absl::Span<double>)> of_position);
-
 // Writes the loss, and the gradient if it has a buffer.
 void RunCrossEntropy(const CrossEntropyShape& shape,
                      const CrossEntropyBuffers& buffers,
                      const RunContext& context);
+
+// Writes the loss, the logarithms of the sums, and the gradient of the logits
+// if it has a buffer.
+void RunSoftCrossEntropy(const CrossEntropyShape& shape,
+                         const CrossEntropyBuffers& buffers,
+                         const RunContext& context);
+
+// Writes the gradient of the target to `target_gradient`, times the loss's own
+// gradient, `loss_gradient`. Requires: RunSoftCrossEntropy has run.
+void RunTargetGradient(const CrossEntropyShape& shape,
+                       const CrossEntropyBuffers& buffers,
+                       BufferId loss_gradient, BufferId target_gradient,
+                       const RunContext& context);
 
 // Checks the targets before the run reads them again. This is safe because
 // indices don't change during a run (RunBuffers).

@@ -118,7 +118,7 @@ class ElementLoss final : public NetworkGroup {
         row_(RowOf(step.op)),
         number_(row_.number.empty() ? 0 : FloatAttribute(step, row_.number)) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0]);
     pairs_ = {x.blocks, x.buffer, builder->Value(step_.operands[1]).buffer};
     denominator_ = DenominatorOf(step_, x.blocks);
@@ -143,16 +143,14 @@ class ElementLoss final : public NetworkGroup {
            for (int64_t i = 0; i < pairs.chunks(); ++i) sum += sums[i];
            *context.Write<float>(loss) = static_cast<float>(sum / denominator);
          }});
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     AddGradient(dy, row_.by_x, builder->NewGradient(step_.operands[0]).buffer,
                 builder);
     AddGradient(dy, row_.by_target,
                 builder->NewGradient(step_.operands[1]).buffer, builder);
-    return absl::OkStatus();
   }
 
  private:

@@ -4,7 +4,6 @@
 
 #include "backends/kernels/copies/element_convert.h"
 #include "backends/onednn/networks/steps/losses/network_cross_entropy.h"
-#include "backends/onednn/networks/steps/losses/network_soft_targets.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
@@ -16,7 +15,7 @@ class CrossEntropyGroup final : public NetworkGroup {
  public:
   explicit CrossEntropyGroup(const ProgramStep& step) : step_(step) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor logits = builder->Value(step_.operands[0]);
     shape_ = {logits.blocks,
               StepDims(step_, builder->shapes()).IsIndex(1),
@@ -43,10 +42,9 @@ class CrossEntropyGroup final : public NetworkGroup {
       buffers_.gradient = schedule.AddArray<float>(logits.blocks.size());
     }
     AddForward(&schedule);
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
     builder->schedule().Add(
@@ -75,7 +73,6 @@ class CrossEntropyGroup final : public NetworkGroup {
            });
          }});
     if (!shape_.has_indices) AddTargetGradient(dy, builder);
-    return absl::OkStatus();
   }
 
  private:

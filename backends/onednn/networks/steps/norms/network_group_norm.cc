@@ -5,7 +5,6 @@
 #include <cstring>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backends/kernels/operators/batch_norm.h"
@@ -113,7 +112,7 @@ class GroupNorm final : public NetworkGroup {
  public:
   explicit GroupNorm(const ProgramStep& step) : step_(step) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0]);
     const BufferId y = builder->AddValue(step_.result).buffer;
     x_ = x.buffer;
@@ -150,10 +149,9 @@ class GroupNorm final : public NetworkGroup {
                                {.x = context.At(x), .y = context.At(y)},
                                context.parts());
                   }});
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId products = AddDoubles(builder), sums = AddDoubles(builder);
     const BufferId scratch = AddScratch(builder);
@@ -171,7 +169,6 @@ class GroupNorm final : public NetworkGroup {
     AddParameterGradient(1, products, builder);
     AddParameterGradient(2, sums, builder);
     AddInputGradient(dy, products, sums, builder);
-    return absl::OkStatus();
   }
 
  private:

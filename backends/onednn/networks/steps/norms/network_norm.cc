@@ -55,7 +55,7 @@ class Norm final : public NetworkGroup {
     addend_ = add.operands[add.operands[0] == step_.result ? 1 : 0];
   }
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0]);
     shape_ = {x.blocks, FloatAttribute(step_, "eps"),
               BoolAttribute(step_, "training")};
@@ -66,10 +66,9 @@ class Norm final : public NetworkGroup {
     buffers_.y = builder->AddValue(result_).buffer;
     buffers_.statistics = AddStatistics(step_, x, builder);
     AddNormalize(builder);
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     OutputGradient gradient;
     if (MasksByResult()) {
       std::tie(gradient.dy, gradient.more) = builder->GradientPairOf(result_);
@@ -87,7 +86,6 @@ class Norm final : public NetworkGroup {
     AddSums(gradient, sums, builder);
     AddParameterGradients(sums, builder);
     AddInputGradient(gradient, sums, builder);
-    return absl::OkStatus();
   }
 
  private:

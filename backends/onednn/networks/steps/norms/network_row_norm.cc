@@ -14,7 +14,7 @@ class RowNormGroup final : public NetworkGroup {
   explicit RowNormGroup(const ProgramStep& step)
       : step_(step), weight_(OperandAt(step, 1)), bias_(OperandAt(step, 2)) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     form_ = FormOf(step_.operands[0], *builder);
     const NetworkTensor x = builder->Value(step_.operands[0], form_);
     const NetworkTensor result = builder->AddValue(step_.result);
@@ -38,10 +38,9 @@ class RowNormGroup final : public NetworkGroup {
                           context.Write<float>(moments)},
                          context.parts());
          }});
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId weight = builder->Parameter(weight_);
     const BufferId dx = builder->NewGradient(step_.operands[0], form_).buffer;
@@ -63,7 +62,6 @@ class RowNormGroup final : public NetworkGroup {
                 context.Write<double>(scratch)},
                context.parts());
          }});
-    return absl::OkStatus();
   }
 
  private:

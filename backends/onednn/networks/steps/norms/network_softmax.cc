@@ -1,5 +1,4 @@
 // Implements softmax and log_softmax.
-#include <string>
 #include <vector>
 
 #include "backends/kernels/tokens/row_softmax.h"
@@ -14,7 +13,7 @@ class Softmax final : public NetworkGroup {
   Softmax(const ProgramStep& step, const ProgramShapes& shapes)
       : step_(step), axis_(*StepDims(step, shapes).Axis("axis")) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0], Form::kRows);
     y_ = builder->AddValue(step_.result).buffer;
     softmax_.length = x.dims[axis_];
@@ -33,10 +32,9 @@ class Softmax final : public NetworkGroup {
                                SoftmaxRows(softmax, context.At(x.buffer),
                                            context.At(y), context.parts());
                              }});
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId dx =
         builder->NewGradient(step_.operands[0], Form::kRows).buffer;
@@ -49,7 +47,6 @@ class Softmax final : public NetworkGroup {
                                    softmax, context.At(dy), context.At(y),
                                    context.At(dx), context.parts());
                              }});
-    return absl::OkStatus();
   }
 
  private:

@@ -1,6 +1,5 @@
 // Implements attention, in f32 whatever the activations' dtype.
 #include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -23,7 +22,7 @@ class Attention final : public NetworkGroup {
     scores_.back() = problem_.keys;
   }
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     layout_.query = Bring(kQuery, builder);
     layout_.key = Bring(kKey, builder);
     layout_.value = Bring(kValue, builder);
@@ -40,10 +39,9 @@ class Attention final : public NetworkGroup {
     };
     builder->schedule().Add(std::move(step));
     AddConversion(computed, y, &builder->schedule());
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const NetworkTensor gradient = builder->GradientOf(step_.result);
     const BufferId dy =
         Converted(gradient, DataType::kF32, &builder->schedule()).buffer;
@@ -71,7 +69,6 @@ class Attention final : public NetworkGroup {
                     &builder->schedule());
     }
     if (has_mask()) AddMaskGradient(dy, builder);
-    return absl::OkStatus();
   }
 
  private:

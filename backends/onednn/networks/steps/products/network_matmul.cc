@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "backends/core/checked_math.h"
+#include "backends/core/program/operators/views.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
@@ -21,13 +22,9 @@ struct Matrices {
   bool is_transposed = false;
 
   memory::desc desc() const {
+    const Dims row_major = RowMajorStrides(dims);
     memory::dims extents(dims.begin(), dims.end());
-    memory::dims strides(dims.size());
-    int64_t stride = 1;
-    for (size_t i = dims.size(); i-- > 0;) {
-      strides[i] = stride;
-      stride *= dims[i];
-    }
+    memory::dims strides(row_major.begin(), row_major.end());
     if (is_transposed) {
       std::swap(extents[dims.size() - 1], extents[dims.size() - 2]);
       std::swap(strides[dims.size() - 1], strides[dims.size() - 2]);
@@ -41,7 +38,7 @@ class Matmul final : public NetworkGroup {
  public:
   explicit Matmul(const ProgramStep& step) : step_(step) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     a_ = Operand(0, builder);
     b_ = Operand(1, builder);
     const NetworkTensor y = builder->AddValue(step_.result);
@@ -51,17 +48,15 @@ class Matmul final : public NetworkGroup {
         ComputedIn(DataType::kF32, y, &builder->schedule());
     AddProduct("matmul forward", a_, b_, {y.dims, computed.buffer}, builder);
     AddConversion(computed, y, &builder->schedule());
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     const NetworkTensor gradient = builder->GradientOf(step_.result);
     const Matrices dy = {
         gradient.dims,
         Converted(gradient, DataType::kF32, &builder->schedule()).buffer};
     AddGradient(0, dy, b_.Transposed(), builder);
     AddGradient(1, a_.Transposed(), dy, builder);
-    return absl::OkStatus();
   }
 
  private:

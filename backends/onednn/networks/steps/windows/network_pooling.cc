@@ -109,7 +109,7 @@ class Pooling final : public NetworkGroup {
         is_max_(step.op == Operator::kMaxPool ||
                 step.op == Operator::kAdaptiveMaxPool) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const NetworkTensor x = builder->Value(step_.operands[0]);
     y_ = TensorLike(WindowDimsOf(step_, builder->shapes()), builder->dtype(),
                     Form::kImage, builder->options().block);
@@ -138,24 +138,18 @@ class Pooling final : public NetworkGroup {
       }
     };
     builder->schedule().Add(std::move(step));
-    builder->AddValue(step_.result,
-                      builder->Like(step_.result).form == y_.form
-                          ? y_.buffer
-                          : InForm(y_, Form::kRows, builder->options().block,
-                                   &builder->schedule())
-                                .buffer);
-    return absl::OkStatus();
+    const Form form = builder->Like(step_.result).form;
+    builder->AddValue(step_.result, InForm(y_, form, builder->options().block,
+                                           &builder->schedule())
+                                        .buffer);
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
-    BufferId dy = builder->GradientOf(step_.result).buffer;
-    if (builder->Like(step_.result).form != y_.form) {
-      NetworkTensor rows = TensorLike(y_.dims, builder->dtype(), Form::kRows,
-                                      builder->options().block);
-      rows.buffer = dy;
-      dy = InForm(rows, y_.form, builder->options().block, &builder->schedule())
-               .buffer;
-    }
+  void Backward(NetworkBuilder* builder) override {
+    NetworkTensor gradient = builder->GradientOf(step_.result);
+    gradient.dims = y_.dims;
+    const BufferId dy = InForm(gradient, y_.form, builder->options().block,
+                               &builder->schedule())
+                            .buffer;
     const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
     const auto transposed =
         std::make_shared<const PoolLists>(lists_->Transposed());
@@ -178,7 +172,6 @@ class Pooling final : public NetworkGroup {
       }
     };
     builder->schedule().Add(std::move(step));
-    return absl::OkStatus();
   }
 
  private:

@@ -35,7 +35,7 @@ class ReductionGroup final : public NetworkGroup {
   ReductionGroup(const ProgramStep& step, const ProgramShapes& shapes)
       : step_(step), axes_(ReducedAxesOf(step, shapes)) {}
 
-  absl::Status Forward(NetworkBuilder* builder) override {
+  void Forward(NetworkBuilder* builder) override {
     const std::string& operand = step_.operands[0];
     const bool is_image = builder->Like(operand).form == Form::kImage;
     if (is_image && axes_.is_spatial && MayBePooled(step_.op)) {
@@ -55,10 +55,9 @@ class ReductionGroup final : public NetworkGroup {
                                ReduceAxes(reduction, context.At(x),
                                           context.At(y), context.parts());
                              }});
-    return absl::OkStatus();
   }
 
-  absl::Status Backward(NetworkBuilder* builder) override {
+  void Backward(NetworkBuilder* builder) override {
     if (pooling_ != nullptr) return pooling_->Backward(builder);
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId dx =
@@ -75,7 +74,6 @@ class ReductionGroup final : public NetworkGroup {
           context.parts());
     };
     builder->schedule().Add(std::move(step));
-    return absl::OkStatus();
   }
 
  private:

@@ -1,4 +1,5 @@
-// `AddBiasGradient` sums the gradient of a bias.
+// `AddBiasGradient` sums the gradient of a bias. `AddBias` adds the bias of a
+// transposed convolution, for which the library's pass has no place.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -11,5 +12,10 @@ namespace convgrad::onednn {
 // because the library sums in f32.
 void AddBiasGradient(absl::string_view kind, const NetworkTensor& dy,
                      BufferId gradient, Schedule* schedule);
+
+// Appends a step that writes y = x + bias. `x` and `bias` are f32; `y` is f32
+// or bf16, and may be `x`.
+void AddBias(BufferId bias, const NetworkTensor& x, const NetworkTensor& y,
+             Schedule* schedule);
 
 }  // namespace convgrad::onednn
