@@ -1,7 +1,5 @@
 #include "proto/received_slices.h"
 
-#include <utility>
-
 #include "grpcpp/support/byte_buffer.h"
 
 namespace convgrad {

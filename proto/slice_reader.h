@@ -18,7 +18,7 @@ class SliceReader {
   explicit SliceReader(std::vector<grpc::Slice> slices)
       : slices_(std::move(slices)) {
     for (const grpc::Slice& slice : slices_) {
-      remaining_ += static_cast<int64_t>(slice.size());
+      remaining_ += std::ssize(slice);
     }
     SkipEmpty();
   }

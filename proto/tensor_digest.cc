@@ -1,10 +1,7 @@
 #include "proto/tensor_digest.h"
 
-#include <openssl/evp.h>
-
-#include <memory>
-
 #include "absl/strings/str_cat.h"
+#include "proto/sha256.h"
 
 namespace convgrad {
 
@@ -15,15 +12,10 @@ std::string DigestOf(const TensorDescriptor& descriptor,
     absl::StrAppend(&head, " g", descriptor.groups);
   }
   head += '\n';
-  std::string digest(kDigestBytes, '\0');
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(
-      EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr);
-  EVP_DigestUpdate(context.get(), head.data(), head.size());
-  EVP_DigestUpdate(context.get(), bytes.data(), bytes.size());
-  EVP_DigestFinal_ex(context.get(),
-                     reinterpret_cast<unsigned char*>(digest.data()), nullptr);
-  return digest;
+  Sha256 hash;
+  hash.Update(head);
+  hash.Update(bytes);
+  return hash.Finish();
 }
 
 }  // namespace convgrad

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "backends/core/status.h"
 #include "server/devices.h"
 #include "server/memory/admission.h"
 #include "server/workers.h"

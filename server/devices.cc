@@ -1,6 +1,5 @@
 #include "server/devices.h"
 
-#include <functional>
 #include <string>
 
 #include "spdlog/spdlog.h"

@@ -82,12 +82,13 @@ DurableSessions::DurableSessions(std::unique_ptr<SnapshotStore> store,
                                  SessionTable* sessions)
     : sessions_(sessions),
       store_(std::move(store)),
-      snapshotter_(sessions, store_.get(),
-                   {config.snapshot_interval, RepliesOfCalls(),
-                    [this](std::function<void()> task) {
-                      loader_.Post(std::move(task));
-                    },
-                    facts}) {
+      snapshotter_(
+          sessions, store_.get(),
+          {config.snapshot_interval, RepliesOfCalls(),
+           [this](const std::string& client, std::function<void()> task) {
+             loader_.Post(std::move(task), client);
+           },
+           facts}) {
   sessions->SetArchive(&snapshotter_);
 }
 

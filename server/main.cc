@@ -125,7 +125,9 @@ void ReloadAndTell(const std::vector<std::string>& arguments, Server* server) {
     return;
   }
   spdlog::set_level(spdlog::level::from_str(config->log_level));
-  spdlog::info("reloaded");
+  spdlog::info(
+      "reloaded log_level, max_client_calls and max_client_bytes; other flags "
+      "need a restart");
 }
 
 int Serve(const std::vector<std::string>& arguments, const Config& given) {
@@ -177,6 +179,10 @@ int main(int argc, char** argv) {
   // to a thread that doesn't block it would end the process without a drain.
   const sigset_t signals = convgrad::AllSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A write to a log that no one reads, or beyond the limit of a file's size,
+  // fails and must not end the process.
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   convgrad::LimitOpenMpSpinning(argv);
   // Debian's Abseil looks for deadlocks at every lock, including gRPC's.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -225,14 +225,9 @@ CallServices GrpcServer::MakeServices() {
   services.max_deadline = config_.max_deadline;
   services.stream_idle_timeout = config_.stream_idle_timeout;
   services.defer = PostTo(&background_);
-  services.copy = PostTo(&copies_);
-  services.plan = PostTo(&plans_);
-  services.warm_up =
-      [this](std::vector<std::shared_ptr<const Operation>> work,
-             std::function<bool()> give_up,
-             std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
-        warmer_.Post(std::move(work), std::move(give_up), std::move(done));
-      };
+  services.copy = copies_.executor();
+  services.plan = plans_.executor();
+  services.warm_up = std::bind_front(&Warmer::Post, &warmer_);
   services.capabilities = [this] { return Describe(); };
   return services;
 }

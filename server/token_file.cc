@@ -23,7 +23,9 @@ absl::Status TokenFile::Refresh() {
   if (path_.empty()) return absl::OkStatus();
   MutexLock lock(&mutex_);
   absl::Status before = std::exchange(error_, Load());
-  return error_ == before ? absl::OkStatus() : error_;
+  // Without tokens the server would let every client do everything.
+  const bool has_tokens = text_.has_value();
+  return has_tokens && error_ == before ? absl::OkStatus() : error_;
 }
 
 }  // namespace convgrad

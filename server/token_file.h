@@ -18,7 +18,7 @@ class TokenFile {
 
   // Passes the file's tokens to the gate if they have changed.
   // Errors: kInvalidArgument for an invalid file; the gate then keeps its
-  // tokens. The same error isn't returned twice in a row.
+  // tokens. Once it has tokens, the same error isn't returned twice in a row.
   absl::Status Refresh();
 
  private:

@@ -30,10 +30,8 @@ absl::Status Warmer::Start(Proofs* proofs, const std::string& path,
   return absl::OkStatus();
 }
 
-void Warmer::Post(
-    std::vector<std::shared_ptr<const Operation>> work,
-    std::function<bool()> give_up,
-    std::function<void(const absl::StatusOr<WarmupOutcome>&)> done) {
+void Warmer::Post(std::vector<std::shared_ptr<const Operation>> work,
+                  std::function<bool()> give_up, WarmupDone done) {
   thread_.Post([this, work = std::move(work), give_up = std::move(give_up),
                 done = std::move(done)] {
     done(WarmUp(work, *backends_, threads_, plans_,
@@ -45,7 +43,11 @@ absl::Status Warmer::PostFile(const std::string& path,
                               std::function<void()> ready) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile("warmup_file", path));
   ProblemList work;
-  ASSIGN_OR_RETURN(work.problems, ParseProblems(text));
+  auto problems = ParseProblems(text);
+  if (!problems.ok()) {
+    return WithFieldPrefix(problems.status(), "--warmup_file ");
+  }
+  work.problems = *std::move(problems);
   Post(
       work.Operations(), [] { return false; },
       [ready = std::move(ready)](const absl::StatusOr<WarmupOutcome>& outcome) {

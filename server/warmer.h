@@ -24,15 +24,14 @@ class Warmer {
   // file at `path`, one problem string a line. Then the thread calls `ready`,
   // also after a failure, because calls make the plans that are missing. A null
   // `proofs` and an empty `path` mean none. Requires: `proofs` outlives this.
-  // Errors: kInvalidArgument naming --warmup_file or the line.
+  // Errors: kInvalidArgument naming --warmup_file and the line.
   absl::Status Start(Proofs* proofs, const std::string& path,
                      const std::function<void()>& ready);
 
   // Makes the thread make the plans of `work` after the work posted before, and
   // call `done` once.
   void Post(std::vector<std::shared_ptr<const Operation>> work,
-            std::function<bool()> give_up,
-            std::function<void(const absl::StatusOr<WarmupOutcome>&)> done);
+            std::function<bool()> give_up, WarmupDone done);
 
   // Makes the thread give up its work soon.
   void Stop() { stopping_ = true; }

@@ -33,6 +33,13 @@ constexpr absl::string_view kReasonNames[] = {
 static_assert(std::size(kReasonNames) ==
               static_cast<size_t>(Reason::kInternal) + 1);
 
+ErrorDetail DetailWith(Reason reason, absl::string_view field,
+                       const absl::AlphaNum& found,
+                       const absl::AlphaNum& expected) {
+  return {reason, std::string(field), std::string(found.Piece()),
+          std::string(expected.Piece())};
+}
+
 }  // namespace
 
 absl::string_view ReasonName(Reason reason) {
@@ -60,10 +67,34 @@ absl::Status MakeError(absl::StatusCode code, const ErrorDetail& detail) {
 }
 
 absl::Status InvalidField(Reason reason, absl::string_view field,
-                          absl::string_view found, absl::string_view expected) {
-  return MakeError(
-      absl::StatusCode::kInvalidArgument,
-      {reason, std::string(field), std::string(found), std::string(expected)});
+                          const absl::AlphaNum& found,
+                          const absl::AlphaNum& expected) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   DetailWith(reason, field, found, expected));
+}
+
+absl::Status Busy(absl::string_view field, const absl::AlphaNum& found,
+                  const absl::AlphaNum& expected) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   DetailWith(Reason::kBusy, field, found, expected));
+}
+
+absl::Status LimitExceeded(absl::string_view field, const absl::AlphaNum& found,
+                           const absl::AlphaNum& expected) {
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   DetailWith(Reason::kLimitExceeded, field, found, expected));
+}
+
+absl::Status NotFound(absl::string_view field, const absl::AlphaNum& found,
+                      const absl::AlphaNum& expected) {
+  return MakeError(absl::StatusCode::kNotFound,
+                   DetailWith(Reason::kNotFound, field, found, expected));
+}
+
+absl::Status Unsupported(absl::string_view field, const absl::AlphaNum& found,
+                         const absl::AlphaNum& expected) {
+  return MakeError(absl::StatusCode::kUnimplemented,
+                   DetailWith(Reason::kUnsupported, field, found, expected));
 }
 
 std::optional<ErrorDetail> DetailOf(const absl::Status& status) {

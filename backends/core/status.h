@@ -62,8 +62,21 @@ struct ErrorDetail {
 absl::Status MakeError(absl::StatusCode code, const ErrorDetail& detail);
 
 // Short for MakeError(kInvalidArgument, {reason, field, found, expected}).
+// `found` and `expected` may be numbers, here and below.
 absl::Status InvalidField(Reason reason, absl::string_view field,
-                          absl::string_view found, absl::string_view expected);
+                          const absl::AlphaNum& found,
+                          const absl::AlphaNum& expected);
+
+// Likewise, for kResourceExhausted with the reasons BUSY and LIMIT_EXCEEDED,
+// kNotFound with NOT_FOUND, and kUnimplemented with UNSUPPORTED.
+absl::Status Busy(absl::string_view field, const absl::AlphaNum& found,
+                  const absl::AlphaNum& expected);
+absl::Status LimitExceeded(absl::string_view field, const absl::AlphaNum& found,
+                           const absl::AlphaNum& expected);
+absl::Status NotFound(absl::string_view field, const absl::AlphaNum& found,
+                      const absl::AlphaNum& expected);
+absl::Status Unsupported(absl::string_view field, const absl::AlphaNum& found,
+                         const absl::AlphaNum& expected);
 
 // Returns the detail attached to `status`, nullopt if there is none.
 std::optional<ErrorDetail> DetailOf(const absl::Status& status);

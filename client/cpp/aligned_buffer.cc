@@ -21,9 +21,8 @@ absl::StatusOr<AlignedBuffer> AlignedBuffer::Allocate(int64_t size) {
   buffer.data_.reset(static_cast<std::byte*>(
       ::operator new(static_cast<size_t>(size), kAlignment, std::nothrow)));
   if (buffer.data_ == nullptr) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "client memory",
-                      absl::StrCat(size, " bytes wanted"), "less"});
+    return LimitExceeded("client memory", absl::StrCat(size, " bytes wanted"),
+                         "less");
   }
   buffer.size_ = size;
   return buffer;

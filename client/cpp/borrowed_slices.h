@@ -25,7 +25,7 @@ class BorrowedSlices {
   // Returns a slice over `bytes`, which the caller must keep until AwaitRelease
   // has returned.
   grpc::Slice SliceOf(absl::Span<const std::byte> bytes) const {
-    return SliceOver(bytes.data(), static_cast<int64_t>(bytes.size()), owner_);
+    return SliceOver(bytes.data(), std::ssize(bytes), owner_);
   }
 
   // Blocks until the last slice is freed.

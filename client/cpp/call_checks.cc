@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
-#include <string>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "backends/core/status.h"
-#include "client/cpp/client.h"
+#include "client/cpp/operation_call.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 

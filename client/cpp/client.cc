@@ -16,7 +16,6 @@
 #include "client/cpp/operation_message.h"
 #include "client/cpp/replicas.h"
 #include "client/cpp/streamed_run.h"
-#include "proto/call_metadata.h"
 #include "proto/codec/payload_message.h"
 
 namespace convgrad {
@@ -87,8 +86,8 @@ absl::StatusOr<Response> Ask(Client::ConnectionPool& pool,
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
     const ClientOptions& options) {
   if (options.async_calls < 1) {
-    return InvalidField(Reason::kOutOfRange, "async_calls",
-                        absl::StrCat(options.async_calls), "at least 1");
+    return InvalidField(Reason::kOutOfRange, "async_calls", options.async_calls,
+                        "at least 1");
   }
   ASSIGN_OR_RETURN(auto pool, ConnectionPool::Make(options));
   return std::unique_ptr<Client>(new Client(std::move(pool), options));
@@ -164,8 +163,8 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
   RETURN_IF_ERROR(CheckMetadata(call));
   RETURN_IF_ERROR(PlacesOf(call).status());
   if (slice_items < 0) {
-    return InvalidField(Reason::kOutOfRange, "slice_items",
-                        absl::StrCat(slice_items), "at least 0");
+    return InvalidField(Reason::kOutOfRange, "slice_items", slice_items,
+                        "at least 0");
   }
   BorrowedSlices borrowed;
   auto run = [&](Connection& connection) -> absl::StatusOr<OperationReply> {
@@ -192,23 +191,22 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
   // A separate function, so that all references to the operands' memory are
   // released before the wait.
   auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
-    auto request =
-        EncodeRequest(call, places, PayloadsOf(call, places, borrowed));
-    if (!request.ok()) return request.status();
-    sent_bytes = static_cast<int64_t>(request->Length());
+    ASSIGN_OR_RETURN(
+        const grpc::ByteBuffer request,
+        EncodeRequest(call, places, PayloadsOf(call, places, borrowed)));
+    sent_bytes = static_cast<int64_t>(request.Length());
     return pool_->Run(call.deadline, [&](Connection& connection) {
       grpc::ClientContext context;
       connection.FillContext(call, &context);
-      return connection.Send(MethodOf(call.operation), *request, &context);
+      return connection.Send(MethodOf(call.operation), request, &context);
     });
   };
   absl::StatusOr<grpc::ByteBuffer> message = send();
   borrowed.AwaitRelease();
-  if (!message.ok()) return message.status();
-  auto reply = DecodeReply(call, places, &*message);
-  if (!reply.ok()) return reply.status();
-  reply->sent_bytes = sent_bytes;
-  reply->elapsed = absl::Now() - start;
+  RETURN_IF_ERROR(message.status());
+  ASSIGN_OR_RETURN(OperationReply reply, DecodeReply(call, places, &*message));
+  reply.sent_bytes = sent_bytes;
+  reply.elapsed = absl::Now() - start;
   return reply;
 }
 

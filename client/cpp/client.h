@@ -5,7 +5,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"

@@ -3,9 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/credentials.h"
@@ -151,8 +149,8 @@ absl::StatusOr<std::unique_ptr<Client::ConnectionPool>>
 Client::ConnectionPool::Make(const ClientOptions& options,
                              Addresses addresses) {
   if (options.connections < 1) {
-    return InvalidField(Reason::kOutOfRange, "connections",
-                        absl::StrCat(options.connections), "at least 1");
+    return InvalidField(Reason::kOutOfRange, "connections", options.connections,
+                        "at least 1");
   }
   if (options.keepalive < kLeastKeepalive) {
     return InvalidField(

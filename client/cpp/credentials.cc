@@ -1,7 +1,6 @@
 #include "client/cpp/credentials.h"
 
 #include <regex>
-#include <string>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"

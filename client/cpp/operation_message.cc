@@ -95,7 +95,7 @@ absl::Status TakePayload(const v1::Tensor& tensor,
                          OperationResult* result) {
   const absl::string_view name = NameOf(result->which);
   const int64_t index = tensor.inline_().payload_index();
-  const auto count = static_cast<int64_t>(payloads->size());
+  const auto count = std::ssize(*payloads);
   if (!tensor.has_inline_() || index < 0 || index >= count) {
     return BadReply(name, "no payload", "its bytes inline");
   }

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/cpp/borrowed_slices.h"
-#include "client/cpp/client.h"
+#include "client/cpp/operation_call.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
 #include "proto/region_places.h"

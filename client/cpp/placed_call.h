@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "client/cpp/client.h"
+#include "client/cpp/operation_call.h"
 #include "client/cpp/shared_region.h"
 
 namespace convgrad {

@@ -138,12 +138,10 @@ int64_t SharedRegion::AllocatedBytes(int64_t size) {
 }
 
 absl::StatusOr<absl::Span<std::byte>> SharedRegion::Allocate(int64_t size) {
-  const auto left = static_cast<int64_t>(bytes_.size()) - allocated_;
+  const auto left = std::ssize(bytes_) - allocated_;
   if (size > left) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "shared region",
-                      absl::StrCat(size, " bytes wanted"),
-                      absl::StrCat("at most the ", left, " left")});
+    return LimitExceeded("shared region", absl::StrCat(size, " bytes wanted"),
+                         absl::StrCat("at most the ", left, " left"));
   }
   const absl::Span<std::byte> taken = bytes_.subspan(allocated_, size);
   // The end of the region may cut off the last tensor's padding.
@@ -160,8 +158,7 @@ std::optional<RegionRange> SharedRegion::RangeOf(
                  bytes_.data() + bytes_.size())) {
     return std::nullopt;
   }
-  return RegionRange{id_, tensor.data() - bytes_.data(),
-                     static_cast<int64_t>(tensor.size())};
+  return RegionRange{id_, tensor.data() - bytes_.data(), std::ssize(tensor)};
 }
 
 }  // namespace convgrad

@@ -128,7 +128,7 @@ absl::Status StreamedRun::TakeFrame(const v1::ResultFrame& frame,
                     "a result that was asked for, with one payload");
   }
   const absl::Span<std::byte> target = targets_[i];
-  const auto left = static_cast<int64_t>(target.size()) - received_[i];
+  const auto left = std::ssize(target) - received_[i];
   const int64_t size = payloads[0].size();
   if (frame.byte_offset() != received_[i] || size > left) {
     return BadReply(
@@ -149,7 +149,7 @@ absl::Status StreamedRun::CheckEnd() const {
   }
   for (size_t i = 0; i < wanted.size(); ++i) {
     RETURN_IF_ERROR(CheckNamed(end_->results(static_cast<int>(i)), wanted[i]));
-    const auto size = static_cast<int64_t>(targets_[i].size());
+    const auto size = std::ssize(targets_[i]);
     if (received_[i] == size) continue;
     return BadReply(NameOf(wanted[i].which),
                     absl::StrCat(received_[i], " bytes"), absl::StrCat(size));

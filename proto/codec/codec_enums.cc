@@ -52,8 +52,7 @@ std::string NamesOf(const EnumDescriptor& type) {
 absl::Status CheckKnown(const EnumDescriptor& type, int number,
                         const std::string& path) {
   if (type.FindValueByNumber(number) != nullptr) return absl::OkStatus();
-  return InvalidField(Reason::kInvalidEnum, path, absl::StrCat(number),
-                      NamesOf(type));
+  return InvalidField(Reason::kInvalidEnum, path, number, NamesOf(type));
 }
 
 absl::Status CheckGiven(int number, const EnumDescriptor& type,

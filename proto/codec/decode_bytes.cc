@@ -13,12 +13,6 @@ namespace {
 
 std::string Bytes(int64_t bytes) { return absl::StrCat(bytes, " bytes"); }
 
-absl::Status Unsupported(const std::string& path, absl::string_view found) {
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, path, std::string(found),
-                    "inline, region or kept"});
-}
-
 bool Overlap(const RegionRange& a, const RegionRange& b) {
   return a.region_id == b.region_id &&
          a.byte_offset < b.byte_offset + b.byte_length &&
@@ -60,7 +54,8 @@ class ByteChecker {
         source.kept = DecodeKeptName(tensor.kept());
         return absl::OkStatus();
       case v1::Tensor::kStepResult:
-        NoteUnsupported(Unsupported(path + ".step_result", ""));
+        NoteUnsupported(
+            Unsupported(path + ".step_result", "", "inline, region or kept"));
         return absl::OkStatus();
       case v1::Tensor::kStream:
         if (carrier_ == Carrier::kStream) return absl::OkStatus();
@@ -79,9 +74,8 @@ class ByteChecker {
     if (request.has_kept()) return KeepResult(request, index, adds);
     if (adds) {
       NoteUnsupported(
-          MakeError(absl::StatusCode::kUnimplemented,
-                    {Reason::kUnsupported, path + ".store", "STORE_ADD",
-                     "STORE_OVERWRITE, unless the destination is kept"}));
+          Unsupported(path + ".store", "STORE_ADD",
+                      "STORE_OVERWRITE, unless the destination is kept"));
     }
     if (!request.has_region()) return absl::OkStatus();
     const int64_t bytes =
@@ -149,9 +143,8 @@ class ByteChecker {
 
   void NoteRegion(const std::string& path) {
     if (carrier_ != Carrier::kStream) return;
-    NoteUnsupported(MakeError(absl::StatusCode::kUnimplemented,
-                              {Reason::kUnsupported, path + ".region",
-                               "a region of a stream", "frames, or kept"}));
+    NoteUnsupported(Unsupported(path + ".region", "a region of a stream",
+                                "frames, or kept"));
   }
 
   void NoteUnsupported(absl::Status status) {
@@ -168,9 +161,8 @@ class ByteChecker {
 absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
                                size_t expected) {
   if (payload_bytes.size() == expected) return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, "payloads",
-                      absl::StrCat(payload_bytes.size()),
-                      absl::StrCat(expected));
+  return InvalidField(Reason::kMalformed, "payloads", payload_bytes.size(),
+                      expected);
 }
 
 absl::StatusOr<RegionRange> CheckRange(const RegionRange& range, int64_t bytes,
@@ -183,7 +175,7 @@ absl::StatusOr<RegionRange> CheckRange(const RegionRange& range, int64_t bytes,
   }
   if (range.byte_offset < 0) {
     return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".byte_offset"),
-                        absl::StrCat(range.byte_offset), "at least 0");
+                        range.byte_offset, "at least 0");
   }
   if (range.byte_length != bytes) {
     return InvalidField(Reason::kByteCountMismatch,
@@ -192,8 +184,7 @@ absl::StatusOr<RegionRange> CheckRange(const RegionRange& range, int64_t bytes,
   }
   if (!CheckedAdd(range.byte_offset, range.byte_length)) {
     return InvalidField(Reason::kOverflow, absl::StrCat(path, ".byte_offset"),
-                        absl::StrCat(range.byte_offset),
-                        "an end below 2^63 bytes");
+                        range.byte_offset, "an end below 2^63 bytes");
   }
   return range;
 }

@@ -4,8 +4,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "backends/core/status.h"
 #include "google/protobuf/descriptor.h"
 #include "proto/codec/codec_enums.h"
 

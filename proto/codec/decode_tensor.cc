@@ -21,7 +21,7 @@ absl::StatusOr<Dims> DecodeDims(
 
 absl::Status CheckC0Known(int32_t c0, const std::string& path) {
   if (c0 == 0 || c0 == 8 || c0 == 16) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path, absl::StrCat(c0),
+  return InvalidField(Reason::kOutOfRange, path, c0,
                       "0 (the default), 8 or 16");
 }
 
@@ -40,9 +40,9 @@ absl::StatusOr<TensorDescriptor> DecodeTensor(const v1::Tensor& message,
     // Blocked layouts divide by the channels, so only the batch may be 0.
     const int64_t least = blocked && i > 0 ? 1 : 0;
     if (tensor.dims[i] >= least) continue;
-    return InvalidField(
-        Reason::kOutOfRange, absl::StrCat(path, ".dims[", i, "]"),
-        absl::StrCat(tensor.dims[i]), absl::StrCat("at least ", least));
+    return InvalidField(Reason::kOutOfRange,
+                        absl::StrCat(path, ".dims[", i, "]"), tensor.dims[i],
+                        absl::StrCat("at least ", least));
   }
   if (blocked) {
     RETURN_IF_ERROR(CheckC0Known(message.c0(), path + ".c0"));

@@ -58,7 +58,7 @@ absl::Status CompleteOperand(const TensorDescriptor& kept, int64_t groups,
   if (kept.layout == Layout::kFractalZ3D && kept.groups != groups) {
     return InvalidField(Reason::kLayoutMismatch, path,
                         absl::StrCat("a weight of ", kept.groups, " groups"),
-                        absl::StrCat(groups));
+                        groups);
   }
   return absl::OkStatus();
 }

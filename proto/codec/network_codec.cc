@@ -40,9 +40,8 @@ absl::Status DecodeSource(const v1::Tensor& tensor, const std::string& path,
                    path + ".region"));
     return absl::OkStatus();
   }
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, path + ".source", "another source",
-                    "inline, region or kept"});
+  return Unsupported(path + ".source", "another source",
+                     "inline, region or kept");
 }
 
 absl::StatusOr<std::vector<NamedTensor>> DecodeTensors(
@@ -88,9 +87,7 @@ absl::StatusOr<DataType> DecodeComputeDtype(v1::DataType dtype) {
   if (dtype == v1::DATA_TYPE_UNSPECIFIED) return DataType::kF32;
   const std::optional<DataType> known = DecodeDataType(dtype);
   if (known == DataType::kF32 || known == DataType::kBF16) return *known;
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, "compute_dtype",
-                    v1::DataType_Name(dtype), "F32 or BF16"});
+  return Unsupported("compute_dtype", v1::DataType_Name(dtype), "F32 or BF16");
 }
 
 absl::StatusOr<Optimizer> DecodeAlgorithm(
@@ -108,7 +105,7 @@ absl::StatusOr<Optimizer> DecodeAlgorithm(
       return Optimizer::kLamb;
     default:
       return InvalidField(Reason::kInvalidEnum, path + "algorithm",
-                          absl::StrCat(static_cast<int>(algorithm)),
+                          static_cast<int>(algorithm),
                           "SGD, ADAM, ADAMW, RMSPROP or LAMB");
   }
 }
@@ -116,13 +113,13 @@ absl::StatusOr<Optimizer> DecodeAlgorithm(
 absl::Status CheckRange(double value, double least, double most,
                         const std::string& path) {
   if (value >= least && value <= most) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path, absl::StrCat(value),
+  return InvalidField(Reason::kOutOfRange, path, value,
                       absl::StrCat("a number from ", least, " to ", most));
 }
 
 absl::Status CheckBeta(double value, const std::string& path) {
   if (value >= 0 && value < 1) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path, absl::StrCat(value),
+  return InvalidField(Reason::kOutOfRange, path, value,
                       "a number from 0 on, below 1");
 }
 

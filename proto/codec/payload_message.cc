@@ -120,7 +120,7 @@ class MessageSplitter {
   }
 
   absl::Status CheckHeadSize(int64_t more) const {
-    const int64_t size = static_cast<int64_t>(head_.size()) + more;
+    const int64_t size = std::ssize(head_) + more;
     if (size <= kMaxHeadBytes) return absl::OkStatus();
     return InvalidField(Reason::kLimitExceeded, "message",
                         absl::StrCat(size, " bytes or more beside payloads"),
@@ -137,7 +137,7 @@ class MessageSplitter {
 PayloadView::PayloadView(std::vector<grpc::Slice> pieces)
     : pieces_(std::move(pieces)) {
   for (size_t i = 0; i < pieces_.count(); ++i) {
-    ends_.push_back(size() + static_cast<int64_t>(pieces_[i].size()));
+    ends_.push_back(size() + std::ssize(pieces_[i]));
   }
 }
 
@@ -146,7 +146,7 @@ void PayloadView::CopyRange(int64_t offset, absl::Span<std::byte> to) const {
       std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin();
   while (!to.empty()) {
     const grpc::Slice& slice = pieces_[piece];
-    const auto size = static_cast<int64_t>(slice.size());
+    const auto size = std::ssize(slice);
     const int64_t skipped = offset - (ends_[piece] - size);
     const int64_t taken = std::min<int64_t>(size - skipped, std::ssize(to));
     std::memcpy(to.data(), slice.begin() + skipped, taken);
@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<PayloadView>> SplitMessage(
   MessageSplitter splitter(std::move(slices));
   RETURN_IF_ERROR(splitter.Split());
   if (admit != nullptr) {
-    RETURN_IF_ERROR(admit(static_cast<int64_t>(splitter.head().size())));
+    RETURN_IF_ERROR(admit(std::ssize(splitter.head())));
   }
   if (!head->ParseFromString(splitter.head())) {
     return InvalidField(Reason::kMalformed, "message",
@@ -202,7 +202,7 @@ absl::StatusOr<grpc::ByteBuffer> JoinMessage(
   std::vector<grpc::Slice> slices;
   int64_t total = 0;
   auto append = [&](grpc::Slice slice) {
-    total += static_cast<int64_t>(slice.size());
+    total += std::ssize(slice);
     slices.push_back(std::move(slice));
   };
   for (grpc::Slice& payload : payloads) {
@@ -214,10 +214,8 @@ absl::StatusOr<grpc::ByteBuffer> JoinMessage(
   }
   if (slices.empty()) append(grpc::Slice(prefix));
   if (total > kMaxMessageBytes) {
-    return MakeError(
-        absl::StatusCode::kResourceExhausted,
-        {Reason::kLimitExceeded, "message", absl::StrCat(total, " bytes"),
-         absl::StrCat("at most ", kMaxMessageBytes)});
+    return LimitExceeded("message", absl::StrCat(total, " bytes"),
+                         absl::StrCat("at most ", kMaxMessageBytes));
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
 }

@@ -43,10 +43,9 @@ absl::StatusOr<AttributeValue> DecodeValue(
 absl::StatusOr<Operator> DecodeOperator(const std::string& name,
                                         const std::string& path) {
   if (const auto op = ParseOperator(name)) return *op;
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, path + ".operator",
-                    absl::StrCat("'", absl::CHexEscape(name), "'"),
-                    "one of the operators that proto/networks.md lists"});
+  return Unsupported(path + ".operator",
+                     absl::StrCat("'", absl::CHexEscape(name), "'"),
+                     "one of the operators that proto/networks.md lists");
 }
 
 absl::StatusOr<ProgramStep> DecodeStep(const v1::Program::Step& message,
@@ -77,8 +76,8 @@ absl::StatusOr<ProgramParameter> DecodeParameter(
   if (message.dtype() == v1::DATA_TYPE_UNSPECIFIED) return parameter;
   const auto dtype = DecodeDataType(message.dtype());
   if (!dtype) {
-    return InvalidField(Reason::kInvalidEnum, path + ".dtype",
-                        absl::StrCat(message.dtype()), "a known dtype");
+    return InvalidField(Reason::kInvalidEnum, path + ".dtype", message.dtype(),
+                        "a known dtype");
   }
   parameter.dtype = *dtype;
   return parameter;
@@ -86,8 +85,7 @@ absl::StatusOr<ProgramParameter> DecodeParameter(
 
 absl::StatusOr<Program> DecodeFields(const v1::Program& message) {
   if (message.steps_size() > static_cast<int>(kMaxProgramSteps)) {
-    return InvalidField(Reason::kLimitExceeded, "steps",
-                        absl::StrCat(message.steps_size()),
+    return InvalidField(Reason::kLimitExceeded, "steps", message.steps_size(),
                         absl::StrCat("at most ", kMaxProgramSteps));
   }
   Program program;
@@ -178,7 +176,7 @@ std::string SerializeProgram(const Program& program) {
 
 absl::StatusOr<Program> DeserializeProgram(absl::string_view bytes) {
   v1::Program message;
-  const auto size = static_cast<int64_t>(bytes.size());
+  const auto size = std::ssize(bytes);
   if (size > kMaxHeadBytes ||
       !message.ParseFromArray(bytes.data(), static_cast<int>(size))) {
     return InvalidField(Reason::kMalformed, "program", "other bytes",

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/decode_operation.h"
@@ -30,8 +29,8 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
                         "inline, region, or the digest of what was put before");
   }
   if (message.groups() < 0) {
-    return InvalidField(Reason::kOutOfRange, path + ".groups",
-                        absl::StrCat(message.groups()), "at least 0");
+    return InvalidField(Reason::kOutOfRange, path + ".groups", message.groups(),
+                        "at least 0");
   }
   ASSIGN_OR_RETURN(
       put.descriptor,
@@ -54,11 +53,10 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
                    tensor_path + ".region"));
     return put;
   }
-  return MakeError(
-      absl::StatusCode::kUnimplemented,
-      {Reason::kUnsupported, tensor_path + ".source", "another source",
-       absl::StrCat(carrier == Carrier::kStream ? "stream" : "inline",
-                    ", region, or a digest alone")});
+  return Unsupported(
+      tensor_path + ".source", "another source",
+      absl::StrCat(carrier == Carrier::kStream ? "stream" : "inline",
+                   ", region, or a digest alone"));
 }
 
 // Sets the slice of the kept tensor that the client wants.
@@ -146,7 +144,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
   RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 0));
   if (message.header().payloads_size() > 0) {
     return InvalidField(Reason::kMalformed, "header.payloads",
-                        absl::StrCat(message.header().payloads_size()),
+                        message.header().payloads_size(),
                         "none: bytes come in frames");
   }
   return DecodeAll(message.header(), Carrier::kStream, {});

@@ -35,14 +35,13 @@ absl::StatusOr<StreamOpening> DecodeOpening(
       DecodeOperation(header.operation(), direction, {}, Carrier::kStream));
   opening.slice_items = header.slice_items();
   if (opening.slice_items < 0) {
-    return InvalidField(Reason::kOutOfRange, "slice_items",
-                        absl::StrCat(opening.slice_items), "at least 0");
+    return InvalidField(Reason::kOutOfRange, "slice_items", opening.slice_items,
+                        "at least 0");
   }
   if (opening.options.self_check && opening.decoded.support.ok()) {
-    opening.decoded.support = MakeError(
-        absl::StatusCode::kUnimplemented,
-        {Reason::kUnsupported, "options.self_check", "a self-check of a stream",
-         "none: it needs all of the tensors at once"});
+    opening.decoded.support =
+        Unsupported("options.self_check", "a self-check of a stream",
+                    "none: it needs all of the tensors at once");
   }
   return opening;
 }

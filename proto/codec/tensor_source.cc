@@ -11,10 +11,10 @@ KeptName DecodeKeptName(const v1::Tensor::Kept& message) {
 
 absl::Status NamedPayloads::Name(int index, const TensorDescriptor& tensor,
                                  const std::string& path) {
-  const auto count = static_cast<int64_t>(bytes_.size());
+  const auto count = std::ssize(bytes_);
   if (index < 0 || index >= count) {
     return InvalidField(Reason::kOutOfRange, path + ".inline.payload_index",
-                        absl::StrCat(index),
+                        index,
                         absl::StrCat("an index into the ", count, " payloads"));
   }
   is_named_[index] = true;

@@ -45,7 +45,7 @@ absl::Status Explain(const absl::Status& status) {
 }
 
 absl::StatusOr<KeptTensor> TensorOf(const ImageTensor& tensor) {
-  const auto size = static_cast<int64_t>(tensor.data.bytes.size());
+  const auto size = std::ssize(tensor.data.bytes);
   if (ByteSize(tensor.descriptor) != size) {
     return Damaged(
         absl::StrCat("tensor '", tensor.name, "' of ", size, " bytes"),
@@ -59,7 +59,7 @@ absl::StatusOr<KeptTensor> TensorOf(const ImageTensor& tensor) {
 
 absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramOf(
     const ImageProgram& program, KeptMemory* memory) {
-  const auto size = static_cast<int64_t>(program.message.bytes.size());
+  const auto size = std::ssize(program.message.bytes);
   const int64_t bytes = size * kMemoryPerProgramByte;
   auto kept = std::make_shared<KeptProgram>();
   ASSIGN_OR_RETURN(kept->booking, memory->Book(bytes, bytes, nullptr));
@@ -197,7 +197,7 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
     ChangeOrder::Unacknowledged change{reply.number, reply.call_id, nullptr, 0};
     if (reply.message) {
       change.reply = replies.read(*reply.message);
-      change.reply_bytes = static_cast<int64_t>(reply.message->bytes.size());
+      change.reply_bytes = std::ssize(reply.message->bytes);
     }
     capture.replies.push_back(std::move(change));
   }
@@ -207,8 +207,8 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
 absl::StatusOr<std::shared_ptr<const KeptState>> LoadNamedState(
     SnapshotStore* store, const std::string& hash, const std::string& name,
     KeptMemory* memory) {
-  const absl::StatusOr<SessionImage> image = store->LoadNamed(
-      hash, name, [memory](int64_t size) { return Allocate(memory, size); });
+  const absl::StatusOr<SessionImage> image = store->FolderOf(hash)->LoadNamed(
+      name, [memory](int64_t size) { return Allocate(memory, size); });
   if (absl::IsNotFound(image.status())) return image.status();
   absl::Status status = Explain(image.status());
   if (image.ok()) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "spdlog/spdlog.h"
 
@@ -37,7 +36,8 @@ Snapshotter::Snapshotter(SessionTable* sessions, SnapshotStore* store,
       thread_(std::min(kLook, options_.interval), [this] { WriteDue(); }) {}
 
 void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
-  options_.load([this, session = std::move(session)] {
+  const std::string client = session->settings().client;
+  options_.load(client, [this, session = std::move(session)] {
     const KeptSession::Settings& settings = session->settings();
     std::vector<std::string> broken;
     absl::StatusOr<SessionCapture> content =
@@ -61,33 +61,38 @@ void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
 }
 
 void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
-  options_.load([this, session = std::move(session)] {
+  const std::string client = session->settings().client;
+  options_.load(client, [this, session = std::move(session)] {
     // A Load before this task needs what the store remembers.
     if (!session->info().on_disk) return;
-    store_->Forget(HashOf(session->settings().id));
+    store_->FolderOf(HashOf(session->settings().id))->Forget();
   });
 }
 
 void Snapshotter::Save(std::shared_ptr<KeptSession> session, Done done) {
-  thread_.Post([this, session = std::move(session), done = std::move(done)] {
-    done(Write(session.get()));
-  });
+  const std::string client = session->settings().client;
+  thread_.Post([this, session = std::move(session),
+                done = std::move(done)] { done(Write(session.get())); },
+               client);
 }
 
 void Snapshotter::Keep(std::shared_ptr<KeptSession> session,
                        const std::string& name, Done done) {
+  const std::string client = session->settings().client;
   thread_.Post(
       [this, session = std::move(session), name, done = std::move(done)] {
         const absl::Status written = Write(session.get());
         done(written.ok() ? KeepNewest(session.get(), name) : written);
-      });
+      },
+      client);
 }
 
 absl::Status Snapshotter::KeepNewest(KeptSession* session,
                                      const std::string& name) {
   NamedSnapshots before = session->info().snapshots;
   RETURN_IF_ERROR(session->AddSnapshot(name, session->durable_snapshot()));
-  absl::Status kept = store_->KeepNamed(HashOf(session->settings().id), name);
+  absl::Status kept =
+      store_->FolderOf(HashOf(session->settings().id))->KeepNamed(name);
   if (kept.ok()) return kept;
   session->SetSnapshots(std::move(before));
   spdlog::warn("session {}: the snapshot '{}' isn't kept: {}",
@@ -97,27 +102,27 @@ absl::Status Snapshotter::KeepNewest(KeptSession* session,
 
 void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
                             const std::string& name, Loaded done) {
-  options_.load(
-      [this, session = std::move(session), name, done = std::move(done)] {
-        auto loaded = LoadNamedState(store_, HashOf(session->settings().id),
-                                     name, sessions_->memory().get());
-        if (absl::IsNotFound(loaded.status())) {
-          return done(MakeError(
-              absl::StatusCode::kNotFound,
-              {Reason::kNotFound, "name", absl::StrCat("'", name, "'"),
-               "a snapshot that SaveState has kept"}));
-        }
-        if (!loaded.ok()) {
-          spdlog::error("session {}: the snapshot '{}' can't be restored: {}",
-                        session->settings().handle, name,
-                        std::string(loaded.status().message()));
-        }
-        done(std::move(loaded));
-      });
+  const std::string client = session->settings().client;
+  options_.load(client, [this, session = std::move(session), name,
+                         done = std::move(done)] {
+    auto loaded = LoadNamedState(store_, HashOf(session->settings().id), name,
+                                 sessions_->memory().get());
+    if (absl::IsNotFound(loaded.status())) {
+      return done(NotFound("name", absl::StrCat("'", name, "'"),
+                           "a snapshot that SaveState has kept"));
+    }
+    if (!loaded.ok()) {
+      spdlog::error("session {}: the snapshot '{}' can't be restored: {}",
+                    session->settings().handle, name,
+                    std::string(loaded.status().message()));
+    }
+    done(std::move(loaded));
+  });
 }
 
 void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
                        const std::string& name, Done done) {
+  const std::string client = session->settings().client;
   thread_.Post(
       [this, session = std::move(session), name, done = std::move(done)] {
         // Changes that aren't on disk may be repeated, and restore the
@@ -125,13 +130,14 @@ void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
         const absl::Status written = Write(session.get());
         if (!written.ok()) return done(written);
         const absl::Status dropped =
-            store_->DropNamed(HashOf(session->settings().id), name);
+            store_->FolderOf(HashOf(session->settings().id))->DropNamed(name);
         if (!dropped.ok()) return done(CannotWrite(dropped));
         NamedSnapshots left = session->info().snapshots;
         left.erase(name);
         session->SetSnapshots(std::move(left));
         done(absl::OkStatus());
-      });
+      },
+      client);
 }
 
 void Snapshotter::Remove(const std::string& hash, Done done) {
@@ -238,7 +244,7 @@ absl::Status Snapshotter::WriteCapture(const KeptSession& session,
   }
   RETURN_IF_ERROR(store_->Write(captured.image));
   for (const ImageTensor& tensor : captured.image.tensors) {
-    *bytes += static_cast<int64_t>(tensor.data.bytes.size());
+    *bytes += std::ssize(tensor.data.bytes);
   }
   return absl::OkStatus();
 }

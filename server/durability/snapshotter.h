@@ -22,16 +22,21 @@ namespace convgrad {
 // One thread of its own writes and removes, one session at a time. It writes a
 // session when it is asked to (Save), and when SnapshotPacing says so. Training
 // continues meanwhile, because a capture is immutable. A snapshot that fails is
-// logged and tried again; the session isn't affected. Thread-safe.
+// logged and tried again; the session isn't affected. What clients ask for, it
+// does client after client, and the requests of one client in order. It may
+// remove a session before an earlier request for it, which then writes nothing.
+// Thread-safe.
 class Snapshotter final : public SessionArchive {
  public:
   struct Options {
     // See SnapshotPacing.
     absl::Duration interval;
     ReplyFormat replies;
-    // Runs a task that loads a session, on another thread, after the tasks
-    // before it. It runs all tasks before the Snapshotter is destroyed.
-    std::function<void(std::function<void()>)> load;
+    // Runs a task that loads a session of `client`, on another thread, after
+    // the client's tasks before it. It runs all tasks before the Snapshotter is
+    // destroyed.
+    std::function<void(const std::string& client, std::function<void()> task)>
+        load;
     // Of this server.
     MachineFacts facts = {};
   };

@@ -26,8 +26,8 @@ constexpr int64_t kProcessBytes = 64 * kMiB;
 absl::Status CheckRange(absl::string_view flag, int64_t found, int64_t min,
                         int64_t max) {
   if (min <= found && found <= max) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
-                      absl::StrCat(found), absl::StrCat(min, " to ", max));
+  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag), found,
+                      absl::StrCat(min, " to ", max));
 }
 
 bool IsPort(absl::string_view text) {
@@ -48,22 +48,6 @@ bool IsTcp(absl::string_view address) {
          IsPort(address.substr(colon + 1));
 }
 
-absl::Status CheckAddress(absl::string_view flag, absl::string_view address) {
-  if (IsUnix(address) || IsTcp(address)) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag),
-                      absl::StrCat("'", address, "'"),
-                      "host:port with a port of 0 to 65535, or unix:path");
-}
-
-absl::Status CheckMetricsAddress(absl::string_view address) {
-  if (address.empty() || (IsTcp(address) && !IsUnix(address))) {
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kOutOfRange, "--metrics_listen",
-                      absl::StrCat("'", address, "'"),
-                      "host:port with a port of 0 to 65535");
-}
-
 // Returns whether only this host can reach `address`.
 bool IsLocal(absl::string_view address) {
   const absl::string_view host = address.substr(0, address.rfind(':'));
@@ -74,25 +58,54 @@ bool IsLocal(absl::string_view address) {
          (is_ipv4 && absl::StartsWith(host, "127."));
 }
 
-absl::Status CheckEndpoint(absl::string_view endpoint) {
-  absl::string_view address = endpoint;
-  if (endpoint.empty()) return absl::OkStatus();
-  if ((absl::ConsumePrefix(&address, "http://") ||
-       absl::ConsumePrefix(&address, "https://")) &&
-      IsTcp(absl::StripSuffix(address, "/"))) {
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kOutOfRange, "--otlp_endpoint",
-                      absl::StrCat("'", endpoint, "'"),
-                      "http://host:port or https://host:port");
+bool IsEndpoint(absl::string_view endpoint) {
+  return (absl::ConsumePrefix(&endpoint, "http://") ||
+          absl::ConsumePrefix(&endpoint, "https://")) &&
+         IsTcp(absl::StripSuffix(endpoint, "/"));
 }
 
-// Clients send tokens to the address, so it must be nothing but host and port.
-absl::Status CheckAdvertised(absl::string_view address) {
-  if (IsHostAndPort(address)) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, "--advertise",
-                      absl::StrCat("'", address, "'"),
-                      "host:port without a scheme, with a port of 1 to 65535");
+// Returns the error for the text of a flag unless it `is_valid`.
+absl::Status CheckText(absl::string_view flag, absl::string_view text,
+                       bool is_valid, absl::string_view expected) {
+  if (is_valid) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, flag, absl::StrCat("'", text, "'"),
+                      expected);
+}
+
+absl::Status CheckListening(absl::string_view flag, absl::string_view address) {
+  if (IsUnix(address)) {
+    // gRPC decodes % at the server, and all three at clients, so they would
+    // mean other paths than they seem to.
+    return CheckText(flag, address,
+                     address.find_first_of("%?#") == absl::string_view::npos,
+                     "a path without %, ? and #");
+  }
+  return CheckText(flag, address, IsTcp(address),
+                   "host:port with a port of 0 to 65535, or unix:path");
+}
+
+absl::Status CheckAddresses(const Config& config) {
+  for (const std::string& address : config.ListenAddresses()) {
+    RETURN_IF_ERROR(CheckListening("--listen", address));
+  }
+  const absl::string_view metrics = config.metrics_listen;
+  RETURN_IF_ERROR(
+      CheckText("--metrics_listen", metrics,
+                metrics.empty() || (IsTcp(metrics) && !IsUnix(metrics)),
+                "host:port with a port of 0 to 65535"));
+  if (!config.health_listen.empty()) {
+    RETURN_IF_ERROR(CheckListening("--health_listen", config.health_listen));
+  }
+  const absl::string_view endpoint = config.otlp_endpoint;
+  RETURN_IF_ERROR(CheckText("--otlp_endpoint", endpoint,
+                            endpoint.empty() || IsEndpoint(endpoint),
+                            "http://host:port or https://host:port"));
+  // Clients send tokens to the address, so it must be nothing but host and
+  // port.
+  const absl::string_view advertised = config.advertise;
+  return CheckText("--advertise", advertised,
+                   advertised.empty() || IsHostAndPort(advertised),
+                   "host:port without a scheme, with a port of 1 to 65535");
 }
 
 absl::Status CheckSecurity(const Config& config) {
@@ -141,16 +154,14 @@ absl::Status CheckBudget(const Config& config) {
                      " bytes, or --memory_budget_bytes=", sufficient));
   }
   if (is_too_small) {
-    return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes",
-                        absl::StrCat(budget),
+    return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes", budget,
                         absl::StrCat(sufficient, " or more"));
   }
   const int64_t most = limit.bytes == 0 ? kUncountableBytes : limit.bytes;
   if (budget <= most) return absl::OkStatus();
   // Beyond the limit, the kernel would end the process when calls fill the
   // budget.
-  return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes",
-                      absl::StrCat(budget),
+  return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes", budget,
                       absl::StrCat("at most ", most, ", ", limit.name));
 }
 
@@ -171,11 +182,8 @@ absl::Status CheckMemory(const Config& config) {
 // room for any message, because a message could otherwise wait for ever.
 absl::Status CheckRegions(const Config& config) {
   if (config.regions_listen.empty()) return absl::OkStatus();
-  if (config.RegionsPath().empty()) {
-    return InvalidField(Reason::kOutOfRange, "--regions_listen",
-                        absl::StrCat("'", config.regions_listen, "'"),
-                        "unix:path");
-  }
+  RETURN_IF_ERROR(CheckText("--regions_listen", config.regions_listen,
+                            !config.RegionsPath().empty(), "unix:path"));
   return CheckRange(
       "max_region_bytes", config.max_region_bytes, 1,
       config.CallBudgetBytes() - AdmissionBytes(config.max_message_bytes));
@@ -210,15 +218,7 @@ absl::Status Config::Validate() const {
     return InvalidField(Reason::kMissing, "--listen", "nothing",
                         "host:port or unix:path, or several with commas");
   }
-  for (const std::string& address : ListenAddresses()) {
-    RETURN_IF_ERROR(CheckAddress("listen", address));
-  }
-  RETURN_IF_ERROR(CheckMetricsAddress(metrics_listen));
-  if (!health_listen.empty()) {
-    RETURN_IF_ERROR(CheckAddress("health_listen", health_listen));
-  }
-  RETURN_IF_ERROR(CheckEndpoint(otlp_endpoint));
-  if (!advertise.empty()) RETURN_IF_ERROR(CheckAdvertised(advertise));
+  RETURN_IF_ERROR(CheckAddresses(*this));
   RETURN_IF_ERROR(CheckSecurity(*this));
   for (const Flag& flag : AllFlags()) RETURN_IF_ERROR(CheckFlag(flag, *this));
   RETURN_IF_ERROR(CheckMemory(*this));

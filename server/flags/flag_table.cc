@@ -9,6 +9,8 @@ constexpr int64_t kLargestMessage =
 constexpr int64_t kLargestCache = int64_t{1} << 60;
 constexpr int64_t kLargestInt = std::numeric_limits<int>::max();
 constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+// 24 days. gRPC counts milliseconds in an int.
+constexpr int64_t kMostConnectionAge = int64_t{24} * 24 * 3600 * 1000;
 
 constexpr Flag kFlags[] = {
     {"listen", &Config::listen,
@@ -126,7 +128,8 @@ constexpr Flag kFlags[] = {
      "give each worker its own cores, if there are enough"},
     {"queue_capacity",
      &Config::queue_capacity,
-     "operations of each priority that may wait for a worker",
+     "operations of each priority that may wait for a worker; a client that "
+     "has none there may add one",
      {1, 1'000'000}},
     {"max_macs",
      &Config::max_macs,
@@ -175,9 +178,11 @@ constexpr Flag kFlags[] = {
      "file of problems, one problem string per line; the server makes their "
      "plans before it is ready"},
 
-    {"max_connection_age", &Config::max_connection_age,
+    {"max_connection_age",
+     &Config::max_connection_age,
      "age at which a connection accepts no more calls; it closes when its last "
-     "call has ended, so that clients spread over servers again; 0: no limit"},
+     "call has ended, so that clients spread over servers again; 0: no limit",
+     {0, kMostConnectionAge}},
     {"drain_delay", &Config::drain_delay,
      "at SIGTERM, time between reporting NOT_SERVING and refusing calls, in "
      "which load balancers react"},

@@ -73,7 +73,9 @@ std::string TextOf(const Value& value) {
 template <typename Value>
 bool IsWithin(const FlagRange& range, const Value& value) {
   if constexpr (std::is_same_v<Value, absl::Duration>) {
-    return value >= absl::Milliseconds(range.least);
+    return value >= absl::Milliseconds(range.least) &&
+           (range.most == FlagRange().most ||
+            value <= absl::Milliseconds(range.most));
   } else if constexpr (std::is_arithmetic_v<Value>) {
     const auto number = static_cast<double>(value);
     return number >= static_cast<double>(range.least) &&
@@ -106,11 +108,13 @@ std::string ValuesOf(const Flag& flag) {
   const auto& [least, most] = flag.range;
   if (std::holds_alternative<std::string Config::*>(flag.field)) return "";
   if (std::holds_alternative<bool Config::*>(flag.field)) return "true, false";
-  if (std::holds_alternative<absl::Duration Config::*>(flag.field)) {
-    return absl::StrCat("at least ", TextOf(absl::Milliseconds(least)));
-  }
-  if (most == FlagRange().most) return absl::StrCat("at least ", least);
-  return absl::StrCat(least, " to ", most);
+  const bool is_time =
+      std::holds_alternative<absl::Duration Config::*>(flag.field);
+  const auto text = [is_time](int64_t value) {
+    return is_time ? TextOf(absl::Milliseconds(value)) : TextOf(value);
+  };
+  if (most == FlagRange().most) return absl::StrCat("at least ", text(least));
+  return absl::StrCat(text(least), " to ", text(most));
 }
 
 std::string DefaultOf(const Flag& flag) {

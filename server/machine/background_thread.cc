@@ -26,10 +26,29 @@ BackgroundThread::~BackgroundThread() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void BackgroundThread::Post(std::function<void()> task) {
+void BackgroundThread::Post(std::function<void()> task,
+                            const std::string& owner) {
   MutexLock lock(&mutex_);
-  tasks_.push_back(std::move(task));
+  tasks_[owner].push_back(std::move(task));
   changed_.NotifyOne();
+}
+
+std::function<void()> BackgroundThread::Take() {
+  // The turns go round the owners in the order of their names.
+  auto next = tasks_.upper_bound(last_owner_);
+  if (next == tasks_.end()) next = tasks_.begin();
+  last_owner_ = next->first;
+  std::function<void()> task = std::move(next->second.front());
+  next->second.pop_front();
+  if (next->second.empty()) tasks_.erase(next);
+  return task;
+}
+
+std::function<void(const std::string&, std::function<void()>)>
+BackgroundThread::executor() {
+  return [this](const std::string& owner, std::function<void()> task) {
+    Post(std::move(task), owner);
+  };
 }
 
 bool BackgroundThread::is_idle() {
@@ -60,12 +79,7 @@ void BackgroundThread::Run() {
         if (stopping_) return;
         continue;
       }
-      if (ticks) {
-        task = tick_;
-      } else {
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
+      task = ticks ? tick_ : Take();
       ++running_;
     }
     task();

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <limits>
 #include <map>
-#include <optional>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -36,12 +35,16 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
+std::vector<std::string> ReadWords(const std::string& path) {
+  return absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \n"),
+                        absl::SkipEmpty());
+}
+
 // Returns the first number of the file; nullopt if there is none ("max", no
 // file).
 std::optional<int64_t> ReadNumber(const std::string& path) {
   int64_t number;
-  const std::vector<std::string> words =
-      absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  const std::vector<std::string> words = ReadWords(path);
   if (words.empty() || !absl::SimpleAtoi(words[0], &number)) return {};
   return number;
 }
@@ -95,9 +98,7 @@ void ReadMemory(const std::string& root, Machine* machine) {
 double CpuQuota(const std::string& root) {
   double cores = std::numeric_limits<double>::infinity();
   for (const std::string& folder : CgroupFolders(root, "")) {
-    const std::vector<std::string> words =
-        absl::StrSplit(ReadFile(folder + "/cpu.max"), absl::ByAnyChar(" \n"),
-                       absl::SkipEmpty());
+    const std::vector<std::string> words = ReadWords(folder + "/cpu.max");
     double quota;
     double period;
     if (words.size() == 2 && absl::SimpleAtod(words[0], &quota) &&
@@ -127,8 +128,7 @@ enum class Content { kNone, kValid, kInvalid };
 Content Check(const std::string& path, size_t words) {
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !error) return Content::kNone;
-  const std::vector<std::string> found =
-      absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \n"), absl::SkipEmpty());
+  const std::vector<std::string> found = ReadWords(path);
   if (found.size() != words) return Content::kInvalid;
   for (size_t i = 0; i < words; ++i) {
     int64_t number;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cerrno>
 #include <ctime>
 #include <filesystem>
 #include <system_error>

@@ -1,7 +1,6 @@
 #include "server/memory/bound_tensors.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -108,11 +107,10 @@ absl::Status BoundTensors::Adjust(Reservation* reservation) const {
   }
   const int64_t capacity = memory_->budget.capacity_bytes();
   if (needed > capacity) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "operation",
-                      absl::StrCat(needed, " bytes of operands and results"),
-                      absl::StrCat("at most ", capacity,
-                                   ", the server's memory budget for calls")});
+    return LimitExceeded(
+        "operation", absl::StrCat(needed, " bytes of operands and results"),
+        absl::StrCat("at most ", capacity,
+                     ", the server's memory budget for calls"));
   }
   return reservation->TryGrow(missing);
 }

@@ -126,9 +126,8 @@ absl::StatusOr<Buffer> BufferPool::Take(int64_t size) {
     MutexLock lock(&mutex_);
     outstanding_bytes_ -= capacity;
     --outstanding_;
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kBusy, "server.memory", "no memory",
-                      absl::StrCat(size, " bytes from the system")});
+    return Busy("server.memory", "no memory",
+                absl::StrCat(size, " bytes from the system"));
   }
   return Buffer(this, block, size);
 }

@@ -1,6 +1,5 @@
 #include "server/memory/memory_budget.h"
 
-#include <algorithm>
 #include <cassert>
 #include <memory>
 #include <utility>
@@ -11,16 +10,6 @@
 #include "backends/core/status.h"
 
 namespace convgrad {
-namespace {
-
-absl::Status Busy(absl::string_view found, absl::string_view expected) {
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kBusy, "server.memory", std::string(found),
-                    std::string(expected)});
-}
-
-}  // namespace
-
 MemoryBudget::MemoryBudget(int64_t capacity_bytes, int max_waiters,
                            Executor executor, double client_share, Taken taken)
     : capacity_bytes_(capacity_bytes),
@@ -31,11 +20,10 @@ MemoryBudget::MemoryBudget(int64_t capacity_bytes, int max_waiters,
 
 absl::Status MemoryBudget::CheckFits(int64_t bytes) const {
   if (bytes <= capacity_bytes_) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kLimitExceeded, "server.memory",
-                    absl::StrCat("a call of ", bytes, " bytes"),
-                    absl::StrCat("at most ", capacity_bytes(),
-                                 ", the server's memory budget for calls")});
+  return LimitExceeded("server.memory",
+                       absl::StrCat("a call of ", bytes, " bytes"),
+                       absl::StrCat("at most ", capacity_bytes(),
+                                    ", the server's memory budget for calls"));
 }
 
 bool MemoryBudget::HasRoom(int64_t bytes) const {
@@ -74,12 +62,14 @@ bool MemoryBudget::IsHeldBack(const Waiter& waiter) const {
 absl::Status MemoryBudget::CheckQueue(const Waiters& waiters,
                                       const ClientAccount* account) const {
   if (static_cast<int>(waiters.size()) >= max_waiters_) {
-    return Busy(absl::StrCat(waiters.size(), " calls waiting for memory"),
+    return Busy("server.memory",
+                absl::StrCat(waiters.size(), " calls waiting for memory"),
                 absl::StrCat("fewer than ", max_waiters_));
   }
   const int of_one = (max_waiters_ + 1) / 2;
   if (account == nullptr || account->waiters < of_one) return absl::OkStatus();
-  return Busy(absl::StrCat(account->waiters,
+  return Busy("server.memory",
+              absl::StrCat(account->waiters,
                            " calls of this client waiting for memory"),
               absl::StrCat("fewer than ", of_one));
 }
@@ -264,10 +254,11 @@ absl::Status MemoryBudget::TryGrow(int64_t more, int64_t held,
     MutexLock lock(&mutex_);
     if (!HasRoom(more)) {
       const int64_t free = std::max<int64_t>(capacity_bytes_ - used_bytes_, 0);
-      return Busy(absl::StrCat(free, " bytes free"), absl::StrCat(more));
+      return Busy("server.memory", absl::StrCat(free, " bytes free"), more);
     }
     if (account != nullptr && !MayHave(account->bytes - held, held + more)) {
-      return Busy(absl::StrCat(account->bytes, " bytes of this client, and ",
+      return Busy("server.memory",
+                  absl::StrCat(account->bytes, " bytes of this client, and ",
                                more, " more"),
                   absl::StrCat("at most ", client_bytes(),
                                ", the server's --max_client_share"));

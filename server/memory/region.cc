@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,10 +20,8 @@ int64_t PageBytes() {
 }
 
 absl::Status SystemError(absl::string_view call, int64_t byte_length) {
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kBusy, "server.memory",
-                    absl::StrCat(call, ": ", std::strerror(errno)),
-                    absl::StrCat(byte_length, " bytes from the system")});
+  return Busy("server.memory", absl::StrCat(call, ": ", std::strerror(errno)),
+              absl::StrCat(byte_length, " bytes from the system"));
 }
 
 // Returns a file in memory whose pages are all allocated and whose size is

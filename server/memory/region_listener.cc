@@ -13,7 +13,6 @@
 #include <fstream>
 #include <iterator>
 #include <list>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -223,9 +222,7 @@ void PollingListener::Accept() {
   absl::Status status = CheckPeer(file.get());
   const int count = static_cast<int>(connections_.size());
   if (status.ok() && count >= options_.max_connections) {
-    status =
-        MakeError(absl::StatusCode::kResourceExhausted,
-                  {Reason::kBusy, "connections", absl::StrCat(count), "fewer"});
+    status = Busy("connections", count, "fewer");
   }
   if (!status.ok()) return Refuse(file.get(), status);
   Connection& connection = connections_.emplace_back();

@@ -29,12 +29,11 @@ RegionRegistry::RegionRegistry(MemoryBudget* budget, int64_t max_bytes)
 absl::StatusOr<Reservation> RegionRegistry::Reserve(int64_t bytes) {
   MutexLock lock(&mutex_);
   if (bytes > max_bytes_ - bytes_) {
-    return MakeError(
-        absl::StatusCode::kResourceExhausted,
-        {Reason::kBusy, "region.byte_length",
-         absl::StrCat(bytes, " bytes beside ", bytes_, " of other regions"),
-         absl::StrCat("at most ", max_bytes_,
-                      " together, the server's --max_region_bytes")});
+    return Busy(
+        "region.byte_length",
+        absl::StrCat(bytes, " bytes beside ", bytes_, " of other regions"),
+        absl::StrCat("at most ", max_bytes_,
+                     " together, the server's --max_region_bytes"));
   }
   ASSIGN_OR_RETURN(Reservation reservation, budget_->TryReserve(bytes));
   bytes_ += bytes;
@@ -44,17 +43,16 @@ absl::StatusOr<Reservation> RegionRegistry::Reserve(int64_t bytes) {
 absl::StatusOr<RegionRegistry::Registration> RegionRegistry::Create(
     int64_t byte_length) {
   if (byte_length < 1) {
-    return InvalidField(Reason::kOutOfRange, "region.byte_length",
-                        absl::StrCat(byte_length), "at least 1");
+    return InvalidField(Reason::kOutOfRange, "region.byte_length", byte_length,
+                        "at least 1");
   }
   // Compares first, because rounding up may overflow.
   if (byte_length > max_bytes_ ||
       Region::ReservedBytes(byte_length) > max_bytes_) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "region.byte_length",
-                      absl::StrCat(byte_length, " bytes"),
-                      absl::StrCat("at most ", max_bytes_,
-                                   ", the server's --max_region_bytes")});
+    return LimitExceeded("region.byte_length",
+                         absl::StrCat(byte_length, " bytes"),
+                         absl::StrCat("at most ", max_bytes_,
+                                      ", the server's --max_region_bytes"));
   }
   ASSIGN_OR_RETURN(std::string id, RandomId());
   const int64_t bytes = Region::ReservedBytes(byte_length);
@@ -92,7 +90,7 @@ std::shared_ptr<const Region> RegionRegistry::Find(
 
 int64_t RegionRegistry::regions() const {
   MutexLock lock(&mutex_);
-  return static_cast<int64_t>(regions_.size());
+  return std::ssize(regions_);
 }
 
 int64_t RegionRegistry::region_bytes() const {

@@ -1,13 +1,12 @@
 #include "server/rpc/control_calls.h"
 
-#include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/problem_list.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
+#include "convgrad/v1/service.pb.h"
 #include "proto/codec/codec_enums.h"
 
 namespace convgrad {
@@ -16,12 +15,6 @@ namespace {
 // No network has that many different layers, so a longer list can only be a
 // mistake.
 constexpr int kMaxProblems = 1000;
-
-absl::Status NoneOf(absl::string_view field, int found,
-                    absl::string_view expected) {
-  return InvalidField(Reason::kInvalidEnum, field, absl::StrCat(found),
-                      expected);
-}
 
 absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   if (request.problems_size() > kMaxProblems) {
@@ -40,14 +33,17 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   if (request.dtypes_size() > 0) work.dtypes.clear();
   for (int wire : request.dtypes()) {
     const auto dtype = DecodeDataType(static_cast<v1::DataType>(wire));
-    if (!dtype) return NoneOf("dtypes", wire, "F32, BF16 or F16");
+    if (!dtype) {
+      return InvalidField(Reason::kInvalidEnum, "dtypes", wire,
+                          "F32, BF16 or F16");
+    }
     work.dtypes.push_back(*dtype);
   }
   if (request.layouts_size() > 0) work.layouts.clear();
   for (int wire : request.layouts()) {
     const auto layout = DecodeLayout(static_cast<v1::Layout>(wire));
     if (layout != Layout::kNCX && layout != Layout::kNXC) {
-      return NoneOf("layouts", wire, "NCX or NXC");
+      return InvalidField(Reason::kInvalidEnum, "layouts", wire, "NCX or NXC");
     }
     work.layouts.push_back(*layout);
   }
@@ -56,17 +52,13 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
 
 }  // namespace
 
-absl::Status GetCapabilities(const CallServices& services,
-                             const CallPermit& /*permit*/,
-                             const v1::GetCapabilitiesRequest& /*request*/,
-                             v1::GetCapabilitiesResponse* response) {
-  *response = services.capabilities();
-  return absl::OkStatus();
+absl::Status GetCapabilitiesCall::OnMessage() {
+  RETURN_IF_ERROR(Parse<v1::GetCapabilitiesRequest>().status());
+  return AnswerWith(services().capabilities());
 }
 
-absl::Status WarmupCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::WarmupRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::Status WarmupCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::WarmupRequest>());
   ASSIGN_OR_RETURN(const ProblemList work, Decode(request));
   services().warm_up(
       work.Operations(),

@@ -3,16 +3,18 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "convgrad/v1/capabilities.pb.h"
 #include "server/rpc/calls/message_call.h"
 
 namespace convgrad {
 
-// Fills the response (see ControlCall). Thread-safe.
-absl::Status GetCapabilities(const CallServices& services,
-                             const CallPermit& permit,
-                             const v1::GetCapabilitiesRequest& request,
-                             v1::GetCapabilitiesResponse* response);
+// `GetCapabilitiesCall` handles GetCapabilities.
+class GetCapabilitiesCall final : public MessageCall {
+ public:
+  using MessageCall::MessageCall;
+
+ private:
+  absl::Status OnMessage() override;
+};
 
 // `WarmupCall` answers when the warm-up thread has made the plans.
 class WarmupCall final : public MessageCall {
@@ -20,7 +22,7 @@ class WarmupCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
 };
 
 }  // namespace convgrad

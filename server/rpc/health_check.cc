@@ -1,8 +1,5 @@
 #include "server/rpc/health_check.h"
 
-#include <memory>
-
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"

@@ -4,7 +4,6 @@
 
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
-#include "server/rpc/calls/control_call.h"
 #include "server/rpc/control_calls.h"
 #include "server/rpc/convolutions/conv_call.h"
 #include "server/rpc/convolutions/stream_call.h"
@@ -27,13 +26,12 @@ class UnknownCall final : public Call {
 
  private:
   void Start() override {
-    End(MakeError(absl::StatusCode::kUnimplemented,
-                  {Reason::kUnsupported, "method", path_,
-                   "ConvForward, ConvBackward, ConvForwardStream, "
-                   "ConvBackwardStream or GetCapabilities of "
-                   "convgrad.v1.ConvGrad, or a method of "
-                   "convgrad.v1.ConvGradSessions, ConvGradNetworks or "
-                   "ConvGradAdmin"}));
+    End(Unsupported("method", path_,
+                    "ConvForward, ConvBackward, ConvForwardStream, "
+                    "ConvBackwardStream or GetCapabilities of "
+                    "convgrad.v1.ConvGrad, or a method of "
+                    "convgrad.v1.ConvGradSessions, ConvGradNetworks or "
+                    "ConvGradAdmin"));
   }
 
   const std::string path_;
@@ -43,13 +41,6 @@ template <typename T, auto... kArguments>
 Call* Make(const Method& method, const CallServices& services,
            grpc::GenericCallbackServerContext* context) {
   return new T(method, services, context, kArguments...);
-}
-
-// Makes a ControlCall whose work is `kWork`.
-template <auto kWork>
-Call* Control(const Method& method, const CallServices& services,
-              grpc::GenericCallbackServerContext* context) {
-  return new ControlCall(method, services, context, kWork);
 }
 
 constexpr Role kInfer = Role::kInfer;
@@ -77,13 +68,13 @@ constexpr Method kMethods[] = {
     {kConv, "ConvBackward", kTrain, kMayChange, "backward", kTensors, Make<ConvCall<kBackward>>},
     {kConv, "ConvForwardStream", kInfer, kMayChange, "forward", kTensors, Make<StreamCall, kForward>},
     {kConv, "ConvBackwardStream", kTrain, kMayChange, "backward", kTensors, Make<StreamCall, kBackward>},
-    {kConv, "GetCapabilities", kInfer, kNoChange, "", kSmall, Control<GetCapabilities>},
+    {kConv, "GetCapabilities", kInfer, kNoChange, "", kSmall, Make<GetCapabilitiesCall>},
     {kSessions, "OpenSession", kTrain, kNoChange, "", kOpen, Make<OpenSessionCall>},
     {kSessions, "ResumeSession", kTrain, kNoChange, "", kSmall, Make<ResumeSessionCall>},
     {kSessions, "RenewSession", kTrain, kNoChange, "", kSmall, Make<RenewSessionCall>},
     {kSessions, "CloseSession", kTrain, kNoChange, "", kSmall, Make<CloseSessionCall>},
-    {kSessions, "ListSessions", kTrain, kNoChange, "", kSmall, Control<ListSessions>},
-    {kSessions, "HaveTensors", kTrain, kNoChange, "", kLists, Control<HaveTensors>},
+    {kSessions, "ListSessions", kTrain, kNoChange, "", kSmall, Make<ListSessionsCall>},
+    {kSessions, "HaveTensors", kTrain, kNoChange, "", kLists, Make<HaveTensorsCall>},
     {kSessions, "PutTensors", kTrain, kChanges, "put", kTensors, Make<PutTensorsCall>},
     {kSessions, "PutTensorsStream", kTrain, kChanges, "put", kTensors, Make<PutStreamCall>},
     {kSessions, "GetTensors", kTrain, kReads, "get", kTensors, Make<GetTensorsCall>},

@@ -1,14 +1,9 @@
 #include "server/rpc/session_calls.h"
 
 #include <algorithm>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "proto/codec/session_codec.h"
 #include "server/rpc/calls/call_session.h"
 
@@ -45,38 +40,35 @@ v1::SessionInfo Encode(const SessionInfo& info, absl::Time now) {
 
 }  // namespace
 
-absl::Status ListSessions(const CallServices& services,
-                          const CallPermit& permit,
-                          const v1::ListSessionsRequest& request,
-                          v1::ListSessionsResponse* response) {
-  const SessionCaller caller = CallerOf(permit);
+absl::Status ListSessionsCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::ListSessionsRequest>());
+  const SessionCaller caller = CallerOf(permit());
   if (request.everybody() && !caller.is_admin) {
     return MakeError(absl::StatusCode::kPermissionDenied,
                      {Reason::kForbidden, "everybody",
                       "true, by a client without the role admin", "false"});
   }
-  const absl::Time now = services.sessions->now();
-  for (const SessionInfo& info :
-       services.sessions->List(caller, request.everybody())) {
-    *response->add_sessions() = Encode(info, now);
+  const SessionTable& sessions = *services().sessions;
+  const absl::Time now = sessions.now();
+  v1::ListSessionsResponse response;
+  for (const SessionInfo& info : sessions.List(caller, request.everybody())) {
+    *response.add_sessions() = Encode(info, now);
   }
-  return absl::OkStatus();
+  return AnswerWith(response);
 }
 
-absl::Status HaveTensors(const CallServices& services, const CallPermit& permit,
-                         const v1::HaveTensorsRequest& request,
-                         v1::HaveTensorsResponse* response) {
+absl::Status HaveTensorsCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::HaveTensorsRequest>());
   if (request.digests_size() > kMaxNamedTensors) {
-    return InvalidField(Reason::kOutOfRange, "digests",
-                        absl::StrCat(request.digests_size()),
+    return InvalidField(Reason::kOutOfRange, "digests", request.digests_size(),
                         absl::StrCat("at most ", kMaxNamedTensors));
   }
+  const DigestIndex& digests = *services().sessions->digests();
+  v1::HaveTensorsResponse response;
   for (const std::string& digest : request.digests()) {
-    response->add_have(services.sessions->digests()
-                           ->Find(permit.client(), digest)
-                           .has_value());
+    response.add_have(digests.Find(client(), digest).has_value());
   }
-  return absl::OkStatus();
+  return AnswerWith(response);
 }
 
 }  // namespace convgrad

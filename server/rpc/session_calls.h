@@ -11,15 +11,23 @@
 
 namespace convgrad {
 
-// Each function fills the response of its method (see ControlCall).
-// Thread-safe.
-absl::Status ListSessions(const CallServices& services,
-                          const CallPermit& permit,
-                          const v1::ListSessionsRequest& request,
-                          v1::ListSessionsResponse* response);
-absl::Status HaveTensors(const CallServices& services, const CallPermit& permit,
-                         const v1::HaveTensorsRequest& request,
-                         v1::HaveTensorsResponse* response);
+// `ListSessionsCall` handles ListSessions.
+class ListSessionsCall final : public MessageCall {
+ public:
+  using MessageCall::MessageCall;
+
+ private:
+  absl::Status OnMessage() override;
+};
+
+// `HaveTensorsCall` handles HaveTensors.
+class HaveTensorsCall final : public MessageCall {
+ public:
+  using MessageCall::MessageCall;
+
+ private:
+  absl::Status OnMessage() override;
+};
 
 // `SessionCall` is the base of the calls that return a session. It waits until
 // the content of a durable session is in memory.
@@ -29,7 +37,7 @@ class SessionCall : public MessageCall {
 
  protected:
   // Returns the session that the message names.
-  virtual absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) = 0;
+  virtual absl::StatusOr<SessionUse> FindSession() = 0;
   // Continues with `use()`. Must lead to one Respond or End.
   virtual void OnSession() = 0;
   // Describes the session to a caller in `epoch`.
@@ -43,7 +51,7 @@ class SessionCall : public MessageCall {
   const SessionUse& use() const { return use_; }
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) final;
+  absl::Status OnMessage() final;
 
   SessionUse use_;
 };
@@ -54,7 +62,7 @@ class OpenSessionCall final : public SessionCall {
   using SessionCall::SessionCall;
 
  private:
-  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) override;
+  absl::StatusOr<SessionUse> FindSession() override;
   void OnSession() override;
 };
 
@@ -63,7 +71,7 @@ class RenewSessionCall final : public SessionCall {
   using SessionCall::SessionCall;
 
  private:
-  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) override;
+  absl::StatusOr<SessionUse> FindSession() override;
   void OnSession() override;
 
   int64_t epoch_ = 0;  // Of the request.
@@ -76,7 +84,7 @@ class ResumeSessionCall final : public SessionCall {
   using SessionCall::SessionCall;
 
  private:
-  absl::StatusOr<SessionUse> FindSession(grpc::ByteBuffer* message) override;
+  absl::StatusOr<SessionUse> FindSession() override;
   void OnSession() override;
 
   // Of the request.
@@ -90,7 +98,7 @@ class CloseSessionCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
 };
 
 }  // namespace convgrad

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/calls/call_session.h"
 #include "server/rpc/capabilities.h"
 #include "server/rpc/session_calls.h"
@@ -77,8 +76,8 @@ absl::Status WithSessions(const absl::Status& refusal,
 
 }  // namespace
 
-absl::Status SessionCall::OnMessage(grpc::ByteBuffer* message) {
-  ASSIGN_OR_RETURN(use_, FindSession(message));
+absl::Status SessionCall::OnMessage() {
+  ASSIGN_OR_RETURN(use_, FindSession());
   AwaitSession(
       [this](SessionOutcome ready) {
         services().sessions->AwaitContent(use_, std::move(ready));
@@ -127,10 +126,8 @@ void SessionCall::Save(SessionArchive::Done done) {
       });
 }
 
-absl::StatusOr<SessionUse> OpenSessionCall::FindSession(
-    grpc::ByteBuffer* message) {
-  v1::OpenSessionRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::StatusOr<SessionUse> OpenSessionCall::FindSession() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::OpenSessionRequest>());
   const SessionCaller caller = CallerOf(permit());
   absl::StatusOr<SessionUse> session =
       services().sessions->Open(caller, Decode(request));
@@ -141,23 +138,36 @@ absl::StatusOr<SessionUse> OpenSessionCall::FindSession(
 }
 
 void OpenSessionCall::OnSession() {
-  Save([this](const absl::Status& saved) {
-    if (saved.ok()) return Respond(/*epoch=*/1);
-    // This call may repeat the one that opened a session, which is on disk.
-    if (use()->durable_snapshot().number >= 0) return End(saved);
-    AwaitSession(
-        [this, caller = CallerOf(permit())](const SessionOutcome& closed) {
-          services().sessions->Close(caller, use()->settings().id, /*held=*/0,
-                                     closed);
-        },
-        [this, saved](const absl::Status& /*closed*/) { End(saved); });
-  });
+  if (!use()->settings().durable) return Respond(/*epoch=*/1);
+  AwaitSession(
+      [this, session = use().session(),
+       caller = CallerOf(permit())](const SessionOutcome& ended) {
+        SessionTable& sessions = *services().sessions;
+        // The session closes even if the client has left meanwhile.
+        const auto saved = [=, &sessions](const absl::Status& outcome) {
+          // The opening that this call repeats may have failed and closed it.
+          if (outcome.ok() && !session->IsOpen(sessions.now())) {
+            return ended(NoSuchSession());
+          }
+          // This call may repeat the one that opened a session, which is on
+          // disk.
+          if (outcome.ok() || session->durable_snapshot().number >= 0) {
+            return ended(outcome);
+          }
+          sessions.Close(
+              caller, session->settings().id, /*held=*/0,
+              [=](const absl::Status& /*closed*/) { ended(outcome); });
+        };
+        sessions.archive()->Save(session, saved);
+      },
+      [this](const absl::Status& saved) {
+        if (!saved.ok()) return End(saved);
+        Respond(/*epoch=*/1);
+      });
 }
 
-absl::StatusOr<SessionUse> RenewSessionCall::FindSession(
-    grpc::ByteBuffer* message) {
-  v1::RenewSessionRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::StatusOr<SessionUse> RenewSessionCall::FindSession() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::RenewSessionRequest>());
   epoch_ = request.epoch();
   return services().sessions->Find(CallerOf(permit()), request.session_id());
 }
@@ -170,10 +180,8 @@ void RenewSessionCall::OnSession() {
   Respond(use()->info().epoch);
 }
 
-absl::StatusOr<SessionUse> ResumeSessionCall::FindSession(
-    grpc::ByteBuffer* message) {
-  v1::ResumeSessionRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::StatusOr<SessionUse> ResumeSessionCall::FindSession() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::ResumeSessionRequest>());
   const SessionCaller caller = CallerOf(permit());
   held_ = request.epoch();
   call_id_ = request.call_id();
@@ -212,9 +220,8 @@ void ResumeSessionCall::OnSession() {
       });
 }
 
-absl::Status CloseSessionCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::CloseSessionRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::Status CloseSessionCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::CloseSessionRequest>());
   if (!request.handle().empty() && !request.session_id().empty()) {
     return InvalidField(Reason::kUnsupported, "handle", "one beside session_id",
                         "one of them");

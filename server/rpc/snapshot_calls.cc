@@ -21,9 +21,8 @@ absl::Status SnapshotCall::Check(const std::string& name, bool may_lack) {
   return CheckSnapshotName(name, "name");
 }
 
-absl::Status SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::SaveStateRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::Status SaveStateCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::SaveStateRequest>());
   RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/true));
   AwaitSession(
       [this, &request](const SessionOutcome& saved) {
@@ -42,9 +41,8 @@ absl::Status SaveStateCall::OnMessage(grpc::ByteBuffer* message) {
   return absl::OkStatus();
 }
 
-absl::Status RestoreStateCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::RestoreStateRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::Status RestoreStateCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::RestoreStateRequest>());
   RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
   // Not a member, because the disk may answer after the end of the call.
   const auto snapshot = std::make_shared<std::shared_ptr<const KeptState>>();
@@ -82,9 +80,8 @@ void RestoreStateCall::Restore(const KeptState& snapshot) {
   Finish(session().Promise(reply), response);
 }
 
-absl::Status DropStateCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::DropStateRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::Status DropStateCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::DropStateRequest>());
   RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
   AwaitSession(
       [this, &request](SessionOutcome dropped) {

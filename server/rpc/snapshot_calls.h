@@ -24,7 +24,7 @@ class SaveStateCall final : public SnapshotCall {
   using SnapshotCall::SnapshotCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
 };
 
 // `RestoreStateCall` commits the content of a snapshot as one change.
@@ -33,7 +33,7 @@ class RestoreStateCall final : public SnapshotCall {
   using SnapshotCall::SnapshotCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
   void Restore(const KeptState& snapshot);
 };
 
@@ -43,7 +43,7 @@ class DropStateCall final : public SnapshotCall {
   using SnapshotCall::SnapshotCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
 };
 
 }  // namespace convgrad

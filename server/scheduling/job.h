@@ -9,7 +9,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "backends/core/backend.h"
 #include "server/memory/bound_tensors.h"

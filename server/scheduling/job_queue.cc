@@ -1,7 +1,6 @@
 #include "server/scheduling/job_queue.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace convgrad {
 namespace {
@@ -20,8 +19,13 @@ int JobQueue::size() const {
   return size(Priority::kBatch) + size(Priority::kInteractive);
 }
 
-bool JobQueue::IsFull(Priority priority) const {
-  return queues_[IndexOf(priority)].fresh >= capacity_;
+bool JobQueue::IsFull(Priority priority, const std::string& client) const {
+  const PriorityQueue& queue = queues_[IndexOf(priority)];
+  return queue.fresh >= capacity_ &&
+         std::any_of(queue.jobs.begin(), queue.jobs.end(),
+                     [&](const auto& job) {
+                       return IsFresh(*job) && job->job.client == client;
+                     });
 }
 
 void JobQueue::Push(std::unique_ptr<ActiveJob> job) {

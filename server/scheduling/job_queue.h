@@ -43,16 +43,17 @@ struct ActiveJob {
 // Thread-compatible.
 class JobQueue {
  public:
-  // Takes up to `capacity` new jobs of each priority.
+  // Takes up to `capacity` new jobs of each priority (see IsFull).
   explicit JobQueue(int capacity) : capacity_(capacity) {}
 
   int capacity() const { return capacity_; }
   bool empty() const { return size() == 0; }
   int size() const;
   int size(Priority priority) const;
-  // Returns whether the queue is full for a new job of `priority`. Jobs that
-  // have been on a worker don't count.
-  bool IsFull(Priority priority) const;
+  // Returns whether the queue is full for a new job of this priority and
+  // client. Jobs that have been on a worker don't count. A client without a new
+  // job may always add one, so that others can't keep it out.
+  bool IsFull(Priority priority, const std::string& client) const;
 
   void Push(std::unique_ptr<ActiveJob> job);
   // Takes back a job that has slices left, as the next job of its client.

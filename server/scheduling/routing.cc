@@ -50,10 +50,9 @@ Router::Router(absl::Span<const RegisteredBackend> backends, Limits limits,
 
 absl::Status Router::CheckLimits(const Operation& operation) const {
   if (MacsOf(operation) <= limits_.max_macs) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kLimitExceeded, "operation.problem",
-                    absl::StrCat(MacsOf(operation), " multiply-adds"),
-                    absl::StrCat("at most ", limits_.max_macs)});
+  return LimitExceeded("operation.problem",
+                       absl::StrCat(MacsOf(operation), " multiply-adds"),
+                       absl::StrCat("at most ", limits_.max_macs));
 }
 
 bool Router::CanServe() const {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
-#include <utility>
 
 #include "backends/core/status.h"
 #include "server/scheduling/pin_thread.h"

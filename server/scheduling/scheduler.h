@@ -3,7 +3,6 @@
 // compute on gRPC's threads.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>

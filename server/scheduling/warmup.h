@@ -18,6 +18,9 @@ struct WarmupOutcome {
   absl::Duration elapsed;
 };
 
+// Receives the result of a warm-up.
+using WarmupDone = std::function<void(const absl::StatusOr<WarmupOutcome>&)>;
+
 // Makes the plans of `operations` that `plans` lacks, on the calling thread,
 // for each backend that supports them and for `threads` threads.
 // Errors: kCancelled as soon as `give_up` returns true; those of a backend.

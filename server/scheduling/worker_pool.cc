@@ -1,7 +1,6 @@
 #include "server/scheduling/worker_pool.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
@@ -26,16 +25,8 @@ std::string Text(absl::Duration duration) {
 
 // Returns the error for a job that takes `own` alone and has only `left`.
 absl::Status TooLong(absl::Duration own, absl::Duration left) {
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, "deadline", absl::StrCat("in ", Text(left)),
-       absl::StrCat("time for some ", Text(own), " of work")});
-}
-
-absl::Status Busy(std::string found, std::string expected) {
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kBusy, "server.queue", std::move(found), std::move(expected)});
+  return LimitExceeded("deadline", absl::StrCat("in ", Text(left)),
+                       absl::StrCat("time for some ", Text(own), " of work"));
 }
 
 }  // namespace
@@ -81,15 +72,17 @@ absl::Status WorkerPool::CheckRoom(const Job& job, int64_t slices,
   if (own > std::max(kPredictionError * left, kLeastSaving)) {
     return TooLong(own, left);
   }
-  if (queue_.IsFull(job.priority)) {
-    return Busy(absl::StrCat(queue_.capacity(), " jobs queued"),
-                absl::StrCat("fewer than ", queue_.capacity()));
+  if (queue_.IsFull(job.priority, job.client)) {
+    return Busy("server.queue", absl::StrCat(queue_.capacity(), " jobs queued"),
+                absl::StrCat("fewer than ", queue_.capacity(),
+                             ", or none of this client"));
   }
   if (queue_.empty() && running() < UsefulWorkers()) return absl::OkStatus();
   const absl::Duration wait = WaitFor(job.priority, job.client, slices, now);
   const bool is_late = kHeadroom * (wait + own) > std::max(left, kLeastSaving);
   if (!is_late || wait == absl::ZeroDuration()) return absl::OkStatus();
-  return Busy(absl::StrCat("some ", Text(wait), " of work before it"),
+  return Busy("server.queue",
+              absl::StrCat("some ", Text(wait), " of work before it"),
               absl::StrCat("its own ", Text(own), ", too, well within ",
                            Text(left), ", its deadline"));
 }

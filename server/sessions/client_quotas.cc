@@ -11,9 +11,7 @@ namespace {
 
 absl::Status TooMuch(const std::string& client, const std::string& found,
                      const std::string& expected) {
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kLimitExceeded,
-                    absl::StrCat("client '", client, "'"), found, expected});
+  return LimitExceeded(absl::StrCat("client '", client, "'"), found, expected);
 }
 
 }  // namespace

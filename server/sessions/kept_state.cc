@@ -23,7 +23,7 @@ const T* Pointer(const std::shared_ptr<const T>& kept) {
 }
 
 int64_t EntryBytes(absl::string_view name) {
-  return kEntryBytes + static_cast<int64_t>(name.size());
+  return kEntryBytes + std::ssize(name);
 }
 
 // Adds the effect of `writes` on `kept` to `*totals` and `*count`.
@@ -44,7 +44,7 @@ void Count(const Writes& writes, const Kept& kept, int64_t* count,
 }
 
 int64_t SizeOf(const std::shared_ptr<const std::string>& text) {
-  return text == nullptr ? 0 : static_cast<int64_t>(text->size());
+  return text == nullptr ? 0 : std::ssize(*text);
 }
 
 // Applies `writes` to `kept`. A null value drops the name.

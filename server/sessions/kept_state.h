@@ -69,7 +69,7 @@ struct KeptTape {
   // Returns the bytes that quotas count for the tape, without its entry.
   int64_t quota_bytes() const {
     return BufferPool::CapacityFor(bytes->size()) + program->quota_bytes() +
-           kEntryBytes * static_cast<int64_t>(run.inputs.size());
+           kEntryBytes * std::ssize(run.inputs);
   }
 };
 

@@ -22,14 +22,12 @@ struct KeptReply {
 }  // namespace
 
 absl::Status NoSuchSession() {
-  return MakeError(
-      absl::StatusCode::kNotFound,
-      {Reason::kNotFound, "session",
-       "none, or one that has expired or isn't the caller's",
-       absl::StrCat("an open session of the caller's; this server has none "
-                    "from before its start at ",
-                    absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", kStarted,
-                                     absl::UTCTimeZone()))});
+  return NotFound(
+      "session", "none, or one that has expired or isn't the caller's",
+      absl::StrCat("an open session of the caller's; this server has none "
+                   "from before its start at ",
+                   absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", kStarted,
+                                    absl::UTCTimeZone())));
 }
 
 KeptSession::KeptSession(Settings settings, ClientQuotas* quotas,

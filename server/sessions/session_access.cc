@@ -1,6 +1,5 @@
 #include "server/sessions/session_access.h"
 
-#include <openssl/evp.h>
 #include <openssl/rand.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "proto/sha256.h"
 
 namespace convgrad {
 namespace {
@@ -36,7 +36,7 @@ std::string NameKeyOf(const KeptSession::Settings& settings) {
 int64_t BookkeepingBytes(const KeptSession::Settings& settings) {
   // The session, a key and the value of another key each hold the name as a
   // string.
-  auto bytes = kSessionBytes + 3 * static_cast<int64_t>(settings.name.size());
+  auto bytes = kSessionBytes + 3 * std::ssize(settings.name);
   for (const std::string& reader : settings.readers) {
     bytes += static_cast<int64_t>(reader.size() + sizeof(reader));
   }
@@ -50,11 +50,7 @@ std::string NewSessionId() {
 }
 
 std::string HashOf(const std::string& id) {
-  unsigned char hash[EVP_MAX_MD_SIZE];
-  unsigned int size = 0;
-  EVP_Digest(id.data(), id.size(), hash, &size, EVP_sha256(), nullptr);
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(hash), size));
+  return absl::BytesToHexString(Sha256Of(id));
 }
 
 std::string HandleOf(const std::string& id) {

@@ -1,7 +1,6 @@
 // `SessionCapture` is a session after one change, as a snapshot stores it.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -219,12 +219,10 @@ absl::Status KeptSession::AddSnapshot(const std::string& name,
   MutexLock lock(&mutex_);
   NamedSnapshots after = snapshots_;
   after[name] = snapshot;
-  if (static_cast<int64_t>(after.size()) > kMaxNamedSnapshots) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, "name",
-                      absl::StrCat(after.size(), " snapshots with names"),
-                      absl::StrCat("at most ", kMaxNamedSnapshots,
-                                   "; DropState drops one")});
+  if (std::ssize(after) > kMaxNamedSnapshots) {
+    return LimitExceeded(
+        "name", absl::StrCat(after.size(), " snapshots with names"),
+        absl::StrCat("at most ", kMaxNamedSnapshots, "; DropState drops one"));
   }
   snapshots_.swap(after);
   absl::Status counted = Recount();

@@ -14,10 +14,9 @@ namespace {
 absl::Status CheckCount(absl::string_view what, int64_t before, int64_t after,
                         int64_t most) {
   if (after <= most || after <= before) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kLimitExceeded, "session",
-                    absl::StrCat(after, " ", what, " after this change"),
-                    absl::StrCat("at most ", most)});
+  return LimitExceeded("session",
+                       absl::StrCat(after, " ", what, " after this change"),
+                       absl::StrCat("at most ", most));
 }
 
 }  // namespace
@@ -40,17 +39,15 @@ absl::Status KeptSession::CheckQuota(const KeptTotals& after,
   const int64_t bytes = after.quota_bytes + reply_bytes;
   if (bytes + replies <= quota) return absl::OkStatus();
   if (bytes <= quota) {
-    return MakeError(
-        absl::StatusCode::kResourceExhausted,
-        {Reason::kBusy, "session",
-         absl::StrCat(bytes, " bytes kept after this change, beside ", replies,
-                      " of replies that the client hasn't acknowledged"),
-         absl::StrCat("at most ", quota, ", its quota")});
+    return Busy(
+        "session",
+        absl::StrCat(bytes, " bytes kept after this change, beside ", replies,
+                     " of replies that the client hasn't acknowledged"),
+        absl::StrCat("at most ", quota, ", its quota"));
   }
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   {Reason::kLimitExceeded, "session",
-                    absl::StrCat(bytes, " bytes kept after this change"),
-                    absl::StrCat("at most ", quota, ", its quota")});
+  return LimitExceeded("session",
+                       absl::StrCat(bytes, " bytes kept after this change"),
+                       absl::StrCat("at most ", quota, ", its quota"));
 }
 
 absl::Status KeptSession::TakePromised(const KeptTotals& after,

@@ -58,8 +58,7 @@ absl::Status SessionTable::Check(const SessionCaller& caller,
   }
   if (request.lease < kMinLease || request.lease > kMaxLease) {
     return InvalidField(Reason::kOutOfRange, "lease_seconds",
-                        absl::StrCat(absl::ToDoubleSeconds(request.lease)),
-                        "1 to 86400");
+                        absl::ToDoubleSeconds(request.lease), "1 to 86400");
   }
   if (request.durable && archive_ == nullptr) {
     return MakeError(absl::StatusCode::kFailedPrecondition,
@@ -67,8 +66,8 @@ absl::Status SessionTable::Check(const SessionCaller& caller,
                       "false: this server has no --state_dir"});
   }
   if (request.quota_bytes >= 0) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, "quota_bytes",
-                      absl::StrCat(request.quota_bytes), "at least 0");
+  return InvalidField(Reason::kOutOfRange, "quota_bytes", request.quota_bytes,
+                      "at least 0");
 }
 
 absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,
@@ -141,24 +140,14 @@ absl::StatusOr<SessionUse> SessionTable::Enter(
 
 absl::StatusOr<SessionUse> SessionTable::Find(const SessionCaller& caller,
                                               const std::string& id,
-                                              bool renews) {
-  std::shared_ptr<KeptSession> session = Lookup(id);
-  if (session == nullptr) return WhyMissing(id);
-  if (!IsOwner(caller, *session)) {
-    // A reader knows that the session exists, so kNotFound would tell it
-    // wrongly that the session has ended.
-    return IsReader(caller, *session) ? OwnersAlone() : NoSuchSession();
-  }
-  return Enter(std::move(session), renews);
-}
-
-absl::StatusOr<SessionUse> SessionTable::FindToRead(const SessionCaller& caller,
-                                                    const std::string& id,
-                                                    bool renews) {
+                                              Right right, bool renews) {
   std::shared_ptr<KeptSession> session = Lookup(id);
   if (session == nullptr) return WhyMissing(id);
   const bool is_owner = IsOwner(caller, *session);
   if (!is_owner && !IsReader(caller, *session)) return NoSuchSession();
+  // A reader knows that the session exists, so kNotFound would tell it wrongly
+  // that the session has ended.
+  if (!is_owner && right == Right::kAll) return OwnersAlone();
   return Enter(std::move(session), renews && is_owner);
 }
 
@@ -268,16 +257,16 @@ void SessionTable::EndAll(const absl::Status& why) {
 
 int64_t SessionTable::sessions() const {
   MutexLock lock(&mutex_);
-  return static_cast<int64_t>(entries_.size());
+  return std::ssize(entries_);
 }
 
 SessionTable::Contents SessionTable::contents() const {
   Contents all;
   for (const auto& session : All()) {
     const std::shared_ptr<const KeptState> state = session->state();
-    all.tensors += static_cast<int64_t>(state->tensors.size());
-    all.programs += static_cast<int64_t>(state->programs.size());
-    all.tapes += static_cast<int64_t>(state->tapes.size());
+    all.tensors += std::ssize(state->tensors);
+    all.programs += std::ssize(state->programs);
+    all.tapes += std::ssize(state->tapes);
     for (const auto& [name, tape] : state->tapes) {
       all.tape_bytes += tape->bytes->size();
     }

@@ -99,16 +99,16 @@ class SessionTable {
   absl::StatusOr<SessionUse> Open(const SessionCaller& caller,
                                   const SessionRequest& request);
 
-  // These functions return a use of the caller's session. FindToRead admits
-  // readers as well. The use renews the lease if `renews` is true and the
-  // caller isn't only a reader.
+  // What the caller asks for. Readers have only kRead.
+  enum class Right { kAll, kRead };
+  // These functions return a use of the caller's session. The use renews the
+  // lease if `renews` is true and the caller isn't only a reader.
   // Errors: kNotFound if there is no such session or the caller has no right to
   // it; kPermissionDenied if a reader asks for more than a read.
   absl::StatusOr<SessionUse> Find(const SessionCaller& caller,
-                                  const std::string& id, bool renews = true);
-  absl::StatusOr<SessionUse> FindToRead(const SessionCaller& caller,
-                                        const std::string& id,
-                                        bool renews = true);
+                                  const std::string& id,
+                                  Right right = Right::kAll,
+                                  bool renews = true);
   absl::StatusOr<SessionUse> FindByName(const SessionCaller& caller,
                                         const std::string& name);
 

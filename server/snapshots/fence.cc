@@ -4,7 +4,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "backends/core/status.h"
 #include "server/snapshots/verified_file.h"
 
@@ -35,8 +34,8 @@ absl::StatusOr<int64_t> ReadNumber(const std::string& path, FileSystem* files) {
 
 }  // namespace
 
-Fence::Fence(std::string path, FileSystem* files,
-             std::unique_ptr<FolderLock> lock, int64_t number)
+Fence::Fence(std::string path, FileSystem* files, FolderLock lock,
+             int64_t number)
     : path_(std::move(path)),
       files_(files),
       lock_(std::move(lock)),

@@ -35,12 +35,11 @@ class Fence {
   int64_t number() const { return number_; }
 
  private:
-  Fence(std::string path, FileSystem* files, std::unique_ptr<FolderLock> lock,
-        int64_t number);
+  Fence(std::string path, FileSystem* files, FolderLock lock, int64_t number);
 
   const std::string path_;
   FileSystem* const files_;
-  const std::unique_ptr<FolderLock> lock_;
+  const FolderLock lock_;
   const int64_t number_;
 };
 

@@ -36,12 +36,8 @@ class ReadableFile {
                                        absl::Span<std::byte> bytes) = 0;
 };
 
-// `FolderLock` is an exclusive lock between processes. The destructor releases
-// it.
-class FolderLock {
- public:
-  virtual ~FolderLock() = default;
-};
+// An exclusive lock between processes, as long as the object exists.
+using FolderLock = std::shared_ptr<const void>;
 
 // Errors name the call and the path. The code is that of absl::ErrnoToStatus,
 // but kDataLoss for EIO and ELOOP. Thread-safe.
@@ -70,8 +66,7 @@ class FileSystem {
       const std::string& path) = 0;
   // Locks the file at `path`, which is created if it doesn't exist.
   // Errors: kFailedPrecondition if another process holds the lock.
-  virtual absl::StatusOr<std::unique_ptr<FolderLock>> Lock(
-      const std::string& path) = 0;
+  virtual absl::StatusOr<FolderLock> Lock(const std::string& path) = 0;
 };
 
 // Returns the operating system's files.

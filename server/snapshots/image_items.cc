@@ -6,7 +6,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "backends/core/status.h"
 #include "server/snapshots/session_files.h"
 
@@ -29,16 +28,11 @@ bool IsPrintable(absl::string_view text) {
                      [](unsigned char c) { return absl::ascii_isprint(c); });
 }
 
-absl::Status OutOfRange(absl::string_view field, int64_t found,
-                        absl::string_view expected) {
-  return InvalidField(Reason::kOutOfRange, field, absl::StrCat(found),
-                      expected);
-}
-
 // Checks a count that the server increases.
 absl::Status CheckCount(absl::string_view field, int64_t value) {
   if (value >= 0 && value < kMostCount) return absl::OkStatus();
-  return OutOfRange(field, value, absl::StrCat("0 to ", kMostCount - 1));
+  return InvalidField(Reason::kOutOfRange, field, value,
+                      absl::StrCat("0 to ", kMostCount - 1));
 }
 
 // Checks a name, and adds it to those of its kind.
@@ -75,7 +69,7 @@ absl::Status CheckTensor(const ImageTensor& tensor) {
   RETURN_IF_ERROR(CheckCount(absl::StrCat(field, " version"), tensor.version));
   RETURN_IF_ERROR(CheckDescriptor(tensor.descriptor, field));
   const int64_t bytes = *ByteSize(tensor.descriptor);
-  const auto found = static_cast<int64_t>(tensor.data.bytes.size());
+  const auto found = std::ssize(tensor.data.bytes);
   if (found == bytes) return absl::OkStatus();
   return InvalidField(Reason::kByteCountMismatch, field,
                       absl::StrCat(found, " bytes"),
@@ -84,9 +78,8 @@ absl::Status CheckTensor(const ImageTensor& tensor) {
 
 absl::Status CheckFacts(const ImageHead& head) {
   if (head.computed_by.size() > kMostFacts) {
-    return OutOfRange("computed_by facts",
-                      static_cast<int64_t>(head.computed_by.size()),
-                      "at most 64");
+    return InvalidField(Reason::kOutOfRange, "computed_by facts",
+                        head.computed_by.size(), "at most 64");
   }
   for (const auto& [name, text] : head.computed_by) {
     const std::string fact = name + text;
@@ -100,17 +93,16 @@ absl::Status CheckFacts(const ImageHead& head) {
 
 absl::Status CheckHead(const ImageHead& head) {
   if (head.id.size() != kIdBytes) {
-    return OutOfRange("session id bytes", static_cast<int64_t>(head.id.size()),
-                      "16");
+    return InvalidField(Reason::kOutOfRange, "session id bytes", head.id.size(),
+                        "16");
   }
   if (!head.resumed_by.empty() && head.resumed_by.size() != kIdBytes) {
-    return OutOfRange("resumed_by bytes",
-                      static_cast<int64_t>(head.resumed_by.size()), "16 or 0");
+    return InvalidField(Reason::kOutOfRange, "resumed_by bytes",
+                        head.resumed_by.size(), "16 or 0");
   }
   if (head.trainer_state.size() > kMostTrainerState) {
-    return OutOfRange("trainer_state bytes",
-                      static_cast<int64_t>(head.trainer_state.size()),
-                      "at most 65536");
+    return InvalidField(Reason::kOutOfRange, "trainer_state bytes",
+                        head.trainer_state.size(), "at most 65536");
   }
   RETURN_IF_ERROR(CheckFacts(head));
   RETURN_IF_ERROR(CheckCount("number", head.number));
@@ -120,10 +112,6 @@ absl::Status CheckHead(const ImageHead& head) {
   if (head.lease >= absl::ZeroDuration()) return absl::OkStatus();
   return InvalidField(Reason::kOutOfRange, "lease",
                       absl::FormatDuration(head.lease), "at least 0");
-}
-
-std::string DtypeOf(DataType dtype) {
-  return absl::AsciiStrToUpper(NameOf(dtype));
 }
 
 std::vector<int64_t> ShapeOf(const TensorDescriptor& descriptor) {
@@ -143,7 +131,7 @@ std::vector<int64_t> ShapeOf(const TensorDescriptor& descriptor) {
 }
 
 ImageItem MessageItem(std::string name, const ImageBytes& data) {
-  const auto bytes = static_cast<int64_t>(data.bytes.size());
+  const auto bytes = std::ssize(data.bytes);
   return {std::move(name), "U8", {bytes}, data};
 }
 
@@ -175,7 +163,8 @@ absl::Status CheckImage(const SessionImage& image) {
   std::set<int64_t> numbers;
   for (const ImageReply& reply : image.replies) {
     if (reply.number < 1 || !numbers.insert(reply.number).second) {
-      return OutOfRange("reply", reply.number, "a number from 1, once");
+      return InvalidField(Reason::kOutOfRange, "reply", reply.number,
+                          "a number from 1, once");
     }
   }
   return absl::OkStatus();
@@ -189,7 +178,7 @@ std::vector<ImageItem> ItemsOf(const SessionImage& image) {
     items.push_back({tensor.name == kReservedName
                          ? absl::StrCat("tensor/", tensor.name)
                          : tensor.name,
-                     DtypeOf(tensor.descriptor.dtype),
+                     absl::AsciiStrToUpper(NameOf(tensor.descriptor.dtype)),
                      ShapeOf(tensor.descriptor), tensor.data});
   }
   for (const ImageProgram& program : image.programs) {

@@ -24,7 +24,7 @@ struct ImageItem {
   std::vector<int64_t> shape;
   ImageBytes data;
 
-  int64_t bytes() const { return static_cast<int64_t>(data.bytes.size()); }
+  int64_t bytes() const { return std::ssize(data.bytes); }
 };
 
 // Checks that `descriptor` has a size in bytes; `field` names it in errors.

@@ -1,13 +1,11 @@
 #include "server/snapshots/manifest.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "backends/core/status.h"
+#include "proto/sha256.h"
 #include "server/snapshots/image_items.h"
 #include "server/snapshots/manifest.pb.h"
-#include "server/snapshots/sha256.h"
 
 namespace convgrad {
 namespace {
@@ -201,7 +199,7 @@ std::string EncodeManifest(const Manifest& manifest) {
   for (const ImageProgram& program : image.programs) {
     snapshots::Program& encoded = *message.add_programs();
     encoded.set_name(program.name);
-    encoded.set_bytes(static_cast<int64_t>(program.message.bytes.size()));
+    encoded.set_bytes(std::ssize(program.message.bytes));
     encoded.set_part(*part++);
   }
   for (const ImageReply& reply : image.replies) {
@@ -210,7 +208,7 @@ std::string EncodeManifest(const Manifest& manifest) {
     encoded.set_call_id(reply.call_id);
     encoded.set_is_kept(reply.message.has_value());
     if (!reply.message) continue;
-    encoded.set_bytes(static_cast<int64_t>(reply.message->bytes.size()));
+    encoded.set_bytes(std::ssize(reply.message->bytes));
     encoded.set_part(*part++);
   }
   std::string file = message.SerializeAsString();
@@ -221,11 +219,9 @@ std::string EncodeManifest(const Manifest& manifest) {
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view file) {
   ASSIGN_OR_RETURN(const snapshots::Manifest message, ParseFile(file));
   if (message.format_version() != kSnapshotFormatVersion) {
-    return MakeError(
-        absl::StatusCode::kUnimplemented,
-        {Reason::kUnsupported, "manifest.format_version",
-         absl::StrCat(message.format_version()),
-         absl::StrCat(kSnapshotFormatVersion, ", as this server writes")});
+    return Unsupported(
+        "manifest.format_version", message.format_version(),
+        absl::StrCat(kSnapshotFormatVersion, ", as this server writes"));
   }
   Manifest manifest;
   manifest.fencing_number = message.fencing_number();

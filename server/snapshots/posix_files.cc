@@ -100,14 +100,6 @@ class PosixReadableFile : public ReadableFile {
   const std::string path_;
 };
 
-class PosixLock : public FolderLock {
- public:
-  explicit PosixLock(FileDescriptor file) : file_(std::move(file)) {}
-
- private:
-  const FileDescriptor file_;
-};
-
 class PosixFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(
@@ -171,11 +163,10 @@ class PosixFileSystem : public FileSystem {
     std::sort(names.begin(), names.end());
     return names;
   }
-  absl::StatusOr<std::unique_ptr<FolderLock>> Lock(
-      const std::string& path) override {
+  absl::StatusOr<FolderLock> Lock(const std::string& path) override {
     ASSIGN_OR_RETURN(FileDescriptor file, OpenPath(path, O_RDWR | O_CREAT));
     if (Retry([&] { return flock(file.get(), LOCK_EX | LOCK_NB); }) == 0) {
-      return std::make_unique<PosixLock>(std::move(file));
+      return std::make_shared<const FileDescriptor>(std::move(file));
     }
     if (errno != EWOULDBLOCK) return Failed("flock", path);
     return absl::FailedPreconditionError(

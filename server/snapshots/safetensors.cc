@@ -202,7 +202,7 @@ absl::Status CheckCovered(const std::vector<SafetensorsEntry>& entries,
           absl::StrCat("header.", Shown(entry.name), ".data_offsets"),
           absl::StrCat(entry.begin, entry.begin < next ? " (an overlap)"
                                                        : " (a hole before)"),
-          absl::StrCat(next));
+          next);
     }
     next = entry.end;
   }
@@ -235,7 +235,7 @@ std::string MakeSafetensorsHeader(
     separator = ",";
   }
   absl::StrAppend(&header, entries.empty() ? "{}" : "}");
-  const auto written = static_cast<int64_t>(header.size());
+  const auto written = std::ssize(header);
   header.append(CeilDiv(written, kAlignment) * kAlignment - written, ' ');
   const uint64_t length = header.size() - kSafetensorsLengthBytes;
   for (int i = 0; i < kSafetensorsLengthBytes; ++i) {
@@ -258,7 +258,7 @@ absl::StatusOr<int64_t> ReadSafetensorsLength(absl::string_view length,
     value |= uint64_t{static_cast<unsigned char>(length[i])} << (8 * i);
   }
   if (value <= static_cast<uint64_t>(most)) return static_cast<int64_t>(value);
-  return InvalidField(Reason::kOutOfRange, "header length", absl::StrCat(value),
+  return InvalidField(Reason::kOutOfRange, "header length", value,
                       absl::StrCat("at most ", most));
 }
 

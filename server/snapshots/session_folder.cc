@@ -4,13 +4,12 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
+#include "proto/sha256.h"
 #include "server/snapshots/session_files.h"
-#include "server/snapshots/sha256.h"
 #include "server/snapshots/verified_file.h"
 
 namespace convgrad {
@@ -94,7 +93,7 @@ absl::StatusOr<Manifest> SessionFolder::ReadManifest(int64_t number) const {
   if (manifest.generation == number) return manifest;
   return InvalidField(Reason::kMalformed,
                       absl::StrCat(Path(ManifestName(number)), ": generation"),
-                      absl::StrCat(manifest.generation),
+                      manifest.generation,
                       absl::StrCat(number, ", as its name says"));
 }
 
@@ -128,7 +127,7 @@ std::optional<SnapshotEntry> SessionFolder::Entry() {
     entry.head = std::move(manifest->image.head);
     entry.fencing_number = manifest->fencing_number;
     entry.generation = number;
-    entry.tensors = static_cast<int64_t>(manifest->image.tensors.size());
+    entry.tensors = std::ssize(manifest->image.tensors);
     for (const ManifestPart& part : manifest->parts) entry.bytes += part.bytes;
     NamedParts parts;
     entry.named = ReadNamed(*files, &parts);

@@ -76,8 +76,8 @@ struct SnapshotEntry {
 // Returns the key of a session: the hex SHA-256 of its id.
 std::string SessionKeyOf(absl::string_view session_id);
 
-// `SnapshotStore` has the contract of the functions. Thread-safe: each function
-// holds the lock until it returns.
+// `SnapshotStore` has the contract of Write, Load and Remove. Thread-safe: each
+// function holds the lock until it returns.
 class SessionFolder {
  public:
   // The folder is `parent`/`key`; it needn't exist. `files` and `fence` outlive
@@ -87,11 +87,29 @@ class SessionFolder {
 
   absl::Status Write(const SessionImage& image);
   absl::StatusOr<LoadedSnapshot> Load(AllocateBytes allocate);
+  absl::Status Remove();
+
+  // Keeps the newest generation under `name` until DropNamed, and replaces the
+  // snapshot of this name. Requires: a Write or Load of the session before;
+  // `name` is as ImageTensor::name, of at most 128 bytes.
+  // Errors: as Write. If the last fsync fails, the name may have the snapshot
+  // before, or this one; otherwise it has what it had.
   absl::Status KeepNamed(const std::string& name);
+  // Loads the snapshot of this name as Load does, but no other one instead.
+  // Requires: as KeepNamed.
+  // Errors: kNotFound if there is none; kDataLoss naming the file, if one of
+  // its files is broken; those of Load.
   absl::StatusOr<SessionImage> LoadNamed(const std::string& name,
                                          AllocateBytes allocate);
+  // Drops the snapshot of this name. OK if there is none. Parts that only it
+  // had are removed at once, or with the next generation if the session was
+  // just loaded. Requires: as KeepNamed.
+  // Errors: kFailedPrecondition if a later server uses the folder; the
+  // system's errors. The snapshot is there or not then, and a repeat may work.
   absl::Status DropNamed(const std::string& name);
-  absl::Status Remove();
+
+  // Frees what the folder remembers of a session that isn't in the server's
+  // memory any more. Before the next Write, it must be loaded again.
   void Forget();
   // Returns nullopt if the session has no manifest.
   std::optional<SnapshotEntry> Entry();
@@ -155,10 +173,10 @@ class SessionFolder {
 
   // Returns the items of the manifest in new memory. Sets `*refused` to the
   // error of `allocate`, which isn't one of the disk.
-  // Errors: those that IsBroken describes, and others.
-  absl::StatusOr<std::vector<ImageItem>> ReadItems(const Manifest& manifest,
-                                                   AllocateBytes allocate,
-                                                   absl::Status* refused) const;
+  // Errors: the manifest's; those that IsBroken describes, and others.
+  absl::StatusOr<std::vector<ImageItem>> ReadItems(
+      const absl::StatusOr<Manifest>& manifest, AllocateBytes allocate,
+      absl::Status* refused) const;
   // Fills `memory`, which has the places of the items, and verifies all parts.
   absl::Status ReadParts(const Manifest& manifest,
                          const std::vector<ImageItem>& items,

@@ -87,44 +87,41 @@ absl::StatusOr<LoadedSnapshot> SessionFolder::Load(AllocateBytes allocate) {
   LoadedSnapshot loaded;
   for (const int64_t number : numbers) {
     auto manifest = ReadManifest(number);
-    absl::Status status = manifest.status();
-    if (status.ok()) {
-      absl::Status refused;
-      const auto items = ReadItems(*manifest, allocate, &refused);
-      if (!refused.ok()) return refused;
-      status = items.status();
-      if (status.ok()) {
-        NamedParts named;
-        for (const NamedEntry& entry : ReadNamed(files, &named)) {
-          // Its parts mustn't be removed.
-          if (!entry.status.ok() && !IsBroken(entry.status)) {
-            return entry.status;
-          }
-        }
-        SetItems(*items, &manifest->image);
-        kept_ = {{number, StoredPartsOf(*manifest, *items)}};
-        named_ = std::move(named);
-        last_number_ = numbers.front();
-        loaded.image = std::move(manifest->image);
-        loaded.generation = number;
-        return loaded;
-      }
+    absl::Status refused;
+    const auto items = ReadItems(manifest, allocate, &refused);
+    if (!refused.ok()) return refused;
+    if (IsBroken(items.status())) {
+      loaded.broken.push_back(absl::StrCat("session ", key_, " generation ",
+                                           number, ": ",
+                                           items.status().message()));
+      continue;
     }
-    if (!IsBroken(status)) return status;
-    loaded.broken.push_back(absl::StrCat("session ", key_, " generation ",
-                                         number, ": ", status.message()));
+    RETURN_IF_ERROR(items.status());
+    NamedParts named;
+    for (const NamedEntry& entry : ReadNamed(files, &named)) {
+      // Its parts mustn't be removed.
+      if (!entry.status.ok() && !IsBroken(entry.status)) return entry.status;
+    }
+    SetItems(*items, &manifest->image);
+    kept_ = {{number, StoredPartsOf(*manifest, *items)}};
+    named_ = std::move(named);
+    last_number_ = numbers.front();
+    loaded.image = std::move(manifest->image);
+    loaded.generation = number;
+    return loaded;
   }
   return absl::DataLossError(absl::StrJoin(loaded.broken, "; "));
 }
 
-absl::StatusOr<Items> SessionFolder::ReadItems(const Manifest& manifest,
-                                               AllocateBytes allocate,
-                                               absl::Status* refused) const {
-  RETURN_IF_ERROR(CheckSizes(manifest, Path(""), files_));
-  Items items = ItemsOf(manifest.image);
+absl::StatusOr<Items> SessionFolder::ReadItems(
+    const absl::StatusOr<Manifest>& manifest, AllocateBytes allocate,
+    absl::Status* refused) const {
+  RETURN_IF_ERROR(manifest.status());
+  RETURN_IF_ERROR(CheckSizes(*manifest, Path(""), files_));
+  Items items = ItemsOf(manifest->image);
   const auto memory = Allocate(allocate, &items);
   if (!memory.ok()) return *refused = memory.status();
-  RETURN_IF_ERROR(ReadParts(manifest, items, *memory));
+  RETURN_IF_ERROR(ReadParts(*manifest, items, *memory));
   return items;
 }
 

@@ -43,20 +43,17 @@ absl::StatusOr<SessionImage> SessionFolder::LoadNamed(const std::string& name,
   const MutexLock lock(&mutex_);
   const std::string file = NamedManifest(name);
   auto manifest = ReadManifestFile(file);
-  absl::Status status = manifest.status();
-  if (absl::IsNotFound(status)) return status;
-  if (status.ok()) {
-    absl::Status refused;
-    const auto items = ReadItems(*manifest, allocate, &refused);
-    if (!refused.ok()) return refused;
-    if (items.ok()) {
-      SetItems(*items, &manifest->image);
-      return std::move(manifest->image);
-    }
-    status = items.status();
+  if (absl::IsNotFound(manifest.status())) return manifest.status();
+  absl::Status refused;
+  const auto items = ReadItems(manifest, allocate, &refused);
+  if (!refused.ok()) return refused;
+  if (IsBroken(items.status())) {
+    return absl::DataLossError(
+        absl::StrCat(Path(file), ": ", items.status().message()));
   }
-  if (!IsBroken(status)) return status;
-  return absl::DataLossError(absl::StrCat(Path(file), ": ", status.message()));
+  RETURN_IF_ERROR(items.status());
+  SetItems(*items, &manifest->image);
+  return std::move(manifest->image);
 }
 
 absl::Status SessionFolder::DropNamed(const std::string& name) {

@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "proto/sha256.h"
 #include "server/snapshots/session_files.h"
 #include "server/snapshots/session_folder.h"
-#include "server/snapshots/sha256.h"
 #include "server/snapshots/verified_file.h"
 
 namespace convgrad {
@@ -95,7 +95,7 @@ absl::Status SessionFolder::WriteManifest(
     const Manifest& manifest, const std::string& name,
     std::vector<std::string>* created) const {
   const std::string content = EncodeManifest(manifest);
-  if (static_cast<int64_t>(content.size()) > kMaxManifestBytes) {
+  if (std::ssize(content) > kMaxManifestBytes) {
     return InvalidField(Reason::kLimitExceeded, "manifest",
                         absl::StrCat(content.size(), " bytes"),
                         absl::StrCat("at most ", kMaxManifestBytes));

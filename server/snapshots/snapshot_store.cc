@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
-#include "server/snapshots/sha256.h"
+#include "proto/sha256.h"
 
 namespace convgrad {
 namespace {
@@ -90,24 +90,6 @@ absl::StatusOr<LoadedSnapshot> SnapshotStore::Load(absl::string_view key,
   if (!IsKey(key)) return absl::NotFoundError("no key of a session");
   return FolderOf(key)->Load(allocate);
 }
-
-absl::Status SnapshotStore::KeepNamed(absl::string_view key,
-                                      const std::string& name) {
-  return FolderOf(key)->KeepNamed(name);
-}
-
-absl::StatusOr<SessionImage> SnapshotStore::LoadNamed(absl::string_view key,
-                                                      const std::string& name,
-                                                      AllocateBytes allocate) {
-  return FolderOf(key)->LoadNamed(name, allocate);
-}
-
-absl::Status SnapshotStore::DropNamed(absl::string_view key,
-                                      const std::string& name) {
-  return FolderOf(key)->DropNamed(name);
-}
-
-void SnapshotStore::Forget(absl::string_view key) { FolderOf(key)->Forget(); }
 
 absl::Status SnapshotStore::Remove(absl::string_view key) {
   if (!IsKey(key)) return absl::OkStatus();

@@ -62,35 +62,14 @@ class SnapshotStore {
   absl::StatusOr<LoadedSnapshot> Load(absl::string_view key,
                                       AllocateBytes allocate);
 
-  // Keeps the newest generation under `name` until DropNamed, and replaces the
-  // snapshot of this name. Requires: a Write or Load of the session before;
-  // `name` is as ImageTensor::name, of at most 128 bytes.
-  // Errors: as Write. If the last fsync fails, the name may have the snapshot
-  // before, or this one; otherwise it has what it had.
-  absl::Status KeepNamed(absl::string_view key, const std::string& name);
-  // Loads the snapshot of this name as Load does, but no other one instead.
-  // Requires: as KeepNamed.
-  // Errors: kNotFound if there is none; kDataLoss naming the file, if one of
-  // its files is broken; those of Load.
-  absl::StatusOr<SessionImage> LoadNamed(absl::string_view key,
-                                         const std::string& name,
-                                         AllocateBytes allocate);
-  // Drops the snapshot of this name. OK if there is none. Parts that only it
-  // had are removed at once, or with the next generation if the session was
-  // just loaded. Requires: as KeepNamed.
-  // Errors: kFailedPrecondition if a later server uses the folder; the
-  // system's errors. The snapshot is there or not then, and a repeat may work.
-  absl::Status DropNamed(absl::string_view key, const std::string& name);
-
-  // Frees what the store remembers of a session that isn't in the server's
-  // memory any more. Before the next Write, it must be loaded again.
-  void Forget(absl::string_view key);
-
   // Removes all snapshots of a session. OK if there are none. Requires: no
   // Write of the session follows.
   // Errors: kFailedPrecondition if a later server uses the folder; the
   // system's errors.
   absl::Status Remove(absl::string_view key);
+
+  // Returns the folder of a session, which may not exist on disk yet.
+  std::shared_ptr<SessionFolder> FolderOf(absl::string_view key);
 
   // Greater than those of all earlier servers of the folder.
   int64_t fencing_number() const { return fence_->number(); }
@@ -101,8 +80,6 @@ class SnapshotStore {
 
   // Removes what an earlier server left of sessions without a commit.
   absl::Status RemoveUncommitted();
-  // Returns the folder of a session, which may not exist on disk yet.
-  std::shared_ptr<SessionFolder> FolderOf(absl::string_view key);
 
   const std::string folder_;  // With the folders of sessions.
   const std::unique_ptr<Fence> fence_;

@@ -50,7 +50,7 @@ absl::Status WrongSize(const std::string& path, int64_t found,
 
 int64_t SizeOf(const Pieces& pieces) {
   int64_t size = 0;
-  for (const auto& piece : pieces) size += static_cast<int64_t>(piece.size());
+  for (const auto& piece : pieces) size += std::ssize(piece);
   return size;
 }
 
@@ -67,9 +67,9 @@ absl::Status VerifyFile(const std::string& path, int64_t size,
   std::vector<std::byte> buffer(std::min(size, kTransferBytes));
   for (int64_t left = size; left > 0;) {
     const auto part = absl::MakeSpan(buffer).first(
-        std::min<int64_t>(left, static_cast<int64_t>(buffer.size())));
+        std::min<int64_t>(left, std::ssize(buffer)));
     RETURN_IF_ERROR(reader.Read(part));
-    left -= static_cast<int64_t>(part.size());
+    left -= std::ssize(part);
   }
   return reader.Finish(sha256);
 }
@@ -104,8 +104,7 @@ absl::Status HashedReader::Read(absl::Span<std::byte> bytes) {
         bytes.first(std::min<size_t>(bytes.size(), kTransferBytes));
     ASSIGN_OR_RETURN(const int64_t read, file_->Read(offset_, part));
     if (read == 0) {
-      return WrongSize(path_, offset_,
-                       offset_ + static_cast<int64_t>(bytes.size()));
+      return WrongSize(path_, offset_, offset_ + std::ssize(bytes));
     }
     hash_.Update(part.first(read));
     offset_ += read;

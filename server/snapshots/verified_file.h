@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "proto/sha256.h"
 #include "server/snapshots/file_system.h"
-#include "server/snapshots/sha256.h"
 
 namespace convgrad {
 

@@ -1,7 +1,6 @@
 #include "server/telemetry/gauge_families.h"
 
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

@@ -39,9 +39,9 @@ class IdentityCall final : public UnaryCall {
   using UnaryCall::UnaryCall;
 
  private:
-  absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override {
+  absl::StatusOr<Request> Decode() override {
     Message head;
-    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
+    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
     ASSIGN_OR_RETURN(TensorDescriptor tensor,
                      DecodeTensor(head.results(0).tensor(), 1, "tensor"));
     operation_ = std::make_shared<IdentityOperation>(std::move(tensor));
@@ -100,6 +100,8 @@ class IdentityServer : public grpc::CallbackGenericService {
     services_.lifecycle = &lifecycle_;
     services_.gate = &gate_;
     services_.client_watch = &client_watch_;
+    services_.arrivals = &arrivals_;
+    services_.traffic = &traffic_;
     services_.router = &router_;
     services_.scheduler = &scheduler_;
     services_.self_check_sampler = &sampler_;
@@ -186,6 +188,8 @@ class IdentityServer : public grpc::CallbackGenericService {
   std::unique_ptr<MetricsEndpoint> metrics_;
   Gate gate_;
   ClientWatch client_watch_{absl::Seconds(10), 0};
+  ConnectionTraffic traffic_;
+  ArrivalWatch arrivals_{&traffic_};
   Lifecycle lifecycle_;
   CallServices services_;
   std::unique_ptr<grpc::Server> server_;

@@ -1,14 +1,17 @@
 // Tests the server program: flags, signals, exit statuses.
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/client.h"
+#include "convgrad/v1/service.grpc.pb.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/child_server.h"
 #include "tests/end_to_end/peers/raw_http2.h"
+#include "tests/end_to_end/peers/temporary_folder.h"
 #include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
@@ -98,6 +101,32 @@ TEST(Process, StopsAtOnceWhenToldTwice) {
   server.Signal(SIGINT);
   const Exit exit = server.Await();
   EXPECT_EQ(exit.code, 1) << exit.output;
+}
+
+TEST(Process, OutlivesTheReaderOfItsLog) {
+  // Without --metrics_listen, civetweb doesn't ignore SIGPIPE.
+  ChildServer server({"--metrics_listen="});
+  server.CloseOutput();
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Await().code, 0);
+}
+
+TEST(Process, OutlivesALimitOfFileSizes) {
+  const TemporaryFolder folder;
+  ChildServer server({absl::StrCat("--state_dir=", folder.path(), "/state")});
+  const rlimit none = {0, 0};
+  ASSERT_EQ(prlimit(server.process(), RLIMIT_FSIZE, &none, nullptr), 0);
+  v1::OpenSessionRequest request;
+  request.set_open_id(std::string(16, 'o'));
+  request.set_durable(true);
+  grpc::ClientContext context;
+  v1::SessionResponse response;
+  const auto stub = v1::ConvGradSessions::NewStub(grpc::CreateChannel(
+      server.address(), grpc::InsecureChannelCredentials()));
+  EXPECT_EQ(stub->OpenSession(&context, request, &response).error_code(),
+            grpc::StatusCode::INTERNAL);
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Await().code, 0);
 }
 
 TEST(Process, ReadsAConfigFile) {

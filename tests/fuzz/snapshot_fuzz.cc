@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "proto/sha256.h"
 #include "server/snapshots/image_items.h"
 #include "server/snapshots/manifest.h"
 #include "server/snapshots/safetensors.h"
-#include "server/snapshots/sha256.h"
 #include "tests/fuzz/require.h"
 
 namespace convgrad::fuzz {

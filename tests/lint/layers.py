@@ -79,13 +79,13 @@ SEES = {
     "server/scheduling/":
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
          "server/telemetry/"),
-    "server/sessions/": (CORE, "server/memory/"),
+    "server/sessions/": (CORE, "proto/sha256.", "server/memory/"),
     # Programs are stored as on the wire.
     "server/durability/":
         (CORE, "proto/codec/program_codec.", "server/machine/",
          "server/memory/", "server/sessions/", "server/snapshots/"),
     # Files, digests and bytes: it knows no session.
-    "server/snapshots/": (CONTRACT, "proto/file_descriptor."),
+    "server/snapshots/": (CONTRACT, "proto/file_descriptor.", "proto/sha256."),
     "server/rpc/transport/": (CONTRACT, "proto/"),
     "server/rpc/calls/": CALLS,
     "server/rpc/tensors/": CALLS + ("server/rpc/calls/",),

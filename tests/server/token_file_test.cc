@@ -26,6 +26,15 @@ TEST(TokenFile, TellsABadFileOnceAndRecovers) {
   EXPECT_TRUE(file.Refresh().ok());
 }
 
+TEST(TokenFile, TellsABadFileAgainUntilThereAreTokens) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/first_tokens");
+  std::ofstream(path) << "rubbish\n";
+  Gate gate;
+  TokenFile file(path, &gate);
+  EXPECT_FALSE(file.Refresh().ok());
+  EXPECT_FALSE(file.Refresh().ok());
+}
+
 TEST(TokenFile, NoPathIsNoFile) {
   Gate gate;
   EXPECT_TRUE(TokenFile("", &gate).Refresh().ok());

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/status.h"
 
@@ -11,11 +12,17 @@ namespace convgrad {
 
 absl::StatusOr<std::vector<ConvProblem>> ParseProblems(absl::string_view text) {
   std::vector<ConvProblem> problems;
+  int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || absl::StartsWith(line, "#")) continue;
-    ASSIGN_OR_RETURN(ConvProblem problem, Parse(line));
-    problems.push_back(std::move(problem));
+    absl::StatusOr<ConvProblem> problem = Parse(line);
+    if (!problem.ok()) {
+      return WithFieldPrefix(problem.status(),
+                             absl::StrCat("line ", number, ": "));
+    }
+    problems.push_back(*std::move(problem));
   }
   return problems;
 }

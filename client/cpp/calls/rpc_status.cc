@@ -1,6 +1,5 @@
 #include "client/cpp/calls/rpc_status.h"
 
-#include <optional>
 #include <string>
 
 #include "absl/strings/cord.h"

@@ -2,7 +2,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "client/cpp/command_line/checks/reference_check.h"
 #include "client/cpp/command_line/checks/result_check.h"

@@ -1,7 +1,6 @@
 #include <cmath>
 #include <iostream>
 
-#include "absl/strings/string_view.h"
 #include "backends/core/status.h"
 #include "client/cpp/command_line/measures.h"
 #include "client/cpp/command_line/output.h"

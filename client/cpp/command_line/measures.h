@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "client/cpp/client.h"
+#include "client/cpp/operation_call.h"
 
 namespace convgrad {
 

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
@@ -26,9 +27,7 @@ absl::StatusOr<Program> ReadProgram(const std::string& file) {
   std::stringstream text;
   text << stream.rdbuf();
   if (!stream) {
-    return MakeError(
-        absl::StatusCode::kNotFound,
-        {Reason::kNotFound, file, "no readable file", "a program as text"});
+    return NotFound(file, "no readable file", "a program as text");
   }
   auto program = ParseProgram(text.str());
   if (!program.ok()) {
@@ -49,6 +48,14 @@ absl::StatusOr<const Dims> ParseDims(absl::string_view text) {
   return dims;
 }
 
+// Returns the form of --input for the program: "x=DIMS,t=DIMS".
+std::string FormOf(const Program& program) {
+  return absl::StrJoin(program.inputs, ",",
+                       [](std::string* form, const ProgramInput& input) {
+                         absl::StrAppend(form, input.name, "=DIMS");
+                       });
+}
+
 // Returns the dims of each input, in the program's order.
 absl::StatusOr<std::vector<Dims>> InputDimsOf(const Program& program,
                                               const std::string& text) {
@@ -57,6 +64,10 @@ absl::StatusOr<std::vector<Dims>> InputDimsOf(const Program& program,
     ASSIGN_OR_RETURN(by_name[program.inputs[0].name], ParseDims(text));
   } else {
     for (const absl::string_view part : absl::StrSplit(text, ',')) {
+      if (!absl::StrContains(part, '=')) {
+        return BadInput(
+            text, absl::StrCat(FormOf(program), ", with dims as 16x3x224x224"));
+      }
       const std::pair<std::string, std::string> pair =
           absl::StrSplit(part, absl::MaxSplits('=', 1));
       ASSIGN_OR_RETURN(by_name[pair.first], ParseDims(pair.second));

@@ -1,7 +1,6 @@
 // Implements the commands backward and forward: one call and its checks.
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backends/core/status.h"

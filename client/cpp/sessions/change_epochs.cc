@@ -1,5 +1,4 @@
 // Implements how a session's epochs end.
-#include <algorithm>
 #include <limits>
 #include <utility>
 

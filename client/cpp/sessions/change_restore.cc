@@ -1,6 +1,5 @@
 // Implements how a durable session goes on after a restart of its server.
 #include <limits>
-#include <map>
 #include <memory>
 #include <utility>
 

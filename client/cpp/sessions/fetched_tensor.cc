@@ -1,13 +1,11 @@
 #include "client/cpp/sessions/fetched_tensor.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
-#include "client/cpp/sessions/session_wire.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 
@@ -40,7 +38,7 @@ absl::StatusOr<FetchedTensor> DecodeFetched(const v1::NamedGet& wanted,
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
                    SplitReply(message, &response));
   ASSIGN_OR_RETURN(FetchedTensor fetched, EmptyTensor(wanted, response));
-  const auto expected = static_cast<int64_t>(fetched.data.bytes().size());
+  const auto expected = std::ssize(fetched.data.bytes());
   if (payloads.size() != 1 || payloads[0].size() != expected) {
     return BadReply(
         "payloads",

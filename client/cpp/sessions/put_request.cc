@@ -1,7 +1,5 @@
 #include "client/cpp/sessions/put_request.h"
 
-#include <memory>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"

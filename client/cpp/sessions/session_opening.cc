@@ -76,8 +76,8 @@ absl::StatusOr<Opened> ResumeAtOne(const std::vector<ClientOptions>& replicas,
 
 absl::Status CheckReplayBytes(int64_t replay_bytes) {
   if (replay_bytes >= 1) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, "replay_bytes",
-                      absl::StrCat(replay_bytes), "at least 1");
+  return InvalidField(Reason::kOutOfRange, "replay_bytes", replay_bytes,
+                      "at least 1");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // dropped.
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "client/cpp/sessions/session.h"

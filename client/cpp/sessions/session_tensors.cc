@@ -1,9 +1,7 @@
 // Implements how a session fetches, drops and lists its tensors.
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "client/cpp/sessions/fetched_tensor.h"

@@ -1,8 +1,9 @@
 """Trains a small CNN on handwritten digits, with every convolution on a convgrad server.
 
-    python digits.py --target localhost:7070                # float32, remote
-    python digits.py --target localhost:7070 --compare      # also trains locally
-    python digits.py --target localhost:7070 --bf16 --plot digits.png
+    python digits.py                             # float32, on a server that it starts
+    python digits.py --target localhost:7070     # on a server that runs
+    python digits.py --compare                   # also trains locally
+    python digits.py --bf16 --plot digits.png
 
 Needs the extra [examples]. Exits with 1 if the accuracy is too low: below --expect, by
 default 97 % after 15 epochs or more.
@@ -163,7 +164,8 @@ def main() -> int:
     connecting.add_arguments(parser)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--bf16", action="store_true", help="float32 master weights")
+    parser.add_argument("--bf16", action="store_true",
+                        help="compute in bf16; weights stay float32")
     parser.add_argument("--compare", action="store_true", help="train locally, too")
     parser.add_argument("--plot", metavar="PNG", help="save loss and accuracy")
     parser.add_argument("--expect", type=float, metavar="ACCURACY",

@@ -1,6 +1,6 @@
 """Learns one convolution with NumPy alone: finds the filter that produced some images.
 
-    python numpy_sgd.py --target localhost:7070
+    python numpy_sgd.py    # --target localhost:7070: on a server that runs
 """
 
 from __future__ import annotations

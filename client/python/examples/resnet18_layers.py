@@ -1,7 +1,7 @@
 """Times each convolution of a ResNet-18, forward and backward, on a server and locally, and
 compares the server's gradients with the contract's bounds. Prints Markdown.
 
-    python resnet18_layers.py --target localhost:7070 --batch 8
+    python resnet18_layers.py --batch 8
 
 Needs the extra [torch]. Exits with 1 if a gradient exceeds its bound.
 """

@@ -1,6 +1,6 @@
 """Trains a U-Net on a convgrad server to find circles and squares in generated images.
 
-    python segment_shapes.py --target localhost:7070 --picture shapes.png
+    python segment_shapes.py --picture shapes.png
 
 The network, its activations and Adam are on the server; images go up, the loss comes back.
 Exits with 1 if too few pixels of unseen images are right: fewer than --expect, by default

@@ -1,10 +1,7 @@
 #include "server/rpc/calls/call.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
-#include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -163,15 +160,16 @@ void Call::EndAs(const ChangeOrder::Decision& decision) {
   End(absl::OkStatus(), &response);
 }
 
-void Call::Answer(grpc::ByteBuffer response) {
+void Call::Answer(absl::StatusOr<grpc::ByteBuffer> response) {
+  if (!response.ok()) return End(response.status());
   if (session_.is_change()) {
     if (*cancelled_ || deadline_ <= absl::Now()) return End(WhyGone());
     // The reply shares the slices of `response`.
     absl::Status status =
-        session_.Commit(std::make_shared<const grpc::ByteBuffer>(response));
+        session_.Commit(std::make_shared<const grpc::ByteBuffer>(*response));
     if (!status.ok()) return End(std::move(status));
   }
-  End(absl::OkStatus(), &response);
+  End(absl::OkStatus(), &*response);
 }
 
 void Call::AwaitMemory(int64_t bytes) {
@@ -195,11 +193,11 @@ void Call::AwaitMemory(int64_t bytes) {
   HandOver();
 }
 
-void Call::ContinueOn(const MemoryBudget::Executor& thread,
+void Call::ContinueOn(const ClientExecutor& thread,
                       std::function<absl::Status()> work,
                       std::function<void()> next) {
   HandOver();
-  thread([this, work = std::move(work), next = std::move(next)] {
+  thread(client(), [this, work = std::move(work), next = std::move(next)] {
     HandOver();
     const absl::Time start = absl::Now();
     const bool is_over = *cancelled_ || deadline_ <= start;
@@ -214,7 +212,8 @@ void Call::Copy(int64_t bytes, std::function<absl::Status()> work,
                 std::function<void()> next) {
   // A change of threads takes some 50 us, as long as to hash 64 KiB.
   constexpr int64_t kFewBytes = 64 << 10;
-  const auto run = [](const std::function<void()>& task) { task(); };
+  const auto run = [](const std::string& /*client*/,
+                      const std::function<void()>& task) { task(); };
   ContinueOn(bytes <= kFewBytes ? run : services_.copy, std::move(work),
              std::move(next));
 }

@@ -116,14 +116,14 @@ class Call : public grpc::ServerGenericBidiReactor {
   // and `response` if that is OK. The call may be deleted when this returns.
   void End(absl::Status status, grpc::ByteBuffer* response = nullptr);
 
-  // Ends the call with `response`. Commits a change of a session, unless the
-  // client has gone or the deadline is over.
-  void Answer(grpc::ByteBuffer response);
+  // Ends the call with `response`, or with its error. Commits a change of a
+  // session, unless the client has gone or the deadline is over.
+  void Answer(absl::StatusOr<grpc::ByteBuffer> response);
 
   // Makes `thread` run `work` and then `next`. Ends the call with the error of
   // `work`, or without `work` if the client has gone. Call it last: the call
   // may be deleted when this returns.
-  void ContinueOn(const MemoryBudget::Executor& thread,
+  void ContinueOn(const ClientExecutor& thread,
                   std::function<absl::Status()> work,
                   std::function<void()> next);
 
@@ -202,8 +202,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   void AwaitTurnInSession(bool may_be_early);
   // Ends the wait for memory with the reservation or an error.
   void EndWait(absl::StatusOr<Reservation> granted);
-  // Returns the counter of the connection's bytes; null if unknown.
-  ConnectionTraffic::Count CountTraffic() const;
   // Calls OnTurn with `decision`, or with the refusal of RefuseInTurn.
   void TellTurn(const ChangeOrder::Decision& decision);
   // End the wait for the turn, or that of AwaitSession. Return false if the

@@ -32,18 +32,14 @@ absl::Status OverrunError() {
 
 }  // namespace
 
-ConnectionTraffic::Count Call::CountTraffic() const {
-  if (services_.traffic == nullptr) return nullptr;
-  return services_.traffic->CountOf(context_->peer());
-}
-
 void Call::AwaitClient(absl::Time until, const std::function<void()>& start) {
   // Reads deadline_ first, because the call may be deleted when `start`
   // returns.
   const absl::Time limit = std::min(until, deadline_);
   ClientWatch& watch = *services_.client_watch;
-  const uint64_t id = watch.Add([this] { OnSlowClient(); },
-                                absl::InfiniteFuture(), CountTraffic());
+  const uint64_t id =
+      watch.Add([this] { OnSlowClient(); }, absl::InfiniteFuture(),
+                services_.traffic->CountOf(context_->peer()));
   client_wait_ = id;
   HandOver();
   start();
@@ -82,7 +78,6 @@ void Call::AwaitSession(const std::function<void(SessionOutcome)>& start,
 }
 
 void Call::ExpectMessage(int64_t bytes) {
-  if (services_.arrivals == nullptr) return;
   if (overrun_ == nullptr) {
     overrun_ = std::make_shared<std::atomic<bool>>(false);
   }
@@ -102,17 +97,16 @@ void Call::ExpectMessage(int64_t bytes) {
 }
 
 void Call::SettleMessage() {
-  const uint64_t arrival = expected_message_.exchange(0);
-  if (arrival != 0) services_.arrivals->Settle(arrival);
+  services_.arrivals->Settle(expected_message_.exchange(0));
 }
 
 void Call::WatchAnswer(int64_t bytes) {
   ClientWatch& watch = *services_.client_watch;
   watch.Remove(answer_wait_);
   const std::shared_ptr<grpc_call> owner = HoldGrpcCall(*context_);
-  answer_wait_ =
-      watch.Add([owner] { grpc_call_cancel(owner.get(), nullptr); },
-                absl::Now() + watch.AllowedFor(bytes), CountTraffic());
+  answer_wait_ = watch.Add([owner] { grpc_call_cancel(owner.get(), nullptr); },
+                           absl::Now() + watch.AllowedFor(bytes),
+                           services_.traffic->CountOf(context_->peer()));
 }
 
 absl::Status Call::WhyGone() const {

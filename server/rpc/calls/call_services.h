@@ -25,6 +25,10 @@
 
 namespace convgrad {
 
+// Runs a task on a thread of a pool, where clients take turns.
+using ClientExecutor =
+    std::function<void(const std::string& client, std::function<void()> task)>;
+
 // `CallServices` outlives every call and doesn't change once calls arrive. The
 // objects that it points to are thread-safe.
 struct CallServices {
@@ -38,9 +42,7 @@ struct CallServices {
   Lifecycle* lifecycle = nullptr;
   Gate* gate = nullptr;
   ClientWatch* client_watch = nullptr;
-  // Null: what connections send isn't limited.
   ArrivalWatch* arrivals = nullptr;
-  // Null: no connection's bytes are counted.
   const ConnectionTraffic* traffic = nullptr;
   const Router* router = nullptr;
   Scheduler* scheduler = nullptr;
@@ -48,15 +50,11 @@ struct CallServices {
   SelfCheckSampler* self_check_sampler = nullptr;
   // Runs a task soon on another thread. May be called with any lock held.
   std::function<void(std::function<void()>)> defer;
-  // Runs a task on one of the copying threads.
-  std::function<void(std::function<void()>)> copy;
-  // Runs a task on one of the planning threads.
-  std::function<void(std::function<void()>)> plan;
+  ClientExecutor copy;  // On the copying threads.
+  ClientExecutor plan;  // On the planning threads.
   // Makes the plans of `work` on the warm-up thread and calls `done` once.
-  std::function<void(
-      std::vector<std::shared_ptr<const Operation>> work,
-      std::function<bool()> give_up,
-      std::function<void(const absl::StatusOr<WarmupOutcome>&)> done)>
+  std::function<void(std::vector<std::shared_ptr<const Operation>> work,
+                     std::function<bool()> give_up, WarmupDone done)>
       warm_up;
   // Whether runs may compute convolutions by Winograd's algorithm.
   bool fast_convolutions = true;

@@ -1,7 +1,5 @@
 #include "server/rpc/calls/call_session.h"
 
-#include <utility>
-
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -35,14 +33,10 @@ struct SumBytes {
 
 }  // namespace
 
-bool CallSession::IsChange(const Metadata& metadata) {
-  return !metadata(kSequenceKey).empty();
-}
-
 absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
                                 const CallPermit& permit, bool only_computes) {
   const std::string id(metadata(kSessionKey));
-  const bool is_change = IsChange(metadata);
+  const bool is_change = !metadata(kSequenceKey).empty();
   if (id.empty() && is_change) {
     return InvalidField(Reason::kMissing, kSessionKey, "nothing",
                         "the id of a session, which the change is of");
@@ -53,8 +47,10 @@ absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
   // Finds the session before it reads other metadata, so that refusals contain
   // the session's number.
   const bool renews = is_change || metadata(kAttachedKey).empty();
-  ASSIGN_OR_RETURN(use_, only_computes ? table->FindToRead(caller, id, renews)
-                                       : table->Find(caller, id, renews));
+  ASSIGN_OR_RETURN(use_, table->Find(caller, id,
+                                     only_computes ? SessionTable::Right::kRead
+                                                   : SessionTable::Right::kAll,
+                                     renews));
   if (is_change) return ReadChange(metadata);
   ASSIGN_OR_RETURN(after_, NumberOf(metadata, kAfterKey, 0));
   return absl::OkStatus();
@@ -124,7 +120,7 @@ absl::Status CallSession::KeepTrainerState(const std::string& text,
                                            const std::string& path) {
   if (text.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckChange(path));
-  if (static_cast<int64_t>(text.size()) > kMaxTrainerStateBytes) {
+  if (std::ssize(text) > kMaxTrainerStateBytes) {
     return InvalidField(Reason::kOutOfRange, path,
                         absl::StrCat(text.size(), " bytes"),
                         absl::StrCat("at most ", kMaxTrainerStateBytes));
@@ -143,17 +139,14 @@ absl::StatusOr<KeptTensor> CallSession::Find(absl::string_view name,
                                              const std::string& path) const {
   const auto found = state_->tensors.find(name);
   if (found == state_->tensors.end()) {
-    return MakeError(absl::StatusCode::kNotFound,
-                     {Reason::kNotFound, path,
-                      absl::StrCat("'", absl::CHexEscape(name.substr(0, 255)),
-                                   "', which the session doesn't keep"),
-                      "the name of a kept tensor"});
+    return NotFound(path,
+                    absl::StrCat("'", absl::CHexEscape(name.substr(0, 255)),
+                                 "', which the session doesn't keep"),
+                    "the name of a kept tensor");
   }
   if (version == 0 || version == found->second.version) return found->second;
-  return MakeError(
-      absl::StatusCode::kNotFound,
-      {Reason::kNotFound, path, absl::StrCat("version ", version),
-       absl::StrCat("0 or ", found->second.version, ", the newest")});
+  return NotFound(path, absl::StrCat("version ", version),
+                  absl::StrCat("0 or ", found->second.version, ", the newest"));
 }
 
 absl::StatusOr<std::shared_ptr<KeptBytes>> CallSession::Take(

@@ -35,9 +35,6 @@ class CallSession {
   // Returns the value of the metadata `key` of a call, "" if there is none.
   using Metadata = std::function<absl::string_view(absl::string_view key)>;
 
-  // Returns whether the call with this metadata is a change of a session.
-  static bool IsChange(const Metadata& metadata);
-
   // Finds the session that the metadata names. Does nothing if it names none.
   // `permit` is the call's. `only_computes` admits the session's readers as
   // well. `table` outlives this.

@@ -1,13 +1,10 @@
 #include "server/rpc/calls/message_call.h"
 
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "backends/core/status.h"
 #include "proto/call_metadata.h"
 #include "proto/codec/codec.h"
 #include "server/memory/admission.h"
@@ -109,7 +106,7 @@ void MessageCall::Proceed() {
   absl::Status status = arrival_.message_status();
   if (status.ok()) {
     AdmitNextEarly();
-    status = OnMessage(&request_);
+    status = OnMessage();
   }
   if (!status.ok()) End(std::move(status));
 }
@@ -174,9 +171,9 @@ void MessageCall::OnSendInitialMetadataDone(bool ok) {
 }
 
 absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
-    grpc::ByteBuffer* message, google::protobuf::Message* head) {
+    google::protobuf::Message* head) {
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitMessage(message, head, AdmitsHead()));
+                   SplitMessage(&request_, head, AdmitsHead()));
   int64_t received = 0;
   for (const PayloadView& payload : payloads) received += payload.size();
   sample_.bytes_received = received;
@@ -193,26 +190,24 @@ absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
 }
 
 absl::Status MessageCall::AnswerWith(const google::protobuf::Message& head) {
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer response, JoinMessage(head, {}));
-  Answer(response);
+  Answer(JoinMessage(head, {}));
   return absl::OkStatus();
 }
 
 void MessageCall::Finish(absl::Status status,
                          const google::protobuf::Message& head) {
-  if (status.ok()) status = AnswerWith(head);
-  if (!status.ok()) End(std::move(status));
+  if (!status.ok()) return End(std::move(status));
+  Answer(JoinMessage(head, {}));
 }
 
 absl::Status MessageCall::CheckMessageBytes(absl::string_view what,
                                             int64_t bytes) const {
   if (bytes <= max_bytes()) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, std::string(what), absl::StrCat(bytes, " bytes"),
-       absl::StrCat("at most ", max_bytes(),
-                    is_small() ? " in this call"
-                               : ", the server's --max_message_bytes")});
+  return LimitExceeded(
+      what, absl::StrCat(bytes, " bytes"),
+      absl::StrCat(
+          "at most ", max_bytes(),
+          is_small() ? " in this call" : ", the server's --max_message_bytes"));
 }
 
 }  // namespace convgrad

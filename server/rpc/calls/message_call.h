@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "backends/core/status.h"
 #include "proto/codec/payload_message.h"
 #include "server/rpc/calls/call.h"
 #include "server/rpc/calls/message_arrival.h"
@@ -26,7 +27,7 @@ class MessageCall : public Call {
   // Handles the request message. An error ends the call. After OK, one Answer
   // or End must follow or have come; the call may be deleted. `reservation()`
   // pays for the message.
-  virtual absl::Status OnMessage(grpc::ByteBuffer* message) = 0;
+  virtual absl::Status OnMessage() = 0;
 
   // Returns an error if the server can refuse the call before it reads the
   // message.
@@ -42,7 +43,14 @@ class MessageCall : public Call {
   // declared; kResourceExhausted, reason BUSY, if there is no memory to parse
   // the head.
   absl::StatusOr<std::vector<PayloadView>> Split(
-      grpc::ByteBuffer* message, google::protobuf::Message* head);
+      google::protobuf::Message* head);
+  // Returns the request of a method without payloads. Errors: those of Split.
+  template <typename Request>
+  absl::StatusOr<Request> Parse() {
+    Request request;
+    RETURN_IF_ERROR(Split(&request).status());
+    return request;
+  }
   // Answers with `head`. Errors: those of JoinMessage; then nothing is
   // answered.
   absl::Status AnswerWith(const google::protobuf::Message& head);

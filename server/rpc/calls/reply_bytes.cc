@@ -14,8 +14,7 @@ absl::StatusOr<ReplyBytes> BytesOfReply(const ChangeOrder::Reply& reply) {
   grpc::ByteBuffer buffer(*static_cast<const grpc::ByteBuffer*>(reply.get()));
   auto slice = std::make_shared<grpc::Slice>();
   if (buffer.Length() > 0 && !buffer.DumpToSingleSlice(slice.get()).ok()) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kBusy, "reply", "no memory for its bytes", ""});
+    return Busy("reply", "no memory for its bytes", "");
   }
   const absl::Span<const std::byte> bytes(
       reinterpret_cast<const std::byte*>(slice->begin()), slice->size());
@@ -23,7 +22,7 @@ absl::StatusOr<ReplyBytes> BytesOfReply(const ChangeOrder::Reply& reply) {
 }
 
 ChangeOrder::Reply ReplyOver(const ReplyBytes& bytes) {
-  const auto size = static_cast<int64_t>(bytes.bytes.size());
+  const auto size = std::ssize(bytes.bytes);
   grpc::Slice slice = SliceOver(bytes.bytes.data(), size, bytes.owner);
   return std::make_shared<const grpc::ByteBuffer>(&slice, 1);
 }

@@ -1,7 +1,6 @@
 #include "server/rpc/calls/unary_call.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
@@ -14,9 +13,9 @@ absl::Status UnaryCall::CheckArrival() {
   return services().scheduler->CheckArrival(priority(), client(), deadline());
 }
 
-absl::Status UnaryCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status UnaryCall::OnMessage() {
   const absl::Time start = absl::Now();
-  absl::Status status = MakeJobs(message);
+  absl::Status status = MakeJobs();
   sample_.times.decode.Add(start, absl::Now());
   RETURN_IF_ERROR(status);
   submitted_ = true;
@@ -24,8 +23,8 @@ absl::Status UnaryCall::OnMessage(grpc::ByteBuffer* message) {
   return absl::OkStatus();
 }
 
-absl::Status UnaryCall::MakeJobs(grpc::ByteBuffer* message) {
-  ASSIGN_OR_RETURN(Request request, Decode(message));
+absl::Status UnaryCall::MakeJobs() {
+  ASSIGN_OR_RETURN(Request request, Decode());
   sample_.backend = std::string(request.backend->name());
   sample_.flops = request.operation->flops();
   const std::unique_ptr<Request> next = std::move(request.next);
@@ -109,9 +108,7 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
   } else {
     outcome_ = std::move(outcome);
   }
-  absl::StatusOr<grpc::ByteBuffer> response = Respond();
-  if (!response.ok()) return End(response.status());
-  Answer(*std::move(response));
+  Answer(Respond());
 }
 
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {

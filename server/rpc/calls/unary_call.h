@@ -20,7 +20,6 @@ class UnaryCall : public MessageCall {
  public:
   using MessageCall::MessageCall;
 
- protected:
   // A checked and routed request.
   struct Request {
     std::shared_ptr<const Operation> operation;
@@ -33,10 +32,11 @@ class UnaryCall : public MessageCall {
     std::unique_ptr<Request> next = nullptr;
   };
 
+ protected:
   // Reads and checks the request, chooses the backend, and sets the fields of
   // `sample()` that follow from the request. `reservation()` pays for the
   // message.
-  virtual absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) = 0;
+  virtual absl::StatusOr<Request> Decode() = 0;
 
   // Returns the response that carries `results`, in order, without the results
   // that were written to memory of the client or of the session. The results of
@@ -48,7 +48,7 @@ class UnaryCall : public MessageCall {
   // session of a change keeps them for repeats. Requires: Decode was called.
   virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
 
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
   void Settle(const absl::Status& status) override;
 
  private:
@@ -65,7 +65,7 @@ class UnaryCall : public MessageCall {
   };
 
   // Decodes the message and makes its jobs. Doesn't submit them.
-  absl::Status MakeJobs(grpc::ByteBuffer* message);
+  absl::Status MakeJobs();
   // Checks that the response can be sent, and reserves the session's memory for
   // keeping it.
   absl::Status PromiseResponse();

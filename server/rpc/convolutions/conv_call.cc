@@ -6,7 +6,6 @@
 
 #include "backends/core/checked_math.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/calls/report.h"
 #include "server/rpc/tensors/tensor_resolver.h"
 #include "spdlog/spdlog.h"
@@ -37,10 +36,9 @@ int64_t ResponseBytes(const DecodedOperation& decoded) {
 }  // namespace
 
 template <Direction kDirection>
-absl::StatusOr<UnaryCall::Request> ConvCall<kDirection>::Decode(
-    grpc::ByteBuffer* message) {
+absl::StatusOr<UnaryCall::Request> ConvCall<kDirection>::Decode() {
   RequestHead<kDirection> head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
   const std::vector<int64_t> sizes = SizesOf(payloads);
   const int64_t received = sample()->bytes_received;
   ASSIGN_OR_RETURN(const CallOptions options, DecodeOptions(head.options()));

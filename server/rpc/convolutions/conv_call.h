@@ -19,7 +19,7 @@ class ConvCall final : public UnaryCall {
   using UnaryCall::UnaryCall;
 
  private:
-  absl::StatusOr<UnaryCall::Request> Decode(grpc::ByteBuffer* message) override;
+  absl::StatusOr<UnaryCall::Request> Decode() override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 

@@ -3,7 +3,6 @@
 #include "server/rpc/convolutions/stream_call.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

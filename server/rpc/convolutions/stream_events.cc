@@ -112,11 +112,9 @@ absl::Status StreamCall::PlaceKept(TensorResolver* resolver,
   kept_results_ = decoded.kept_results;
   for (size_t i = 0; i < kept_results_.size(); ++i) {
     if (!session().is_change() || kept_results_[i]) continue;
-    return MakeError(
-        absl::StatusCode::kUnimplemented,
-        {Reason::kUnsupported,
-         absl::StrCat("operation.results[", i, "].destination"), "frames",
-         "kept: a change's answer is one message, which a repeat gets again"});
+    return Unsupported(
+        absl::StrCat("operation.results[", i, "].destination"), "frames",
+        "kept: a change's answer is one message, which a repeat gets again");
   }
   ASSIGN_OR_RETURN(places_, resolver->Places(decoded, nullptr));
   return session().is_change() ? session().Promise() : absl::OkStatus();
@@ -133,12 +131,11 @@ absl::Status StreamCall::CheckFits() const {
   const int64_t bytes = NeededBytes();
   const int64_t capacity = services().memory->budget.capacity_bytes();
   if (bytes <= capacity) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kResourceExhausted,
-      {Reason::kLimitExceeded, "slice_items",
-       absl::StrCat(bytes, " bytes for slices of ", slices_->items(), " items"),
-       absl::StrCat("at most ", capacity,
-                    ", the server's memory budget for calls")});
+  return LimitExceeded(
+      "slice_items",
+      absl::StrCat(bytes, " bytes for slices of ", slices_->items(), " items"),
+      absl::StrCat("at most ", capacity,
+                   ", the server's memory budget for calls"));
 }
 
 absl::Status StreamCall::TakeFrame() {

@@ -90,9 +90,7 @@ void StreamCall::EndWell() {
   sample_.times.total = absl::Now() - arrival();
   EncodeReport(sample_, *operation_, total_, route_.predictions,
                end->mutable_report());
-  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(message, {});
-  if (!response.ok()) return End(response.status());
-  Answer(*std::move(response));
+  Answer(JoinMessage(message, {}));
 }
 
 }  // namespace convgrad

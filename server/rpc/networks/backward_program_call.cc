@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/networks/network_calls.h"
 
 namespace convgrad {
@@ -41,10 +40,9 @@ absl::StatusOr<std::shared_ptr<const KeptTape>> BackwardProgramCall::FindTape(
   const auto& tapes = session().state().tapes;
   const auto found = tapes.find(name);
   if (found != tapes.end()) return found->second;
-  return MakeError(absl::StatusCode::kNotFound,
-                   {Reason::kNotFound, "tape", absl::StrCat("'", name, "'"),
-                    "a tape that a run keeps; a backward uses it up, unless it "
-                    "asks to retain it"});
+  return NotFound("tape", absl::StrCat("'", name, "'"),
+                  "a tape that a run keeps; a backward uses it up, unless it "
+                  "asks to retain it");
 }
 
 absl::Status BackwardProgramCall::PlaceTape(
@@ -66,10 +64,9 @@ absl::Status BackwardProgramCall::PlaceTape(
   return PlaceParameters(&places->operands);
 }
 
-absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode(
-    grpc::ByteBuffer* message) {
+absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode() {
   v1::BackwardProgramRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
   ASSIGN_OR_RETURN(const DecodedBackward backward,
                    DecodeBackward(head, SizesOf(payloads)));
   RETURN_IF_ERROR(

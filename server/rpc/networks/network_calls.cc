@@ -13,9 +13,8 @@ namespace convgrad {
 namespace {
 
 absl::Status NoProgram(const std::string& path, const std::string& name) {
-  return MakeError(absl::StatusCode::kNotFound,
-                   {Reason::kNotFound, path, absl::StrCat("'", name, "'"),
-                    "the name of a program that the session has loaded"});
+  return NotFound(path, absl::StrCat("'", name, "'"),
+                  "the name of a program that the session has loaded");
 }
 
 // Checks that each value of the program fits in memory, before the server plans
@@ -28,11 +27,11 @@ absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
     value.dims = operation.shapes().dims.at(program.steps[i].result);
     const int64_t bytes = CountableBytes(value);
     if (bytes <= capacity) continue;
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {Reason::kLimitExceeded, StepPath(program, i),
-                      absl::StrCat(bytes, " bytes of ", ToString(value)),
-                      absl::StrCat("at most ", capacity,
-                                   ", the server's memory budget for calls")});
+    return LimitExceeded(
+        StepPath(program, i),
+        absl::StrCat(bytes, " bytes of ", ToString(value)),
+        absl::StrCat("at most ", capacity,
+                     ", the server's memory budget for calls"));
   }
   return absl::OkStatus();
 }
@@ -47,9 +46,8 @@ int64_t OperationBytes(const KeptProgram& program) {
 
 }  // namespace
 
-absl::Status LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::LoadProgramRequest head;
-  RETURN_IF_ERROR(Split(message, &head).status());
+absl::Status LoadProgramCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::LoadProgramRequest>());
   RETURN_IF_ERROR(CheckName(head.name(), "name"));
   ASSIGN_OR_RETURN(Program program, DecodeProgram(head.program()));
   const auto& programs = session().state().programs;
@@ -74,9 +72,8 @@ absl::Status LoadProgramCall::OnMessage(grpc::ByteBuffer* message) {
   return AnswerWith(v1::LoadProgramResponse());
 }
 
-absl::Status DropProgramsCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::DropProgramsRequest head;
-  RETURN_IF_ERROR(Split(message, &head).status());
+absl::Status DropProgramsCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::DropProgramsRequest>());
   const KeptState& state = session().state();
   for (const std::string& name : head.programs()) {
     if (!state.programs.contains(name)) return NoProgram("programs", name);
@@ -173,11 +170,11 @@ int64_t ProgramCall::ResponseHeadBytes() const {
   constexpr int64_t kPerName = 160;
   int64_t bytes = UnaryCall::ResponseHeadBytes();
   for (const Returned& returned : returned_) {
-    bytes += static_cast<int64_t>(returned.name.size()) + kPerName;
+    bytes += std::ssize(returned.name) + kPerName;
   }
   for (const FusedSteps& fused : fused_steps_) {
     for (const std::string& name : fused.values) {
-      bytes += static_cast<int64_t>(name.size()) + kPerName;
+      bytes += std::ssize(name) + kPerName;
     }
   }
   return bytes;

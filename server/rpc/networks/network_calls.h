@@ -22,7 +22,7 @@ class LoadProgramCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
 };
 
 // `DropProgramsCall` handles DropPrograms.
@@ -31,7 +31,7 @@ class DropProgramsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
 };
 
 // `ProgramCall` is the base of RunProgram and BackwardProgram: an operation on
@@ -89,15 +89,15 @@ class RunProgramCall final : public ProgramCall {
  private:
   // Reads the message. If a tape or a report needs the plan and the cache lacks
   // it, a planning thread makes the plan and continues the call.
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
   // Returns the request that OnMessage has read.
-  absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
+  absl::StatusOr<Request> Decode() override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<SharedBytes> results) override;
   void Settle(const absl::Status& status) override;
 
   // Reads the message, checks it, and chooses the backend.
-  absl::Status Parse(grpc::ByteBuffer* message);
+  absl::Status Prepare();
   // Sets the parts of the operation and the report that only the plan knows.
   absl::Status UsePlan();
   // Returns the request for the backend. Requires: the inputs are found.
@@ -124,7 +124,7 @@ class BackwardProgramCall final : public ProgramCall {
   using ProgramCall::ProgramCall;
 
  private:
-  absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
+  absl::StatusOr<Request> Decode() override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 
@@ -142,7 +142,7 @@ class UpdateParametersCall final : public UnaryCall {
   using UnaryCall::UnaryCall;
 
  private:
-  absl::StatusOr<Request> Decode(grpc::ByteBuffer* message) override;
+  absl::StatusOr<Request> Decode() override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
       const JobOutcome& outcome, std::vector<SharedBytes> results) override;
 

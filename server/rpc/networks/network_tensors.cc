@@ -1,7 +1,5 @@
 #include "server/rpc/networks/network_tensors.h"
 
-#include <utility>
-
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"

@@ -1,7 +1,6 @@
 #include "server/rpc/networks/optimizer_step.h"
 
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -35,16 +34,11 @@ absl::Status CheckOrder(const std::string& name, const TensorDescriptor& found,
                       name, ToString(found), ToString(expected));
 }
 
-TensorDescriptor StepDescriptor() {
-  TensorDescriptor step;
-  step.dtype = DataType::kI64;
-  return step;
-}
-
 // Returns the descriptor of a parameter's state.
 TensorDescriptor StateDescriptor(const TensorDescriptor& value,
                                  absl::string_view state) {
-  return state == "step" ? StepDescriptor() : value;
+  if (state != "step") return value;
+  return {.dtype = DataType::kI64, .dims = {}};
 }
 
 }  // namespace
@@ -219,12 +213,12 @@ void OptimizerStep::WriteOverGradient(const Item& item, TensorPlaces* places) {
   written_.push_back(item.name);
 }
 
-absl::StatusOr<OptimizerStep::Work> OptimizerStep::Begin(
+absl::StatusOr<UnaryCall::Request> OptimizerStep::Begin(
     const DecodedUpdate& update, const Router& router) {
   optimizer_ = update.optimizer;
   is_averaged_ = update.is_averaged;
   ASSIGN_OR_RETURN(const std::vector<Item> items, FindItems(update));
-  Work work;
+  UnaryCall::Request work;
   work.places.operands.push_back(PlaceSettings(update.settings, items));
   std::vector<UpdatedParameter> parameters(items.size());
   for (size_t i = 0; i < items.size(); ++i) {

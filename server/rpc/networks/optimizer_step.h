@@ -10,10 +10,7 @@
 #include "backends/core/optimizer/update_operation.h"
 #include "convgrad/v1/network.pb.h"
 #include "proto/codec/network_codec.h"
-#include "server/memory/shared_bytes.h"
-#include "server/memory/tensor_place.h"
-#include "server/rpc/calls/call_session.h"
-#include "server/scheduling/routing.h"
+#include "server/rpc/calls/unary_call.h"
 
 namespace convgrad {
 
@@ -21,14 +18,6 @@ namespace convgrad {
 // that the session keeps. Owned by one call.
 class OptimizerStep {
  public:
-  // The operation, the places of its tensors, and its backend. The response
-  // carries only the operation's last result, the summary.
-  struct Work {
-    std::shared_ptr<const Operation> operation;
-    TensorPlaces places;
-    const Backend* backend = nullptr;
-  };
-
   // `*paid` pays first, as in KeptMemory::Take; both pointers outlive this.
   // Requires: session->is_change() when the step begins. `path` is the prefix
   // of the request's fields in errors: "" or "update.".
@@ -37,10 +26,11 @@ class OptimizerStep {
 
   // Takes memory for the tensors that the step writes, and adds them to the
   // call's writes. Call it once, after the call's gradients are among its
-  // writes.
+  // writes. The response carries only the operation's last result, the summary.
   // Errors: kInvalidArgument; kNotFound; kResourceExhausted; those of
   // Router::Route.
-  absl::StatusOr<Work> Begin(const DecodedUpdate& update, const Router& router);
+  absl::StatusOr<UnaryCall::Request> Begin(const DecodedUpdate& update,
+                                           const Router& router);
   // Returns the response for the summary. A skipped step writes nothing and
   // drops the gradients.
   v1::UpdateParametersResponse End(const SharedBytes& summary);

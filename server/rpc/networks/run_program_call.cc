@@ -8,7 +8,6 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "proto/call_metadata.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/networks/network_calls.h"
 
 namespace convgrad {
@@ -92,15 +91,15 @@ absl::Status RunProgramCall::CheckIsChange() {
       "a change of the session; in Python, change=True");
 }
 
-absl::Status RunProgramCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status RunProgramCall::OnMessage() {
   const absl::Time start = absl::Now();
-  const absl::Status parsed = Parse(message);
+  const absl::Status prepared = Prepare();
   sample()->times.decode.Add(start, absl::Now());
-  RETURN_IF_ERROR(parsed);
+  RETURN_IF_ERROR(prepared);
   const bool has_tape = operation_->request().part == ProgramPart::kForwardTape;
-  if (!has_tape && !run_.report_groups) return UnaryCall::OnMessage(message);
+  if (!has_tape && !run_.report_groups) return UnaryCall::OnMessage();
   plan_ = services().scheduler->FindPlan(*backend_, *operation_);
-  if (plan_ != nullptr) return UnaryCall::OnMessage(message);
+  if (plan_ != nullptr) return UnaryCall::OnMessage();
   const auto make = [this]() -> absl::Status {
     const absl::Time begin = absl::Now();
     ASSIGN_OR_RETURN(plan_,
@@ -108,16 +107,16 @@ absl::Status RunProgramCall::OnMessage(grpc::ByteBuffer* message) {
     sample()->times.plan.Add(begin, absl::Now());
     return absl::OkStatus();
   };
-  ContinueOn(services().plan, make, [this, message] {
-    absl::Status status = UnaryCall::OnMessage(message);
+  ContinueOn(services().plan, make, [this] {
+    absl::Status status = UnaryCall::OnMessage();
     if (!status.ok()) End(std::move(status));
   });
   return absl::OkStatus();
 }
 
-absl::Status RunProgramCall::Parse(grpc::ByteBuffer* message) {
+absl::Status RunProgramCall::Prepare() {
   v1::RunProgramRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
   ASSIGN_OR_RETURN(run_, DecodeRun(head, SizesOf(payloads)));
   RETURN_IF_ERROR(
       session().KeepTrainerState(head.trainer_state(), "trainer_state"));
@@ -147,8 +146,7 @@ absl::Status RunProgramCall::UsePlan() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
-    grpc::ByteBuffer* /*message*/) {
+absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode() {
   RETURN_IF_ERROR(UsePlan());
   RETURN_IF_ERROR(CheckIsChange());
   TensorPlaces places;
@@ -161,10 +159,9 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode(
   Request request{operation_, std::move(places), backend_, {}};
   if (!run_.update) return request;
   step_.emplace(&session(), reservation(), "update.");
-  ASSIGN_OR_RETURN(OptimizerStep::Work work,
+  ASSIGN_OR_RETURN(Request update,
                    step_->Begin(*run_.update, *services().router));
-  request.next = std::make_unique<Request>(Request{
-      std::move(work.operation), std::move(work.places), work.backend, {}});
+  request.next = std::make_unique<Request>(std::move(update));
   return request;
 }
 

@@ -1,25 +1,19 @@
 // `UpdateParametersCall` runs one optimizer step over the session's parameters
 // and their gradients.
-#include <utility>
 
 #include "backends/core/status.h"
-#include "proto/codec/codec.h"
 #include "server/rpc/networks/network_calls.h"
 
 namespace convgrad {
 
-absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode(
-    grpc::ByteBuffer* message) {
-  v1::UpdateParametersRequest head;
-  RETURN_IF_ERROR(Split(message, &head).status());
+absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode() {
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::UpdateParametersRequest>());
   ASSIGN_OR_RETURN(const DecodedUpdate update, DecodeUpdate(head, ""));
   RETURN_IF_ERROR(
       session().KeepTrainerState(head.trainer_state(), "trainer_state"));
-  ASSIGN_OR_RETURN(OptimizerStep::Work work,
-                   step_.Begin(update, *services().router));
+  ASSIGN_OR_RETURN(Request request, step_.Begin(update, *services().router));
   sample()->dtype = "f32";
-  return Request{
-      std::move(work.operation), std::move(work.places), work.backend, {}};
+  return request;
 }
 
 absl::StatusOr<grpc::ByteBuffer> UpdateParametersCall::Encode(

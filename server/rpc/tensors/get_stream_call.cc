@@ -5,23 +5,20 @@
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "proto/codec/payload_message.h"
-#include "proto/codec/stream_codec.h"
 #include "proto/stream_slices.h"
 
 namespace convgrad {
 
-absl::Status GetStreamCall::OnMessage(grpc::ByteBuffer* message) {
-  ASSIGN_OR_RETURN(grpc::ByteBuffer header, Begin(message));
+absl::Status GetStreamCall::OnMessage() {
+  ASSIGN_OR_RETURN(grpc::ByteBuffer header, Begin());
   // All frames together have the time that one message of their size has.
   WatchAnswer(get_->bytes());
   Send(std::move(header));
   return absl::OkStatus();
 }
 
-absl::StatusOr<grpc::ByteBuffer> GetStreamCall::Begin(
-    grpc::ByteBuffer* message) {
-  v1::GetTensorsRequest request;
-  RETURN_IF_ERROR(Split(message, &request).status());
+absl::StatusOr<grpc::ByteBuffer> GetStreamCall::Begin() {
+  ASSIGN_OR_RETURN(const auto request, Parse<v1::GetTensorsRequest>());
   ASSIGN_OR_RETURN(get_, TensorGet::Find(request, session()));
   RETURN_IF_ERROR(
       reservation()->TryGrow(get_->CopyCapacity() + get_->ListedBytes()));

@@ -17,12 +17,12 @@ class GetStreamCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
   void OnWriteDone(bool ok) override;
   void Settle(const absl::Status& status) override;
 
   // Finds the tensors, reserves their memory and returns the header.
-  absl::StatusOr<grpc::ByteBuffer> Begin(grpc::ByteBuffer* message);
+  absl::StatusOr<grpc::ByteBuffer> Begin();
   // Sets `bytes_` to those of the next tensor, converted if necessary.
   absl::Status TakeBytes();
   absl::StatusOr<grpc::ByteBuffer> NextFrame();

@@ -1,6 +1,5 @@
 #include "server/rpc/tensors/put_stream_call.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -171,16 +170,14 @@ absl::Status PutStreamCall::CheckComplete() const {
   if (tensor == put_->puts().size()) return absl::OkStatus();
   return InvalidField(Reason::kMissing, absl::StrCat("tensors[", tensor, "]"),
                       absl::StrCat(next_.byte_offset(), " bytes"),
-                      absl::StrCat(SizeOf(put_->puts()[tensor])));
+                      SizeOf(put_->puts()[tensor]));
 }
 
 void PutStreamCall::Commit() {
   v1::PutTensorsResponse head;
   head.set_version(session().state().number + 1);
-  absl::StatusOr<grpc::ByteBuffer> response = JoinMessage(head, {});
-  if (!response.ok()) return End(response.status());
   sample_.times.total = absl::Now() - arrival();
-  Answer(*std::move(response));
+  Answer(JoinMessage(head, {}));
 }
 
 }  // namespace convgrad

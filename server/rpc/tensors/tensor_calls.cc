@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
-#include "convgrad/v1/session.pb.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 #include "server/memory/shared_bytes.h"
@@ -19,9 +17,9 @@ absl::Status PutTensorsCall::CheckTurn() {
   return services().sessions->memory()->CheckRoom();
 }
 
-absl::Status PutTensorsCall::OnMessage(grpc::ByteBuffer* message) {
+absl::Status PutTensorsCall::OnMessage() {
   const absl::Time start = absl::Now();
-  absl::Status status = Begin(message);
+  absl::Status status = Begin();
   sample_.times.decode.Add(start, absl::Now());
   RETURN_IF_ERROR(status);
   Copy(
@@ -42,9 +40,9 @@ void PutTensorsCall::Settle(const absl::Status& status) {
   MessageCall::Settle(status);
 }
 
-absl::Status PutTensorsCall::Begin(grpc::ByteBuffer* message) {
+absl::Status PutTensorsCall::Begin() {
   v1::PutTensorsRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(message, &head));
+  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
   ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
                    DecodePuts(head, SizesOf(payloads)));
   RETURN_IF_ERROR(
@@ -55,8 +53,8 @@ absl::Status PutTensorsCall::Begin(grpc::ByteBuffer* message) {
   return put_->Begin(std::move(puts), reservation());
 }
 
-absl::Status GetTensorsCall::OnMessage(grpc::ByteBuffer* message) {
-  RETURN_IF_ERROR(Begin(message));
+absl::Status GetTensorsCall::OnMessage() {
+  RETURN_IF_ERROR(Begin());
   Copy(
       get_->CopyCapacity(), [this] { return Convert(); },
       [this] {
@@ -72,9 +70,8 @@ void GetTensorsCall::Settle(const absl::Status& status) {
   MessageCall::Settle(status);
 }
 
-absl::Status GetTensorsCall::Begin(grpc::ByteBuffer* message) {
-  v1::GetTensorsRequest head;
-  RETURN_IF_ERROR(Split(message, &head).status());
+absl::Status GetTensorsCall::Begin() {
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::GetTensorsRequest>());
   ASSIGN_OR_RETURN(get_, TensorGet::Find(head, session()));
   RETURN_IF_ERROR(CheckMessageBytes("response", get_->bytes()));
   return reservation()->TryGrow(get_->CopyCapacity() + get_->ListedBytes());
@@ -100,9 +97,8 @@ absl::Status GetTensorsCall::Convert() {
   return absl::OkStatus();
 }
 
-absl::Status DropTensorsCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::DropTensorsRequest head;
-  RETURN_IF_ERROR(Split(message, &head).status());
+absl::Status DropTensorsCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::DropTensorsRequest>());
   RETURN_IF_ERROR(CheckCount(head.names_size(), "names"));
   for (int i = 0; i < head.names_size(); ++i) {
     RETURN_IF_ERROR(session()
@@ -119,12 +115,11 @@ absl::Status DropTensorsCall::OnMessage(grpc::ByteBuffer* message) {
   return AnswerWith(v1::DropTensorsResponse());
 }
 
-absl::Status ListTensorsCall::OnMessage(grpc::ByteBuffer* message) {
-  v1::ListTensorsRequest head;
-  RETURN_IF_ERROR(Split(message, &head).status());
+absl::Status ListTensorsCall::OnMessage() {
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::ListTensorsRequest>());
   if (head.page_size() < 0) {
-    return InvalidField(Reason::kOutOfRange, "page_size",
-                        absl::StrCat(head.page_size()), "at least 0");
+    return InvalidField(Reason::kOutOfRange, "page_size", head.page_size(),
+                        "at least 0");
   }
   const auto& tensors = session().state().tensors;
   auto next = head.after().empty() ? tensors.begin()

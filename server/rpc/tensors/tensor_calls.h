@@ -18,9 +18,9 @@ class PutTensorsCall : public MessageCall {
 
  private:
   absl::Status CheckTurn() override;
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
   void Settle(const absl::Status& status) override;
-  absl::Status Begin(grpc::ByteBuffer* message);
+  absl::Status Begin();
   // Answers the call. Requires: all bytes are copied.
   void Commit();
 
@@ -33,10 +33,10 @@ class GetTensorsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
   void Settle(const absl::Status& status) override;
   // Finds the tensors and reserves the memory of their copies.
-  absl::Status Begin(grpc::ByteBuffer* message);
+  absl::Status Begin();
   // Makes the response, for which it converts tensors.
   absl::Status Convert();
 
@@ -50,7 +50,7 @@ class DropTensorsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
 };
 
 // `ListTensorsCall` handles ListTensors.
@@ -59,7 +59,7 @@ class ListTensorsCall final : public MessageCall {
   using MessageCall::MessageCall;
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override;
+  absl::Status OnMessage() override;
 };
 
 }  // namespace convgrad

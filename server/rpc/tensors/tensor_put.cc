@@ -2,7 +2,6 @@
 
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
@@ -79,10 +78,9 @@ absl::StatusOr<KeptTensor> TensorPut::FindByDigest(const DecodedPut& put,
   std::optional<KeptTensor> known =
       digests.Find(session_->settings().client, put.digest);
   if (!known) {
-    return MakeError(absl::StatusCode::kNotFound,
-                     {Reason::kNotFound, path + ".digest",
-                      "the digest of bytes that the server doesn't have",
-                      "one that HaveTensors knows, or the bytes"});
+    return NotFound(path + ".digest",
+                    "the digest of bytes that the server doesn't have",
+                    "one that HaveTensors knows, or the bytes");
   }
   digests.CountHit(known->bytes->size());
   return *std::move(known);

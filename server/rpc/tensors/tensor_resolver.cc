@@ -15,18 +15,15 @@ absl::StatusOr<TensorPlace> PlaceInRegion(const RegionRange& range,
                                           const std::string& path,
                                           const RegionRegistry* regions) {
   if (regions == nullptr) {
-    return MakeError(absl::StatusCode::kUnimplemented,
-                     {Reason::kUnsupported, path + ".region", "",
-                      "inline, since this server offers no regions "
-                      "(--regions_listen)"});
+    return Unsupported(path + ".region", "",
+                       "inline, since this server offers no regions "
+                       "(--regions_listen)");
   }
   std::shared_ptr<const Region> region = regions->Find(range.region_id);
   if (region == nullptr) {
-    return MakeError(absl::StatusCode::kNotFound,
-                     {Reason::kNotFound, path + ".region.region_id",
-                      "an id that no region has",
-                      "that of a region of this server, whose side connection "
-                      "is open"});
+    return NotFound(path + ".region.region_id", "an id that no region has",
+                    "that of a region of this server, whose side connection "
+                    "is open");
   }
   // The codec has checked that this sum doesn't overflow.
   if (range.byte_offset + range.byte_length > region->size()) {

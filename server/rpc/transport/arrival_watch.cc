@@ -18,7 +18,6 @@ int64_t OnTheWire(int64_t bytes) { return bytes + bytes / 64 + kMaxHeadBytes; }
 
 uint64_t ArrivalWatch::Expect(const std::string& peer, int64_t bytes,
                               BreakOff break_off) {
-  if (traffic_ == nullptr) return 0;
   const int64_t expected = OnTheWire(bytes);
   MutexLock lock(&mutex_);
   Connection& connection = connections_[peer];

@@ -28,7 +28,7 @@ class ArrivalWatch {
   // so it must not use the call itself.
   using BreakOff = std::function<void(bool is_only_one)>;
 
-  // `traffic` outlives this. If it is null, nothing is watched.
+  // `traffic` outlives this.
   explicit ArrivalWatch(const ConnectionTraffic* traffic) : traffic_(traffic) {}
 
   // Allows `peer` to send a message of up to `bytes` from now on. Returns an id

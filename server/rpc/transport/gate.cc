@@ -2,11 +2,9 @@
 
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "backends/core/status.h"
 
 namespace convgrad {

@@ -1,7 +1,6 @@
 #include "server/rpc/transport/listeners.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr absl::Duration kPeriod = absl::Seconds(1);
 constexpr int kLinesPerPeriod = 10;
+constexpr size_t kMostMessageBytes = 500;
 
 class LineLimit {
  public:
@@ -46,6 +48,15 @@ void LogRefusal(absl::string_view peer, absl::string_view reason) {
   }
   spdlog::warn("refused the connection of {}: {}", std::string(peer),
                std::string(reason));
+}
+
+void LogGrpcError(absl::string_view message) {
+  static LineLimit* const kLimit = new LineLimit;
+  int left_out = 0;
+  if (!kLimit->Allows(absl::Now(), &left_out)) return;
+  if (left_out > 0) spdlog::error("gRPC: {} more errors before", left_out);
+  spdlog::error("gRPC: {}",
+                absl::CHexEscape(message.substr(0, kMostMessageBytes)));
 }
 
 }  // namespace convgrad

@@ -1,4 +1,5 @@
-// `LogRefusal` logs refused connections, with a limit on the lines per second.
+// These functions log what any client can cause, with a limit on the lines per
+// second.
 #pragma once
 
 #include "absl/strings/string_view.h"
@@ -10,5 +11,9 @@ namespace convgrad {
 // counts the others, so that refused connections don't fill the log.
 // Thread-safe.
 void LogRefusal(absl::string_view peer, absl::string_view reason);
+
+// Logs an error of gRPC, with the same limit. gRPC quotes metadata in it, so
+// the line has at most 500 bytes of `message`, escaped. Thread-safe.
+void LogGrpcError(absl::string_view message);
 
 }  // namespace convgrad

@@ -93,11 +93,12 @@ void OnGrpcLine(gpr_log_func_args* line) {
   if (absl::StartsWith(line->message, "Handshake failed with fatal error")) {
     return;
   }
-  const auto level =
-      line->severity == GPR_LOG_SEVERITY_ERROR  ? spdlog::level::err
-      : line->severity == GPR_LOG_SEVERITY_INFO ? spdlog::level::info
-                                                : spdlog::level::debug;
-  spdlog::log(level, "gRPC: {}", line->message);
+  if (line->severity == GPR_LOG_SEVERITY_ERROR) {
+    return LogGrpcError(line->message);
+  }
+  spdlog::log(line->severity == GPR_LOG_SEVERITY_INFO ? spdlog::level::info
+                                                      : spdlog::level::debug,
+              "gRPC: {}", line->message);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "backends/core/status.h"
 #include "openssl/crypto.h"
-#include "openssl/sha.h"
+#include "proto/sha256.h"
 
 namespace convgrad {
 namespace {
@@ -37,16 +37,9 @@ absl::string_view NameOf(Role role) {
   return kNames[static_cast<size_t>(role)];
 }
 
-TokenTable::Digest TokenTable::DigestOf(absl::string_view token) {
-  Digest digest;
-  SHA256(reinterpret_cast<const uint8_t*>(token.data()), token.size(),
-         digest.data());
-  return digest;
-}
-
 absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
   TokenTable table;
-  std::map<Digest, int> lines;
+  std::map<std::string, int> lines;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -76,7 +69,7 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
                           absl::StrCat("the name ", absl::CHexEscape(words[0])),
                           "printable ASCII");
     }
-    const Digest digest = DigestOf(words[2]);
+    const std::string digest = Sha256Of(words[2]);
     const auto [earlier, is_new] = lines.try_emplace(digest, number);
     if (!is_new) {
       return InvalidField(Reason::kDuplicate, field,
@@ -89,7 +82,7 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
 }
 
 std::optional<Principal> TokenTable::Find(absl::string_view token) const {
-  const Digest digest = DigestOf(token);
+  const std::string digest = Sha256Of(token);
   const Entry* found = nullptr;
   // Compares all entries as a whole, so that the time reveals neither the
   // position of a token nor how much of it matches.

@@ -1,8 +1,6 @@
 // `TokenTable` holds the clients of a token file: names, roles and tokens.
 #pragma once
 
-#include <array>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,12 +38,10 @@ class TokenTable {
   std::optional<Principal> Find(absl::string_view token) const;
 
  private:
-  using Digest = std::array<uint8_t, 32>;
   struct Entry {
-    Digest digest;
+    std::string digest;  // The SHA-256.
     Principal principal;
   };
-  static Digest DigestOf(absl::string_view token);
 
   std::vector<Entry> entries_;
 };

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from certificates import make_certificates
-from server_process import ServerProcess
+from server_process import BINARY, ServerProcess
 from shared_steps import wait_until
 
 import convgrad
@@ -52,6 +52,23 @@ def test_an_example_with_certificates_and_a_token(tmp_path):
     assert "step  50" in run.communicate(timeout=600)[0]
     assert run.returncode == 0
     server.kill()
+
+
+@pytest.mark.remote
+@pytest.mark.parametrize("loss", ["server", "local"])
+def test_an_example_that_starts_a_server(monkeypatch, loss):
+    monkeypatch.setenv("CONVGRAD_SERVER", str(BINARY))
+    run = start("train_remote.py", "--network", "small", "--steps", "1", "--loss", loss)
+    output, _ = run.communicate(timeout=600)
+    assert run.returncode == 0 and output.count("ms for the first step\n") == 2, output
+
+
+@pytest.mark.parametrize("arguments", [("numpy_sgd.py", "--ca", "ca.crt"),
+                                       ("train_remote.py", "--session", "session")])
+def test_options_that_need_a_target(arguments):
+    run = subprocess.run([sys.executable, EXAMPLES / arguments[0], *arguments[1:]], text=True,
+                         capture_output=True, check=False)
+    assert run.returncode and "need" in run.stderr and "--target" in run.stderr, run.stderr
 
 
 @pytest.mark.parametrize("extra", [["--compare"], ["--bf16"]])

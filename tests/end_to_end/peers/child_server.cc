@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -102,6 +103,8 @@ ChildServer::~ChildServer() {
 }
 
 void ChildServer::Signal(int signal) { kill(process_, signal); }
+
+void ChildServer::CloseOutput() { close(std::exchange(output_, -1)); }
 
 Exit ChildServer::Await() {
   char buffer[4096];

@@ -31,6 +31,8 @@ class ChildServer {
   int metrics_port() const { return metrics_port_; }
   pid_t process() const { return process_; }
   void Signal(int signal);
+  // Stops reading the output, as a log collector that has ended.
+  void CloseOutput();
   // Blocks until the process ends.
   Exit Await();
 

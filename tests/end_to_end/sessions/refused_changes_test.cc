@@ -143,7 +143,9 @@ TEST(RefusedChanges, AStrangersMessageIsNotParsed) {
     EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::UNAUTHENTICATED)
         << method << ": " << reply.status.error_message();
   }
-  EXPECT_LT(server.MemoryBytes("VmHWM") - before, 64 << 20);
+  // Received bytes are held once or twice (ThreadSanitizer's records included);
+  // a parsed body would take 1.4 GB.
+  EXPECT_LT(server.MemoryBytes("VmHWM") - before, 128 << 20);
   // The server also parses no message that is larger than its method allows.
   const RawReply reply =
       CallRaw(channel, "/convgrad.v1.ConvGradSessions/RenewSession",

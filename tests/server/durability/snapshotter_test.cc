@@ -23,7 +23,8 @@ struct Running : StoredTable {
       : StoredTable(files),
         snapshotter(&table, store.get(),
                     {interval, TextReplies(),
-                     [](const std::function<void()>& task) { task(); }}) {
+                     [](const std::string& /*client*/,
+                        const std::function<void()>& task) { task(); }}) {
     table.SetArchive(&snapshotter);
   }
 
@@ -99,6 +100,25 @@ TEST(Snapshotter, SavesWhatHasChanged) {
   EXPECT_EQ(use->durable_number(), 1);
   EXPECT_EQ(server.snapshotter.counts().written, 2);
   EXPECT_EQ(server.snapshotter.counts().bytes, 16);
+}
+
+TEST(Snapshotter, ClientsTakeTurns) {
+  MemoryFiles files;
+  Running server(&files);
+  const SessionUse ada = server.Open('a');
+  const SessionUse bob = server.Open('b', "", "bob");
+  std::promise<void> all;
+  std::string saved;
+  server.snapshotter.Save(
+      ada.session(), [&](const auto& /*status*/) { all.get_future().wait(); });
+  for (const SessionUse* use : {&ada, &ada, &bob}) {
+    server.snapshotter.Save(use->session(), [&, use](const auto& /*status*/) {
+      saved += (*use)->settings().client + " ";
+    });
+  }
+  all.set_value();
+  EXPECT_TRUE(server.Save(ada).ok());
+  EXPECT_EQ(saved, "bob ada ada ");
 }
 
 TEST(Snapshotter, ANewServerRestoresInALaterEpoch) {

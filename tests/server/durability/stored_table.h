@@ -35,14 +35,15 @@ struct StoredTable {
   explicit StoredTable(FileSystem* files)
       : store(*SnapshotStore::Open("state", files)) {}
 
-  // Opens a durable session of "ada". Requires: the table has an archive.
-  SessionUse Open(char open_id, const std::string& name = "") {
+  // Opens a durable session. Requires: the table has an archive.
+  SessionUse Open(char open_id, const std::string& name = "",
+                  const std::string& client = "ada") {
     SessionRequest request;
     request.open_id = std::string(16, open_id);
     request.name = name;
     request.readers = {"reader"};
     request.durable = true;
-    absl::StatusOr<SessionUse> use = table.Open({"ada", true, false}, request);
+    absl::StatusOr<SessionUse> use = table.Open({client, true, false}, request);
     EXPECT_TRUE(use.ok()) << use.status();
     return *std::move(use);
   }

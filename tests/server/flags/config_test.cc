@@ -105,8 +105,10 @@ TEST(Config, SplitsAddresses) {
 
 TEST(Config, RefusesAddressesThatAreNone) {
   // A larger port would be another one, modulo 65536.
-  for (const char* listen : {"", " ", "localhost", ":1", "unix:", "a:1,b",
-                             "localhost:65536", "localhost:-1", "[::1]:http"}) {
+  for (const char* listen :
+       {"", " ", "localhost", ":1", "unix:", "a:1,b", "localhost:65536",
+        "localhost:-1", "[::1]:http", "unix:/run/a%20b", "unix:/run/a?b",
+        "unix:/run/a#b"}) {
     Config config = Complete();
     config.listen = listen;
     ExpectRefused(config, "--listen");
@@ -225,6 +227,10 @@ TEST(Config, RefusesNumbersOutOfRange) {
     }
     if (std::holds_alternative<absl::Duration Config::*>(flag.field)) {
       outside = {absl::StrCat(least - 1, "ms")};
+      if (most < std::numeric_limits<int64_t>::max()) {
+        outside.push_back(absl::StrCat(most + 1, "ms"));
+        outside.emplace_back("inf");
+      }
     }
     for (const std::string& text : outside) {
       Config config = Complete();

@@ -1,5 +1,8 @@
 #include "server/machine/background_thread.h"
 
+#include <atomic>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -39,6 +42,26 @@ TEST(BackgroundThread, RunsAsManyTasksAtOnceAsItHasThreads) {
     while (!met) changed.Wait(&mutex);
   }
   while (!threads.is_idle()) std::this_thread::yield();
+}
+
+TEST(BackgroundThread, OwnersTakeTurns) {
+  std::string ran;
+  {
+    std::atomic<bool> has_begun = false;
+    std::atomic<bool> is_posted = false;
+    BackgroundThread thread(1);
+    thread.Post([&] {
+      has_begun = true;
+      while (!is_posted) std::this_thread::yield();
+    });
+    while (!has_begun) std::this_thread::yield();
+    const auto post = thread.executor();
+    for (const char* owner : {"b", "b", "b", "b", "a", "c", "c"}) {
+      post(owner, [&ran, owner] { ran += owner; });
+    }
+    is_posted = true;
+  }
+  EXPECT_EQ(ran, "abcbcbb");
 }
 
 TEST(BackgroundThread, TicksAgainAndAgain) {

@@ -46,7 +46,15 @@ class StuckArchive final : public NoArchive {
     Ask(std::move(done));
   }
 
-  bool is_asked() const { return is_asked_; }
+  bool is_asked() const { return asked_ > 0; }
+  // The number of questions so far.
+  int asked() const { return asked_; }
+  // Answers the oldest question.
+  void Answer(const absl::Status& outcome) {
+    const Done done = std::move(questions_.front());
+    questions_.erase(questions_.begin());
+    done(outcome);
+  }
   void Fail() {
     for (const Done& done : std::exchange(questions_, {})) {
       done(absl::InternalError("too late"));
@@ -56,11 +64,11 @@ class StuckArchive final : public NoArchive {
  private:
   void Ask(Done done) {
     questions_.push_back(std::move(done));
-    is_asked_ = true;
+    ++asked_;
   }
 
   std::vector<Done> questions_;
-  std::atomic<bool> is_asked_ = false;
+  std::atomic<int> asked_ = 0;
 };
 
 constexpr absl::Duration kPatience = absl::Seconds(5);
@@ -84,6 +92,22 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
          (info.param.place == Place::kDisk   ? "OnDisk"
           : info.param.place == Place::kBusy ? "BehindAChange"
                                              : "");
+}
+
+Call* MakeCall(const CallServices& services,
+               grpc::GenericCallbackServerContext* context) {
+  const Method& method = FindMethod(context->method());
+  return method.make(method, services, context);
+}
+
+// Opens a durable session.
+grpc::Status OpenDurable(CallServer* server, grpc::ClientContext* context) {
+  v1::OpenSessionRequest request;
+  request.set_open_id(std::string(16, 'n'));
+  request.set_durable(true);
+  v1::SessionResponse session;
+  return v1::ConvGradSessions::NewStub(server->channel())
+      ->OpenSession(context, request, &session);
 }
 
 class LastStatus final : public NoObserver {
@@ -140,12 +164,7 @@ class SessionWaitTest : public ::testing::TestWithParam<Case> {
     const std::string method = GetParam().method;
     const auto stub = v1::ConvGradSessions::NewStub(server_.channel());
     v1::SessionResponse session;
-    if (method == "OpenSession") {
-      v1::OpenSessionRequest request;
-      request.set_open_id(std::string(16, 'n'));
-      request.set_durable(true);
-      return stub->OpenSession(&context_, request, &session);
-    }
+    if (method == "OpenSession") return OpenDurable(&server_, &context_);
     if (method == "ResumeSession") {
       v1::ResumeSessionRequest request;
       request.set_session_id(id_);
@@ -198,11 +217,7 @@ class SessionWaitTest : public ::testing::TestWithParam<Case> {
   std::shared_ptr<KeptSession> busy_;
   std::string id_ = std::string(16, 's');
   grpc::ClientContext context_;
-  CallServer server_{[](const CallServices& services,
-                        grpc::GenericCallbackServerContext* context) {
-    const Method& method = FindMethod(context->method());
-    return method.make(method, services, context);
-  }};
+  CallServer server_{MakeCall};
 };
 
 INSTANTIATE_TEST_SUITE_P(
@@ -218,7 +233,9 @@ INSTANTIATE_TEST_SUITE_P(
     NameOf);
 
 TEST_P(SessionWaitTest, EndsWhenTheClientLeaves) {
-  server_.services().observer = &last_;
+  const int64_t sessions = table().sessions();
+  server_.Configure(
+      [this](CallServices& services) { services.observer = &last_; });
   server_.services().gate->SetLimits({.calls = 1});
   std::thread client(
       [this] { EXPECT_EQ(Call().error_code(), grpc::StatusCode::CANCELLED); });
@@ -231,16 +248,21 @@ TEST_P(SessionWaitTest, EndsWhenTheClientLeaves) {
   // The disk holds the call, which still counts.
   EXPECT_EQ(CloseNone().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   Fail();
+  Fail();  // Answers the removal of a session that wasn't saved.
   grpc::Status after;
   AwaitFor(kPatience, [&] {
     after = CloseNone();
     return after.error_code() != grpc::StatusCode::RESOURCE_EXHAUSTED;
   });
   EXPECT_EQ(after.error_code(), grpc::StatusCode::NOT_FOUND);
+  // A session that isn't on disk when it opens doesn't stay in memory either.
+  EXPECT_LE(table().sessions(), sessions);
 }
 
 TEST_P(SessionWaitTest, EndsWithTheDeadlineOfTheServer) {
-  server_.services().default_deadline = absl::Milliseconds(20);
+  server_.Configure([](CallServices& services) {
+    services.default_deadline = absl::Milliseconds(20);
+  });
   std::atomic<bool> has_ended = false;
   grpc::Status status;
   std::thread client([&] {
@@ -255,6 +277,26 @@ TEST_P(SessionWaitTest, EndsWithTheDeadlineOfTheServer) {
   client.join();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED)
       << status.error_message();
+}
+
+TEST(OpeningTwice, FailsAsTheFirstOpeningFailed) {
+  StuckArchive archive;
+  CallServer server(MakeCall);
+  server.services().sessions->SetArchive(&archive);
+  grpc::ClientContext contexts[2];
+  grpc::Status statuses[2];
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 2; ++i) {
+    clients.emplace_back(
+        [&, i] { statuses[i] = OpenDurable(&server, &contexts[i]); });
+    Await([&] { return archive.asked() == i + 1; });
+  }
+  archive.Answer(absl::InternalError("a full disk"));
+  archive.Answer(absl::OkStatus());
+  archive.Answer(absl::OkStatus());  // To the removal after the failure.
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(statuses[0].error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(statuses[1].error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
 }  // namespace

@@ -62,15 +62,24 @@ TEST_F(JobQueueTest, InteractiveGoesFirstAndBatchIsNotStarved) {
 
 TEST_F(JobQueueTest, IsBoundedForEachPriority) {
   Push(Priority::kBatch, "abcd");
-  EXPECT_TRUE(queue_.IsFull(Priority::kBatch));
-  EXPECT_FALSE(queue_.IsFull(Priority::kInteractive));
+  EXPECT_TRUE(queue_.IsFull(Priority::kBatch, "d"));
+  EXPECT_FALSE(queue_.IsFull(Priority::kInteractive, "d"));
   // A job that was on a worker doesn't count against the capacity.
   auto job = queue_.Pop();
-  EXPECT_FALSE(queue_.IsFull(Priority::kBatch));
+  EXPECT_FALSE(queue_.IsFull(Priority::kBatch, "d"));
   job->outcome.planned = true;
   queue_.PutBack(std::move(job));
   EXPECT_EQ(queue_.size(), 4);
-  EXPECT_FALSE(queue_.IsFull(Priority::kBatch));
+  EXPECT_FALSE(queue_.IsFull(Priority::kBatch, "d"));
+}
+
+TEST_F(JobQueueTest, NoClientKeepsOthersOut) {
+  Push(Priority::kBatch, "mmmm");
+  EXPECT_TRUE(queue_.IsFull(Priority::kBatch, "m"));
+  EXPECT_FALSE(queue_.IsFull(Priority::kBatch, "a"));
+  Push(Priority::kBatch, "a");
+  EXPECT_TRUE(queue_.IsFull(Priority::kBatch, "a"));
+  EXPECT_EQ(PopAll(), "mammm");
 }
 
 TEST_F(JobQueueTest, AJobThatIsPutBackGoesBehindOtherClients) {
@@ -89,7 +98,7 @@ TEST_F(JobQueueTest, RemovesWhatIsChosenAndKeepsTheOrderOfTheRest) {
   EXPECT_EQ(removed.size(), 3);
   EXPECT_EQ(PopAll(), "ab");
   Push(Priority::kBatch, "abcd");
-  EXPECT_TRUE(queue_.IsFull(Priority::kBatch));
+  EXPECT_TRUE(queue_.IsFull(Priority::kBatch, "d"));
 }
 
 TEST_F(JobQueueTest, WorkBeforeAJobIsWhatIsDequeuedBeforeIt) {

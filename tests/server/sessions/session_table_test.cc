@@ -98,8 +98,10 @@ TEST_F(SessionTableTest, OthersSeeNothing) {
   EXPECT_EQ(theirs, table_.FindByName(kBob, "train").status());
   EXPECT_EQ(theirs, table_.Find(kHost, id).status());
   EXPECT_EQ(theirs, Close(kBob, id));
-  EXPECT_FALSE(table_.FindToRead(kBob, id).ok());
-  EXPECT_TRUE(table_.FindToRead({"reader", true, false}, id).ok());
+  EXPECT_FALSE(table_.Find(kBob, id, SessionTable::Right::kRead).ok());
+  EXPECT_TRUE(
+      table_.Find({"reader", true, false}, id, SessionTable::Right::kRead)
+          .ok());
   EXPECT_EQ(table_.Find({"reader", true, false}, id).status().code(),
             absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(table_.List(kBob, false).size(), 0u);
@@ -141,17 +143,20 @@ TEST_F(SessionTableTest, ReadersDoNotRenewTheLease) {
   const std::string id = IdOf(kAda, 'a');
   const std::string other = IdOf(kAda, 'b');
   Pass(absl::Seconds(40));
-  EXPECT_TRUE(table_.FindToRead(reader, id).ok());
-  EXPECT_TRUE(table_.FindToRead(kAda, id, /*renews=*/false).ok());
-  EXPECT_TRUE(table_.Find(kAda, id, /*renews=*/false).ok());
-  EXPECT_TRUE(table_.FindToRead(kAda, other).ok());  // Renews the lease.
+  EXPECT_TRUE(table_.Find(reader, id, SessionTable::Right::kRead).ok());
+  EXPECT_TRUE(
+      table_.Find(kAda, id, SessionTable::Right::kRead, /*renews=*/false).ok());
+  EXPECT_TRUE(
+      table_.Find(kAda, id, SessionTable::Right::kAll, /*renews=*/false).ok());
+  EXPECT_TRUE(table_.Find(kAda, other, SessionTable::Right::kRead)
+                  .ok());  // Renews the lease.
   {
     // Readers also don't hold it while they run.
-    const SessionUse use = *table_.FindToRead(reader, id);
+    const SessionUse use = *table_.Find(reader, id, SessionTable::Right::kRead);
     Pass(absl::Seconds(40));
     EXPECT_EQ(use->state()->number, 0);
   }
-  EXPECT_FALSE(table_.FindToRead(reader, id).ok());
+  EXPECT_FALSE(table_.Find(reader, id, SessionTable::Right::kRead).ok());
   EXPECT_FALSE(table_.Find(kAda, id).ok());
   EXPECT_TRUE(table_.Find(kAda, other).ok());
   EXPECT_EQ(table_.expired(), 1);

@@ -71,8 +71,7 @@ class FailingFiles : public FileSystem {
     if (auto status = Next("list"); !status.ok()) return status;
     return files_->List(path);
   }
-  absl::StatusOr<std::unique_ptr<FolderLock>> Lock(
-      const std::string& path) override {
+  absl::StatusOr<FolderLock> Lock(const std::string& path) override {
     if (auto status = Next("lock"); !status.ok()) return status;
     return files_->Lock(path);
   }

@@ -6,9 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/sha256.h"
 #include "server/snapshots/image_items.h"
 #include "server/snapshots/manifest.pb.h"
-#include "server/snapshots/sha256.h"
 #include "tests/server/snapshots/images.h"
 
 namespace convgrad {

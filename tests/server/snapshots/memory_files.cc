@@ -143,19 +143,6 @@ class Disk {
   std::set<std::string> folders_;
 };
 
-class MemoryLock : public FolderLock {
- public:
-  MemoryLock(std::shared_ptr<std::set<std::string>> locked, std::string path)
-      : locked_(std::move(locked)), path_(std::move(path)) {
-    locked_->insert(path_);
-  }
-  ~MemoryLock() override { locked_->erase(path_); }
-
- private:
-  const std::shared_ptr<std::set<std::string>> locked_;
-  const std::string path_;
-};
-
 }  // namespace
 
 class MemoryWritableFile : public WritableFile {
@@ -283,12 +270,14 @@ absl::StatusOr<std::vector<std::string>> MemoryFiles::List(
   return names;
 }
 
-absl::StatusOr<std::unique_ptr<FolderLock>> MemoryFiles::Lock(
-    const std::string& path) {
+absl::StatusOr<FolderLock> MemoryFiles::Lock(const std::string& path) {
   if (locks_ && locked_->count(path) != 0) {
     return absl::FailedPreconditionError("locked");
   }
-  return std::make_unique<MemoryLock>(locked_, path);
+  locked_->insert(path);
+  return FolderLock(locked_.get(), [locked = locked_, path](const void*) {
+    locked->erase(path);
+  });
 }
 
 }  // namespace convgrad

@@ -68,8 +68,7 @@ class MemoryFiles : public FileSystem {
   absl::Status SyncFolder(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(
       const std::string& path) override;
-  absl::StatusOr<std::unique_ptr<FolderLock>> Lock(
-      const std::string& path) override;
+  absl::StatusOr<FolderLock> Lock(const std::string& path) override;
 
  private:
   friend class MemoryWritableFile;

@@ -10,9 +10,9 @@
 #include "backends/core/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/sha256.h"
 #include "server/snapshots/manifest.pb.h"
 #include "server/snapshots/session_files.h"
-#include "server/snapshots/sha256.h"
 #include "tests/server/snapshots/images.h"
 #include "tests/server/snapshots/memory_files.h"
 
@@ -123,11 +123,11 @@ TEST_F(SnapshotStoreTest, RefusesToReplaceWhatWasNotLoaded) {
   ASSERT_TRUE(store_->Write(ImageOf(5)).ok());
   Restart();
   EXPECT_TRUE(absl::IsFailedPrecondition(store_->Write(ImageOf(6))));
-  store_->Forget(SessionKeyOf(IdOf(0)));
+  store_->FolderOf(SessionKeyOf(IdOf(0)))->Forget();
   EXPECT_TRUE(absl::IsFailedPrecondition(store_->Write(ImageOf(6))));
   ExpectLoads(ImageOf(5));
   EXPECT_TRUE(store_->Write(ImageOf(6)).ok());
-  store_->Forget(SessionKeyOf(IdOf(0)));
+  store_->FolderOf(SessionKeyOf(IdOf(0)))->Forget();
   EXPECT_TRUE(absl::IsFailedPrecondition(store_->Write(ImageOf(7))));
 }
 
@@ -259,7 +259,7 @@ TEST_F(SnapshotStoreTest, RemovesWhatWasNeverCommitted) {
 
 TEST_F(SnapshotStoreTest, RemovesWhatACrashLeftOfAWrite) {
   ASSERT_TRUE(store_->Write(ImageOf(1)).ok());
-  ASSERT_TRUE(store_->KeepNamed(SessionKeyOf(IdOf(0)), "first").ok());
+  ASSERT_TRUE(store_->FolderOf(SessionKeyOf(IdOf(0)))->KeepNamed("first").ok());
   ASSERT_TRUE(store_->Write(ImageOf(2)).ok());
   const std::vector<std::string> before = Names();
   const auto leave = [&](const std::string& name) {

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/error_bound.h"
-#include "backends/core/logical_tensor.h"
 #include "backends/core/status.h"
 #include "client/cpp/command_line/checks/result_check.h"
 #include "client/cpp/command_line/files/operands.h"

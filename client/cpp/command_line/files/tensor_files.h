@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cpp/client.h"
 #include "client/cpp/command_line/settings/settings.h"
+#include "client/cpp/operation_call.h"
 
 namespace convgrad {
 

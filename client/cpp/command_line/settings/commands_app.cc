@@ -124,7 +124,7 @@ void AddCall(Settings* s, Command* command) {
                      "count Inf and NaN in the results");
   command->Add({"--slice_items", "NUMBER", -1}, &s->slice_items,
                "stream the operation in slices of this many batch items; -1: "
-               "the contract's number; 0: stream only if a message is too "
+               "slices of about 16 MiB; 0: stream only if a message is too "
                "small");
   command->Add({"--dtype", "f32|bf16|f16"}, &s->dtype,
                "dtype of the operands; default f32; check tries each dtype");
@@ -232,7 +232,8 @@ void AddCommands(Settings* s, absl::Status* refusal, CLI::App* app) {
       "FILE");
   AddOutput(s, &program);
   program.Add({"--input", "DIMS"}, &s->program_inputs,
-              "dims of the inputs, e.g. 16x3x224x224 or x=16x3x224x224,t=16");
+              "dims of the inputs: of one 16x3x224x224, of several "
+              "x=16x3x224x224,t=16");
   Command capabilities(target, "capabilities",
                        "print what the server's backends support");
   AddConnection(s, &capabilities);

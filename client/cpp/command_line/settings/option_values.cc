@@ -57,7 +57,7 @@ absl::Status ReadValue(const OptionEntry& option, absl::string_view text,
   if (absl::ParseDuration(text, value) && *value > absl::ZeroDuration()) {
     return absl::OkStatus();
   }
-  return RefuseValue(option, text, "more than 0, e.g. 10s");
+  return RefuseValue(option, text, "a time above 0 with a unit, e.g. 10s");
 }
 
 absl::Status ReadValue(const OptionEntry& option, absl::string_view text,

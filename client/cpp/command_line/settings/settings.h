@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "backends/core/convolution/conv_operation.h"
-#include "client/cpp/client.h"
+#include "client/cpp/client_options.h"
 
 namespace convgrad {
 

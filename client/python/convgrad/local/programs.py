@@ -64,11 +64,15 @@ def _bundled(name: str) -> Path | None:
 
 def main() -> None:
     """Runs the commands of convgrad.moving. Otherwise replaces this process by the tool
-    `convgrad` with the same arguments or, after `serve`, by the server."""
+    `convgrad` with the same arguments or, after `serve`, by the server. The help names those
+    commands first, because the tool doesn't know them."""
     if sys.argv[1:2] and sys.argv[1] in COMMANDS:
         sys.exit(run_command(sys.argv[1:]))
     if sys.argv[1:2] == ["serve"]:
         _become(server_program, sys.argv[2:])
+    if sys.argv[1:] in (["help"], ["-h"], ["--help"]):
+        print(f"python -m convgrad also has serve (starts the server), "
+              f"{', '.join(COMMANDS[:-1])} and {COMMANDS[-1]}; COMMAND --help lists options.\n")
     _become(tool_program, sys.argv[1:])
 
 

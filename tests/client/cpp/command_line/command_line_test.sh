@@ -81,7 +81,7 @@ expect 1 "no readable file" backward $problem --input=missing.npy
 expect 2 "--bias" backward $problem --bias=any.npy
 expect 2 '--repeat: found "many", expected 1 to 1000000000' bench $problem --repeat=many
 expect 2 '--seed: found "99999999999999999999"' bench $problem --seed=99999999999999999999
-expect 2 '--timeout: found "10"' bench $problem --timeout=10
+expect 2 '--timeout: found "10", expected a time above 0 with a unit' bench $problem --timeout=10
 expect 2 '--token: found "/nowhere"' backward $problem --token=/nowhere
 expect 2 "ca: found '/nowhere'" backward $problem --ca=/nowhere
 expect 2 'key: found nothing' backward $problem --cert=/nowhere
@@ -117,6 +117,8 @@ expect 0 "108 trainable and 4 fixed parameters, 0.06 MFLOP forward" program "$pr
 expect 0 '"trainable_parameters": 108' program "$program" --input=$inputs --json
 expect 2 "FILE is required" program
 expect 1 "no readable file" program /nowhere
+expect 2 'found "", expected x=DIMS,t=DIMS' program "$program"
+expect 2 'found "2x3x8x8", expected x=DIMS,t=DIMS' program "$program" --input=2x3x8x8
 expect 2 "the dims of t" program "$program" --input=x=2x3x8x8
 expect 2 "dims, as 16x3x224x224" program "$program" --input=x=2x3xa,t=2
 expect 2 "steps[0] (a).weight: found [4,3,3,3], expected [4,2,3,3]" program "$program" --input=x=2x2x8x8,t=2x8x8

@@ -82,3 +82,16 @@ for name in ("serve", "no-such"):
     print(found.stdout.strip() or found.stderr.strip())
 """, PATH="") == ["0.1.0", 'convgrad: program convgrad: found none, expected what pip install '
                   '"convgrad[server]" installs']
+
+
+def test_help_names_the_commands_that_the_tool_lacks(run):
+    found = run("""
+import subprocess
+for argument in ("help", "-h", "--help", "--version"):
+    found = subprocess.run([sys.executable, "-m", "convgrad", argument],
+                           capture_output=True, text=True)
+    print(found.stdout.strip())
+""", PATH="")
+    assert found == 3 * ["python -m convgrad also has serve (starts the server), export, "
+                         "import, snapshot, restore and replay; COMMAND --help lists options."
+                         ] + [""]

@@ -313,3 +313,36 @@ def test_a_question_that_a_forward_keeps(make_remote):
     make_remote(model)(torch.randn(2, 3))
     with torch.no_grad():
         assert not any(question() for question in kept)
+
+
+class Wrapping(nn.Module):
+    """Takes any arguments, as PeftModel and DataParallel do."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 2, 1)
+
+    def forward(self, x, /, *more, scale=1.0, **others):
+        y = self.conv(x) * scale + others.get("shift", 0.0)
+        for one in more:
+            y = y * one
+        return y
+
+
+def test_arguments_without_names_of_their_own(make_remote):
+    model = Wrapping()
+    net, x, y = make_remote(copy.deepcopy(model)), *torch.randn(2, 2, 3, 4, 4)
+    for args, keywords in (
+            ((x,), {}), ((x, 2.0, y[:, :2]), {}), ((x, y[:, :1]), dict(scale=3.0)),
+            ((y,), dict(shift=x[:, :2])), ((y, 0.5), dict(shift=1.0, other=None))):
+        found = []
+        for one in (net, model):
+            result = one(*args, **keywords)
+            result.square().sum().backward()
+            found.append(result.detach())
+        torch.testing.assert_close(*found)
+    for name, gradient in net.gradients().items():
+        torch.testing.assert_close(gradient, model.get_parameter(name).grad)
+    with pytest.raises(convgrad.Unimplemented, match="two arguments called x"):
+        net(x, x=y)

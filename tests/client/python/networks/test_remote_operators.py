@@ -1,5 +1,5 @@
-"""Tests every row of the table of torch's operators: the calls that lead to it, and its
-documentation."""
+"""Tests rows of the table of torch's operators: the calls that lead to them, their results, and
+their documentation."""
 
 import copy
 import inspect
@@ -11,8 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from test_remote_import import Module, import_, steps_of
+from test_remote_writes import Model, assert_as_torch
 from torch import nn
 
+import convgrad
 from convgrad.torch import optim
 from convgrad.torch.networks.operators import table
 
@@ -108,6 +110,147 @@ def test_calls_that_lead_to_an_activation(row):
         name = function if isinstance(function, str) else function.__name__
         found = steps_of(import_(Module(forward, f=nn.Linear(2, 2)), shape=(2, 2)))
         assert len(found) == (2 if name.endswith("_") else 1), name
+
+
+def moved(self, y, x):
+    tokens = y.movedim(1, -1)
+    tokens[..., 0] = 2.0
+    y.narrow(3, 1, 2).mul_(3)
+    return (y, y.moveaxis((1, 3), (-1, 1)), y.swapdims(1, 2) + 0, y.mT @ y, y.flip(3, 1),
+            self.bias.flip(0) * y, F.channel_shuffle(y, 2), self.bias.roll(2) * y,
+            self.bias.narrow(0, -3, 1) * y)
+
+
+def smallest(self, y, x):
+    y = F.relu(y)  # with equal elements
+    return (y.min(1)[0], y.min(-1, keepdim=True).values, y.amin((2, 3)),
+            torch.max(y, self.bias), torch.min(y, torch.tensor([[0.5]])))
+
+
+def norms(self, y, x):
+    return (torch.linalg.norm(y, dim=(1, 2)), torch.linalg.norm(y, 1, -1, keepdim=True),
+            torch.linalg.norm(self.bias) * y)
+
+
+def padded(self, y, x):
+    return F.pad(y, (1, 0, 0, 0, 2, 1, 0, 0)), F.pad(y, (0, 0, 0, 0)) * 2
+
+
+def of_each(self, y, x):
+    return F.selu(y), F.logsigmoid(30 * y), torch.lerp(y, y * y, self.bias), torch.lerp(
+        y, self.bias.view(1, 1, 1, 6), self.bias[0])
+
+
+def of_matrices(self, y, x):
+    tokens = y.flatten(2)
+    squares = 0.01 * tokens @ tokens.mT
+    return (torch.baddbmm(squares, squares, squares, beta=0.5, alpha=-2),
+            F.linear(y, self.bias),
+            torch.addmm(self.bias, y[:, 0, 0], self.bias[:, None] * self.bias, alpha=3))
+
+
+def elsewhere(self, y, x):
+    return (y.to(x.device) * 2, y.cpu() * self.bias.to(x.device),
+            y.to("cpu", non_blocking=True, memory_format=torch.channels_last) + 1)
+
+
+@pytest.mark.parametrize("function", [
+    moved, smallest, norms, padded, of_each, elsewhere])
+def test_a_call(make_remote, function):
+    assert_as_torch(make_remote, Model(function), 4, 3, 4, 6)
+
+
+def test_products_with_factors(make_remote):
+    assert_as_torch(make_remote, Model(of_matrices), 1, 3, 4, 6)
+    with pytest.raises(convgrad.Unimplemented, match="a norm of matrices"):
+        import_(Model(lambda self, y, x: torch.linalg.norm(y, 2, (2, 3))), shape=(2, 3, 4, 4))
+    with pytest.raises(convgrad.Unimplemented, match="addmm with beta=0"):
+        import_(Model(lambda self, y, x: torch.baddbmm(x[:, 0], x[:, 1], x[:, 2], beta=0)),
+                shape=(2, 3, 4, 4))
+
+
+class Tables(nn.Module):
+    """Takes rows of a table at places that an input has."""
+
+    def __init__(self, function):
+        super().__init__()
+        torch.manual_seed(4)
+        self.kind = nn.Embedding(7, 4, padding_idx=2)
+        self.register_buffer("places", torch.tensor([[0, 3, 1], [2, 2, 4]]))
+        self.function = function
+
+    def forward(self, classes):
+        return self.function(self, classes)
+
+
+def assert_rows_as_torch(make_remote, function, classes):
+    model = Tables(function)
+    net, found = make_remote(copy.deepcopy(model)), []
+    for one in (net, model):
+        y = one(classes)
+        (y * y.detach().cos()).sum().backward()
+        found.append(y.detach())
+    torch.testing.assert_close(*found)
+    torch.testing.assert_close(net.gradients()["kind.weight"], model.kind.weight.grad)
+
+
+@pytest.mark.parametrize("function", [
+    lambda self, i: self.kind(i.view(-1)), lambda self, i: self.kind(i.flatten(1)),
+    lambda self, i: self.kind(i[:, 0]) + self.kind(i[:, -1]).sum(1, keepdim=True),
+    lambda self, i: self.kind(i[:, 1:, ::2].transpose(1, 2)),
+    lambda self, i: self.kind(i[:, :1].expand(-1, 4, -1).contiguous().unsqueeze(1)),
+    lambda self, i: self.kind.weight[i.permute(2, 1, 0).reshape(-1)]])
+def test_indices_that_are_views_of_an_input(make_remote, function):
+    draw = torch.Generator().manual_seed(5)
+    assert_rows_as_torch(make_remote, function, torch.randint(7, (2, 3, 4), generator=draw))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_indices_of_another_dtype(make_remote, dtype):
+    classes = torch.tensor([[[0, 6]], [[2, 5]]], dtype=dtype)
+    assert_rows_as_torch(make_remote, lambda self, i: self.kind(i.long().squeeze(1)), classes)
+
+
+def test_indices_that_a_forward_writes(make_remote):
+    def forward(self, i):
+        places = i.reshape(-1)
+        places[:2] = i.reshape(-1)[2:]
+        return self.kind(places)
+
+    with pytest.raises(convgrad.Unimplemented, match="an index that follows from data"):
+        make_remote(Tables(forward))(torch.tensor([[0, 6], [2, 5]]))
+
+
+def as_swin_unetr(self, y, x):
+    table = self.conv.weight[:, :, 0, 0]
+    places = self.places.clone()[:2, :2].reshape(-1)
+    return y + table[places].reshape(2, 2, -1).permute(2, 0, 1).mean((1, 2)).sum(), table[
+        self.places.t()].sum(0), table[self.places[:, None, 1].expand(2, 4)]
+
+
+def along_other_axes(self, y, x):
+    """Reductions see the shape that the forward gives the buffer."""
+    return (y[:, self.places.view(-1)].mean(1), y.mT[..., self.places[:, 1:].T].amax(3),
+            y[:, self.places.flatten().clone()[1:4].long()], y[:, self.places[1]])
+
+
+@pytest.mark.parametrize("function", [as_swin_unetr, along_other_axes])
+def test_views_of_a_buffer_of_indices(make_remote, function):
+    model = Model(function)
+    model.register_buffer("places", torch.tensor([[0, 3, 1], [2, 2, 3]]))
+    assert_as_torch(make_remote, model, 2, 3, 4, 6)
+
+
+def test_a_view_of_a_buffer_that_a_forward_writes():
+    def forward(self, y, x):
+        places = self.places.clone()
+        places[0] = places[1]
+        return y[:, places]
+
+    model = Model(forward)
+    model.register_buffer("places", torch.tensor([[0, 3, 1], [2, 2, 3]]))
+    with pytest.raises(convgrad.Unimplemented, match="in place of a view of indices"):
+        import_(model)
 
 
 def test_the_page_has_the_operators():

@@ -8,7 +8,9 @@
 #include <thread>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/clock.h"
+#include "backends/core/mutex.h"
 #include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
 #include "server/rpc/calls/call.h"
@@ -35,12 +37,15 @@ class CallServer {
       std::function<Call*(const CallServices& services,
                           grpc::GenericCallbackServerContext* context)>;
 
-  explicit CallServer(Make make) : service_(services_, std::move(make)) {
+  explicit CallServer(Make make)
+      : service_(services_, mutex_, std::move(make)) {
     services_.observer = &observer_;
     services_.memory = memory_;
     services_.lifecycle = &lifecycle_;
     services_.gate = &gate_;
     services_.client_watch = &client_watch_;
+    services_.arrivals = &arrivals_;
+    services_.traffic = &traffic_;
     services_.sessions = &sessions_;
     services_.max_message_bytes = int64_t{80} << 20;
     grpc::ServerBuilder builder;
@@ -58,7 +63,12 @@ class CallServer {
     lifecycle_.AwaitIdle(absl::InfiniteFuture());
   }
 
-  CallServices& services() { return services_; }
+  const CallServices& services() const { return services_; }
+  // Changes what later calls get. To be called between calls.
+  void Configure(absl::FunctionRef<void(CallServices&)> change) {
+    const MutexLock lock(&mutex_);
+    change(services_);
+  }
   MemoryBudget& budget() { return memory_->budget; }
   ClientWatch& client_watch() { return client_watch_; }
   const std::shared_ptr<grpc::Channel>& channel() { return channel_; }
@@ -73,17 +83,21 @@ class CallServer {
  private:
   class Service final : public grpc::CallbackGenericService {
    public:
-    Service(const CallServices& services, Make make)
-        : services_(services), make_(std::move(make)) {}
+    Service(const CallServices& services, Mutex& mutex, Make make)
+        : services_(services), mutex_(mutex), make_(std::move(make)) {}
     grpc::ServerGenericBidiReactor* CreateReactor(
         grpc::GenericCallbackServerContext* context) override {
-      Call* call = make_(services_, context);
+      Call* call = [&] {
+        const MutexLock lock(&mutex_);
+        return make_(services_, context);
+      }();
       call->Begin();
       return call;
     }
 
    private:
     const CallServices& services_;
+    Mutex& mutex_;
     const Make make_;
   };
 
@@ -94,9 +108,13 @@ class CallServer {
   Lifecycle lifecycle_;
   Gate gate_;
   ClientWatch client_watch_{absl::Hours(1), /*min_rate=*/1};
+  ConnectionTraffic traffic_;
+  ArrivalWatch arrivals_{&traffic_};
   SessionTable sessions_{std::make_shared<KeptMemory>(memory_, kBudgetBytes),
                          ClientQuotas::Limits(), absl::Now};
   CallServices services_;
+  // Orders changes of services_ and the calls that read them.
+  Mutex mutex_;
   Service service_;
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;

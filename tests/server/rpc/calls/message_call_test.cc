@@ -35,9 +35,8 @@ class PuppetCall final : public MessageCall {
   }
 
  private:
-  absl::Status OnMessage(grpc::ByteBuffer* message) override {
-    v1::PutTensorsRequest request;
-    RETURN_IF_ERROR(Split(message, &request).status());
+  absl::Status OnMessage() override {
+    ASSIGN_OR_RETURN(const auto request, Parse<v1::PutTensorsRequest>());
     if (session().is_change()) RETURN_IF_ERROR(session().Promise());
     taken_(this);
     return absl::OkStatus();
@@ -142,7 +141,8 @@ TEST_F(MessageCallTest, EndsWithTheErrorOfItsWork) {
 }
 
 TEST_F(MessageCallTest, ReadsNothingOfWhatIsTooLarge) {
-  server_.services().max_message_bytes = 10;
+  server_.Configure(
+      [](CallServices& services) { services.max_message_bytes = 10; });
   const auto reply = Start({}, std::string(11, '\0'))->Await();
   EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
   EXPECT_EQ(taken(), 0U);
@@ -191,7 +191,8 @@ class CountingObserver : public NoObserver {
 TEST_F(MessageCallTest, LeavesTheDiskWhenItsClientDoes) {
   SlowArchive archive;
   CountingObserver observer;
-  server_.services().observer = &observer;
+  server_.Configure(
+      [&](CallServices& services) { services.observer = &observer; });
   SessionTable* const table = server_.services().sessions;
   table->SetArchive(&archive);
   SessionTable::StoredSession stored;

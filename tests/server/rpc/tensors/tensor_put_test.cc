@@ -72,10 +72,13 @@ class WatchedPut final : public PutTensorsCall {
 class PutCallsTest : public ::testing::Test {
  protected:
   PutCallsTest() {
-    server_.services().regions = &regions_;
-    server_.services().copy = [this](std::function<void()> task) {
-      tasks_.Post(std::move(task));
-    };
+    server_.Configure([this](CallServices& services) {
+      services.regions = &regions_;
+      services.copy = [this](const std::string& /*client*/,
+                             std::function<void()> task) {
+        tasks_.Post(std::move(task));
+      };
+    });
   }
   ChangeMetadata Change(int64_t sequence, char call_id = 'c') const {
     return {session_->settings().id, session_->info().epoch, sequence,

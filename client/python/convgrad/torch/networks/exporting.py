@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from convgrad.torch.networks.effects import (
 from convgrad.torch.networks.graphs import MODEL, calls_of_one, mapped
 from convgrad.torch.networks.refusals import named, refuse
 from convgrad.torch.networks.stand_ins import Constant
-from convgrad.torch.networks.tracing import check_version
+from convgrad.torch.networks.tracing import bound_again, check_version
 from convgrad.torch.networks.watching import Watch, line_of_error
 
 # Some of which PyTorch 1.13 lacks, by which types are checked.
@@ -245,9 +244,7 @@ class _Wrapper(nn.Module):
 
     def _call(self, tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Any]:
         given = {**dict(zip(self._names, tensors)), **self._constants}
-        signature = inspect.signature(self.model.forward)
-        in_order = {name: given[name] for name in signature.parameters if name in given}
-        bound = inspect.BoundArguments(signature, in_order)
+        bound = bound_again(self.model, given)
         batches = [tensor.shape[0] for tensor in tensors if tensor.dim()]
         with self._watch.following(batches, _Wrapper._call.__code__):
             returned = self.model(*bound.args, **bound.kwargs)

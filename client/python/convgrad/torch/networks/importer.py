@@ -203,8 +203,7 @@ class Importer(Declared):
 
     def _inline(self, module: Any, args: Sequence[Any]) -> list[Any]:
         outer, nodes = self._node, list(module.graph.nodes)
-        places = [node for node in nodes if node.op == "placeholder"]
-        self._env.update(zip(places, args))
+        self._env.update(zip((node for node in nodes if node.op == "placeholder"), args))
         results = self._run(nodes)
         self._node = outer
         return results
@@ -255,6 +254,8 @@ class Importer(Declared):
 
     def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
             view: View | None = None, **attributes: Attribute | None) -> Value:
+        if view is not None and view.base.is_places:
+            return replace(view.base, views=(*view.base.views, view))
         check_operands(self, operator, operands, parameters)
         check_attributes(self, operator, attributes)
         name = self.program.step(
@@ -269,9 +270,8 @@ class Importer(Declared):
             self.counted.append(name)
         if view is None:
             return Value(name, self._memories.new(), time=self._memories.time)
-        base = view.base
-        return Value(name, base.memory, base.branch, time=self._memories.time,
-                     views=(*base.views, view))
+        return Value(name, view.base.memory, view.base.branch, time=self._memories.time,
+                     views=(*view.base.views, view))
 
     def like(self, extent: Any) -> Value:
         for value in self._env.values():

@@ -74,7 +74,14 @@ def frozen(value: Any, depth: int = 0, hidden: Container[int] = (),
     if isinstance(value, OPAQUE) and id(value) not in hidden:
         return Same(value), classes
     slots = tuple([again(read(value)) for read in _slots_of(value)])
-    return Same(value), classes, slots, again(getattr(value, "__dict__", None)), inside(value)
+    return Same(value), classes, slots, again(_attributes_of(value)), inside(value)
+
+
+def _attributes_of(value: Any) -> dict[str, Any] | None:
+    """Returns the dictionary of an object's attributes, if it has one. dict[str, int] gives a
+    new proxy of its class' dictionary in each read."""
+    attributes = getattr(value, "__dict__", None)
+    return attributes if isinstance(attributes, dict) else None
 
 
 def _frozen_classes(value: Any) -> tuple[Any, ...]:
@@ -256,9 +263,10 @@ class Settings:
             for read in _slots_of(value):
                 self._slots.append((read, value))
                 look(read(value), depth + 2)
-            if hasattr(value, "__dict__"):
-                self._now.append(vars(value))
-                look(vars(value), depth + 1)
+            attributes = _attributes_of(value)
+            if attributes is not None:
+                self._now.append(attributes)
+                look(attributes, depth + 1)
 
         for module in self._modules:
             for name, value in vars(module).items():

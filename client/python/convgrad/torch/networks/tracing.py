@@ -90,18 +90,26 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
         dict[str, torch.Tensor], dict[str, Any]]:
     """Returns the forward's tensor arguments and its other arguments, by name, with defaults.
 
+    The first one of `*args` is "args.0". `**kwargs` have their own names.
     Errors: TypeError as for a call; Unimplemented for arguments such as lists of tensors.
     """
     signature = inspect.signature(model.forward)
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
-    tensors, constants = {}, {}
+    named_arguments: list[tuple[str, Any]] = []
     for name, value in bound.arguments.items():
         kind = signature.parameters[name].kind
-        if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            if value:
-                raise refuse("forward", f"*{name}", "arguments with names of their own")
-        elif isinstance(value, torch.Tensor):
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            named_arguments += [(f"{name}.{i}", one) for i, one in enumerate(value)]
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            named_arguments += value.items()
+        else:
+            named_arguments.append((name, value))
+    tensors, constants = {}, {}
+    for name, value in named_arguments:
+        if name in tensors or name in constants:
+            raise refuse("forward", f"two arguments called {name}", "one")
+        if isinstance(value, torch.Tensor):
             tensors[name] = value
         elif value is None or isinstance(value, (bool, int, float, str)):
             constants[name] = value
@@ -109,6 +117,21 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
             raise refuse("forward", f"{name}, a {type(value).__name__}",
                          "tensors, numbers, words or None")
     return tensors, constants
+
+
+def bound_again(model: nn.Module, given: Mapping[str, Any]) -> inspect.BoundArguments:
+    """Returns the arguments that bind() has named."""
+    signature = inspect.signature(model.forward)
+    rest, found = dict(given), {}
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            names = [one for one in given if re.fullmatch(rf"{name}\.\d+", one)]
+            found[name] = tuple(rest.pop(f"{name}.{i}") for i in range(len(names)))
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            found[name] = rest
+        elif name in rest:
+            found[name] = rest.pop(name)
+    return inspect.BoundArguments(signature, found)  # type: ignore[arg-type]
 
 
 def without_values(model: nn.Module) -> nn.Module:

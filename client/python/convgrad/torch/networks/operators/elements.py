@@ -64,6 +64,16 @@ def gelu(to: Importer, x: Value, approximate: str) -> Value:
     return of_each(to, "gelu", x, approximate=approximate)
 
 
+def log_sigmoid(to: Importer, x: Value) -> Value:
+    falling = of_each(to, "softplus", of_each(to, "neg", x), beta=1.0, threshold=20.0)
+    return of_each(to, "neg", falling)
+
+
+def selu(to: Importer, x: Value) -> Value:
+    return with_number(to, "mul", of_each(to, "elu", x, alpha=1.6732632423543772),
+                       1.0507009873554805)
+
+
 def hardtanh(to: Importer, x: Value, least: float, most: float) -> Value:
     if (least, most) == (0, 6):
         return of_each(to, "relu6", x)
@@ -109,11 +119,11 @@ def add(to: Importer, x: Any, y: Any, alpha: float = 1) -> Any:
         return to.count_batch(x)
     if isinstance(x, Noise):
         return noise.raised(to, x, y, alpha)
-    return binary(to, "add", x, _times(to, y, alpha))
+    return binary(to, "add", x, times(to, y, alpha))
 
 
 def sub(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:
-    return binary(to, "sub", x, _times(to, y, alpha))
+    return binary(to, "sub", x, times(to, y, alpha))
 
 
 def rsub(to: Importer, x: Any, y: Any, alpha: float = 1) -> Value:
@@ -148,11 +158,14 @@ def plus(operator: str) -> Callable[..., Value]:
     return row
 
 
-def lerp(to: Importer, x: Value, end: Value, weight: float) -> Value:
-    return binary(to, "add", x, _times(to, binary(to, "sub", end, x), weight))
+def lerp(to: Importer, x: Value, end: Value, weight: Any) -> Value:
+    return binary(to, "add", x, times(to, binary(to, "sub", end, x), weight))
 
 
-def _times(to: Importer, x: Any, factor: float) -> Any:
+def times(to: Importer, x: Any, factor: Any) -> Any:
+    """Returns the product with a number or with a value."""
+    if isinstance(factor, Value):
+        return binary(to, "mul", x, factor)
     if factor == 1:
         return x
     return with_number(to, "mul", x, factor) if isinstance(x, Value) else x * factor

@@ -6,17 +6,20 @@ Each function takes the importer, adds the steps to its program and returns the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators.elements import binary
+from convgrad.torch.networks.operators.elements import binary, of_each
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
 from convgrad.torch.networks.stand_ins import Constant
 
+# Dtypes of inputs whose numbers another dtype of integers has, too.
+WIDENED = {torch.int64: (torch.uint8, torch.int8, torch.int16, torch.int32),
+           torch.int32: (torch.uint8, torch.int8, torch.int16)}
 _PLACES = Constant("the places of the largest elements", None)
 
 
@@ -109,6 +112,21 @@ def max_along(to: Importer, x: Value, dim: int, keepdim: bool = False) -> list[A
     return [reshaped(to, replace(y, shape=(*rows.shape[:-1], 1)), shape), _PLACES]
 
 
+def min_along(to: Importer, x: Value, dim: int, keepdim: bool = False) -> list[Any]:
+    largest, places = max_along(to, of_each(to, "neg", x), dim, keepdim)
+    return [of_each(to, "neg", largest), places]
+
+
+def of_two_or(operator: str, along: Callable[..., list[Any]]) -> Callable[..., Any]:
+    """Returns the row of an operator with overloads for two tensors, and for one axis."""
+    def row(to: Importer, x: Value, second: Any, keepdim: bool = False) -> Any:
+        if to.dtype is None:  # of the overload that also returns places
+            return along(to, x, second, keepdim)
+        return binary(to, operator, x, second)
+
+    return row
+
+
 def dropout(to: Importer, x: Value, p: float, training: bool) -> Value:
     if not training or p == 0:
         return x
@@ -116,6 +134,10 @@ def dropout(to: Importer, x: Value, p: float, training: bool) -> Value:
 
 
 def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
+    if dtype in (None, x.dtype):
+        return x
+    if x.kind == "an input" and x.dtype in WIDENED.get(dtype, ()):
+        return replace(x, dtype=dtype)
     if dtype != torch.float32:
         raise to.refuse(f"a conversion to {dtype}",
                         "none: remote(..., dtype=torch.bfloat16) computes in bf16")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 
-from convgrad.torch.networks.operators.values import Importer, Value, Wide
+from convgrad.torch.networks.operators.values import INDICES, Importer, Value, Wide
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,16 @@ class Memories:
         """Returns the same value in memory of its own."""
         if isinstance(value, Wide):
             return value.views[-1].again(to, self.apart(to, value.views[-1].base))
-        return replace(value, memory=self.new(), branch=0, views=(), time=self.time)
+        views = value.views if value.is_places else ()
+        return replace(value, memory=self.new(), branch=0, views=views, time=self.time)
 
     def perhaps_apart(self, to: Importer, value: Value, of: Value) -> Value:
         """Returns the value, in the memory of `of` or in a copy."""
         if isinstance(value, Wide):
             return value.views[-1].again(to, self.perhaps_apart(to, value.views[-1].base, of))
-        return replace(value, memory=of.memory, branch=next(self._branches), views=(),
+        # Indices keep their views, which index_select() sees in what it takes.
+        views = value.views if value.whole.dtype in INDICES else ()
+        return replace(value, memory=of.memory, branch=next(self._branches), views=views,
                        time=self.time)
 
     def now(self, to: Importer, value: Value) -> Value:
@@ -83,6 +86,8 @@ class Memories:
 
         Requires: `old` is what now() has returned.
         """
+        if old.is_places and (old.views or new.views):
+            raise to.refuse("a change in place of a view of indices", "indices of a buffer")
         if new.name == old.name:
             return old
         parts = [new]

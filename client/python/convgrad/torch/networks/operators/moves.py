@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,10 @@ from convgrad.torch.networks.operators.views import (
     joined,
     permute,
     reshaped,
+    select,
+    slice_of,
     taken,
+    transpose,
 )
 from convgrad.torch.networks.stand_ins import Empty
 
@@ -34,14 +38,38 @@ def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
 
 
 def index_select(to: Importer, x: Value, dim: int, places: Any) -> Value:
-    if not isinstance(places, Value) or places.dtype not in INDICES or (
-            places.kind == "a result"):
+    whole = places.whole if isinstance(places, Value) else None
+    if whole is None or whole.dtype not in INDICES or whole.kind == "a result":
         raise to.refuse("an index that follows from data",
-                        "an input or a buffer of torch.int64")
-    if not isinstance(x.shape[dim], int):
+                        "an input, a buffer, or a view of one, of torch.int64")
+    axis = dim % len(x.shape)
+    if not isinstance(x.shape[axis], int):
         raise to.refuse(f"an index of {text_of(x.shape)} along axis {dim}",
                         "another axis than the batch")
-    return reshaped(to, taken(to, as_value(to, x), dim, places), to.shape)
+    y = taken(to, as_value(to, x), dim, whole)
+    for view in places.views:
+        y = _seen_inside(to, y, x.shape[:axis], view.key, x.shape[axis + 1:])
+    return reshaped(to, y, to.shape)
+
+
+def _seen_inside(to: Importer, y: Value, before: Sequence[Any], key: Sequence[Any],
+                 after: Sequence[Any]) -> Value:
+    """Returns what a view of the places does to what was taken there, which has other axes
+    before and after theirs."""
+    kind, *how = key
+    first = len(before)
+    if kind == "reshape":
+        return reshaped(to, y, (*before, *how[0], *after))
+    if kind == "expand":
+        return expanded(to, y, (*before, *how[0], *after))
+    if kind == "permute":
+        order = [*range(first), *(first + axis for axis in how)]
+        return permute(to, y, [*order, *range(len(order), len(y.shape))])
+    if kind == "select":
+        return select(to, y, first + how[0], how[1])
+    if kind == "slice":
+        return cut(to, y, first + how[0], how[1].start, how[1].stop, how[1].step)
+    raise to.refuse(f"an index that is a {kind} of an input", "another view")
 
 
 def embedding(to: Importer, weight: Value, places: Any, padding_idx: int = -1,
@@ -93,6 +121,8 @@ def repeat(to: Importer, x: Value, repeats: Sequence[Any]) -> Value:
 def pad(to: Importer, x: Value, pads: Sequence[Any], mode: str = "constant",
         value: float | None = None) -> Value:
     """Pads below 0 cut."""
+    while len(pads) > 2 and not any(pads[-2:]):
+        pads = pads[:-2]
     if any(not isinstance(n, int) for n in pads) or len(pads) // 2 >= len(x.shape):
         raise to.refuse(f"pad of {text_of(x.shape)} by {text_of(pads)}",
                         "numbers, for other axes than the first one")
@@ -178,13 +208,47 @@ def stack(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:
 
 def roll(to: Importer, x: Value, shifts: Any, dims: Any = ()) -> Value:
     if isinstance(dims, (list, tuple)) and not dims:
-        raise to.refuse("roll without an axis", "an axis")
+        flat = reshaped(to, x, (math.prod(x.shape),))
+        return reshaped(to, roll(to, flat, shifts, 0), x.shape)
     for shift, dim in zip(*(([n] if isinstance(n, int) else n) for n in (shifts, dims))):
         extent, axis = extent_of(to, x, dim), dim % len(x.shape)
         if shift % extent:
             first = extent - shift % extent
             x = joined(to, [cut(to, x, axis, first, extent), cut(to, x, axis, 0, first)], axis)
     return x
+
+
+def narrow(to: Importer, x: Value, dim: int, start: int, length: int) -> Value:
+    return slice_of(to, x, dim, start, start % x.shape[dim] + length)
+
+
+def moved(to: Importer, x: Value, source: Any, target: Any) -> Value:
+    """Moves axes to other places, and keeps the order of the others."""
+    rank = len(x.shape)
+    old, new = ([axis % rank for axis in ([one] if isinstance(one, int) else one)]
+                for one in (source, target))
+    order = [axis for axis in range(rank) if axis not in old]
+    for place, axis in sorted(zip(new, old)):
+        order.insert(place, axis)
+    return permute(to, x, order)
+
+
+def matrices_transposed(to: Importer, x: Value) -> Value:
+    return transpose(to, x, -2, -1)
+
+
+def flip(to: Importer, x: Value, dims: Sequence[int]) -> Value:
+    x = as_value(to, x)
+    for dim in dims:
+        places = torch.arange(extent_of(to, x, dim)).flip(0)
+        x = taken(to, x, dim, to.constant(places))
+    return x
+
+
+def channel_shuffle(to: Importer, x: Value, groups: int) -> Value:
+    channels, rest = x.shape[1] // groups, x.shape[2:]
+    apart = reshaped(to, x, (x.shape[0], groups, channels, *rest))
+    return reshaped(to, moved(to, apart, 1, 2), x.shape)
 
 
 def pixel_shuffle(to: Importer, x: Value, factor: int) -> Value:

@@ -30,6 +30,10 @@ def reduced(operator: str) -> Callable[..., Value]:
     return row
 
 
+def amin(to: Importer, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    return of_each(to, "neg", reduce(to, "amax", of_each(to, "neg", x), dim, keepdim))
+
+
 def reduce(to: Importer, operator: str, x: Value, dim: Any, keepdim: bool,
            **attributes: Any) -> Value:
     """Adds a step that reduces the axes `dim`, all if it names none."""
@@ -66,6 +70,14 @@ def norm(to: Importer, x: Value, order: float | None = 2, dim: Any = None,
     if order == 1:
         return reduce(to, "sum", of_each(to, "abs", x), dim, keepdim)
     return reduce(to, "norm", x, dim, keepdim)
+
+
+def linalg_norm(to: Importer, x: Value, order: float | None = None, dim: Any = None,
+                keepdim: bool = False, dtype: torch.dtype | None = None) -> Value:
+    """Without an order, a norm of all elements, and otherwise one of vectors or of matrices."""
+    if order is not None and len(_axes(x, dim)) != 1:
+        raise to.refuse(f"a norm of matrices, of order {order}", "one of an axis")
+    return norm(to, x, order, dim, keepdim, dtype)
 
 
 def var(to: Importer, x: Value, dim: Any = None, correction: Any = None,

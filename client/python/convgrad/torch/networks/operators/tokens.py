@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from convgrad.shapes import axis_of
-from convgrad.torch.networks.operators.elements import binary, with_number
+from convgrad.torch.networks.operators.elements import binary, times, with_number
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.layers import normalized
 from convgrad.torch.networks.operators.values import Importer, Value
@@ -20,6 +20,8 @@ from convgrad.torch.networks.operators.views import as_value, expanded, permute,
 
 def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
     x = as_value(to, x)
+    if len(weight.shape) == 1:
+        return product(to, x, weight)
     if weight.kind == "a parameter" and (bias is None or bias.kind == "a parameter"):
         return to.add("linear", x, parameters=(weight, bias))
     if weight.kind == "a parameter":
@@ -82,9 +84,9 @@ def product(to: Importer, x: Value, y: Value) -> Value:
 
 def addmm(to: Importer, x: Value, first: Value, second: Value, beta: float = 1,
           alpha: float = 1) -> Value:
-    if (beta, alpha) != (1, 1):
-        raise to.refuse(f"addmm with beta={beta}, alpha={alpha}", "1 for both")
-    return binary(to, "add", product(to, first, second), x)
+    if beta == 0:
+        raise to.refuse("addmm with beta=0", "a product without an addend")
+    return binary(to, "add", times(to, product(to, first, second), alpha), times(to, x, beta))
 
 
 def einsum(to: Importer, equation: str, operands: Sequence[Value], *_: Any) -> Value:

@@ -39,6 +39,12 @@ class Value:
         """The tensor that it is a view of, or itself."""
         return self.views[0].base if self.views else self
 
+    @property
+    def is_places(self) -> bool:
+        """Whether it is a buffer of indices or a view of one, for which a program has no steps.
+        index_select() does the same to what it takes at the places of the whole buffer."""
+        return self.kind == "a parameter" and self.whole.dtype in INDICES
+
 
 @dataclass(frozen=True)
 class View:
@@ -108,7 +114,7 @@ class Importer(Protocol):
         """Returns whether the value is a constant of ones."""
 
     def indices(self, value: Value) -> Value:
-        """Returns a value of torch.int64 as a step takes it for indices: like a parameter."""
+        """Returns a value of torch.int64 as a step takes it for indices."""
 
     def has_gradient(self, value: Value) -> bool:
         """Returns whether a backward may give the value a gradient that it passes on."""

@@ -274,7 +274,8 @@ def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
     if x.dtype != torch.float32:
         if to.dtype != x.dtype:
             raise to.refuse(f"{x.name}, a parameter of {x.dtype}", "torch.float32")
-        return replace(x, shape=shape)  # an index, of which the order alone counts
+        seen = View(("reshape", shape), x, lambda to, base: _read(to, base, shape))
+        return x if shape == x.shape else replace(x, shape=shape, views=(*x.views, seen))
     sizes = padded(shape)
     if len(sizes) > MOST_AXES:
         return reshaped(to, _read(to, x, x.shape), shape)

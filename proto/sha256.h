@@ -1,4 +1,4 @@
-// `Sha256` computes the digests that name and verify files of snapshots.
+// `Sha256` computes digests of tensors, of sessions' ids and of files.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "server/snapshots/sha256.h"
+#include "proto/sha256.h"
 
 #include <openssl/evp.h>
 
