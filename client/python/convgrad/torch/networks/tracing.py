@@ -122,7 +122,7 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
 def bound_again(model: nn.Module, given: Mapping[str, Any]) -> inspect.BoundArguments:
     """Returns the arguments that bind() has named."""
     signature = inspect.signature(model.forward)
-    rest, found = dict(given), {}
+    rest, found = dict(given), dict[str, Any]()
     for name, parameter in signature.parameters.items():
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             names = [one for one in given if re.fullmatch(rf"{name}\.\d+", one)]
@@ -131,7 +131,7 @@ def bound_again(model: nn.Module, given: Mapping[str, Any]) -> inspect.BoundArgu
             found[name] = rest
         elif name in rest:
             found[name] = rest.pop(name)
-    return inspect.BoundArguments(signature, found)  # type: ignore[arg-type]
+    return inspect.BoundArguments(signature, found)
 
 
 def without_values(model: nn.Module) -> nn.Module:
