@@ -21,7 +21,6 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 using testing::SizeIs;
 
 const std::string& Key() {
@@ -29,12 +28,13 @@ const std::string& Key() {
   return key;
 }
 
+SessionFolder& Folder(SnapshotStore& store) { return *store.FolderOf(Key()); }
 std::string FolderName() { return "s/sessions/" + Key() + "/"; }
 
 // Returns the number that the snapshot of this name has, and checks all of it;
 // -1 if it can't be loaded.
 int64_t NumberOf(SnapshotStore* store, const std::string& name) {
-  const auto image = store->FolderOf(Key())->LoadNamed(name, AllocateForTest);
+  const auto image = Folder(*store).LoadNamed(name, AllocateForTest);
   if (!image.ok()) {
     EXPECT_TRUE(absl::IsDataLoss(image.status()) ||
                 absl::IsNotFound(image.status()))
@@ -56,7 +56,7 @@ class NamedSnapshotTest : public testing::Test {
  protected:
   NamedSnapshotTest() {
     Write(1);
-    EXPECT_TRUE(store_->FolderOf(Key())->KeepNamed("first").ok());
+    EXPECT_TRUE(Folder(*store_).KeepNamed("first").ok());
     Write(2);
     Write(3);
   }
@@ -104,28 +104,28 @@ TEST_F(NamedSnapshotTest, StaysWhileGenerationsGo) {
 
 TEST_F(NamedSnapshotTest, ADroppedOneLeavesNothing) {
   EXPECT_THAT(Names(), SizeIs(6));  // A part and a manifest each.
-  EXPECT_TRUE(store_->FolderOf(Key())->DropNamed("first").ok());
+  EXPECT_TRUE(Folder(*store_).DropNamed("first").ok());
   EXPECT_THAT(Names(), SizeIs(4));
   EXPECT_EQ(NumberOf(store_.get(), "first"), -1);
-  EXPECT_TRUE(store_->FolderOf(Key())->DropNamed("first").ok());
+  EXPECT_TRUE(Folder(*store_).DropNamed("first").ok());
   EXPECT_THAT(Listed(), IsEmpty());
   EXPECT_EQ(Load(), 3);
 }
 
 TEST_F(NamedSnapshotTest, ADropAfterTheLoadKeepsBothGenerations) {
   Restart();
-  EXPECT_TRUE(store_->FolderOf(Key())->DropNamed("first").ok());
+  EXPECT_TRUE(Folder(*store_).DropNamed("first").ok());
   EXPECT_THAT(Names(), Contains("manifest-2"));
   Write(4);
   EXPECT_THAT(Names(), SizeIs(4));
 }
 
 TEST_F(NamedSnapshotTest, ANameIsReplaced) {
-  EXPECT_TRUE(store_->FolderOf(Key())->KeepNamed("first").ok());
+  EXPECT_TRUE(Folder(*store_).KeepNamed("first").ok());
   EXPECT_EQ(NumberOf(store_.get(), "first"), 3);
   EXPECT_THAT(Names(), SizeIs(5));
-  EXPECT_TRUE(store_->FolderOf(Key())->KeepNamed("other .tmp").ok());
-  EXPECT_TRUE(store_->FolderOf(Key())->KeepNamed("..").ok());
+  EXPECT_TRUE(Folder(*store_).KeepNamed("other .tmp").ok());
+  EXPECT_TRUE(Folder(*store_).KeepNamed("..").ok());
   EXPECT_THAT(Names(), SizeIs(7));
   EXPECT_EQ(NumberOf(store_.get(), "other .tmp"), 3);
   EXPECT_EQ(NumberOf(store_.get(), ".."), 3);
@@ -203,7 +203,7 @@ TEST_F(NamedSnapshotTest, EveryDamagedByteIsRefusedAndNamed) {
       damaged[i] ^= 1;
       files_.Put(path, damaged);
       const absl::Status status =
-          store_->FolderOf(Key())->LoadNamed("first", AllocateForTest).status();
+          Folder(*store_).LoadNamed("first", AllocateForTest).status();
       ASSERT_TRUE(absl::IsDataLoss(status)) << path << " " << i << status;
       ASSERT_THAT(status.message(), HasSubstr(file));
       ASSERT_THAT(status.message(), HasSubstr("expected"));
@@ -222,7 +222,7 @@ TEST_F(NamedSnapshotTest, ABrokenManifestIsListedAndCanBeDropped) {
   EXPECT_TRUE(absl::IsInvalidArgument(Listed()[0].status));
   Write(4);
   EXPECT_THAT(Names(), Contains("named-first"));
-  EXPECT_TRUE(store_->FolderOf(Key())->DropNamed("first").ok());
+  EXPECT_TRUE(Folder(*store_).DropNamed("first").ok());
   EXPECT_THAT(Names(), SizeIs(4));
 }
 
@@ -241,7 +241,7 @@ void ForEachFault(
     });
     const auto store = Open(&failing);
     ASSERT_TRUE(store->Write(ImageOf(1)).ok());
-    ASSERT_TRUE(store->FolderOf(Key())->KeepNamed("first").ok());
+    ASSERT_TRUE(Folder(*store).KeepNamed("first").ok());
     ASSERT_TRUE(store->Write(ImageOf(2)).ok());
     ASSERT_TRUE(store->Write(ImageOf(3)).ok());
     begin = failing.calls();
@@ -263,10 +263,10 @@ void ForEachFault(
     begin = -1;
     EXPECT_TRUE(store->Write(ImageOf(4)).ok());
     check(worked, store.get());
-    EXPECT_TRUE(store->FolderOf(Key())->KeepNamed("first").ok());
+    EXPECT_TRUE(Folder(*store).KeepNamed("first").ok());
     EXPECT_EQ(NumberOf(store.get(), "first"), 4);
-    EXPECT_TRUE(store->FolderOf(Key())->DropNamed("first").ok());
-    EXPECT_TRUE(store->FolderOf(Key())->DropNamed("new").ok());
+    EXPECT_TRUE(Folder(*store).DropNamed("first").ok());
+    EXPECT_TRUE(Folder(*store).DropNamed("new").ok());
     EXPECT_THAT(*files.List("s/sessions/" + Key()), SizeIs(4));
     if (testing::Test::HasFailure()) return;
   }
@@ -277,9 +277,7 @@ class NamedSnapshotFaultTest : public testing::TestWithParam<Fault> {};
 TEST_P(NamedSnapshotFaultTest, ANameHasTheSnapshotBeforeOrThisOne) {
   ForEachFault(
       GetParam(),
-      [](SnapshotStore* store) {
-        return store->FolderOf(Key())->KeepNamed("first");
-      },
+      [](SnapshotStore* store) { return Folder(*store).KeepNamed("first"); },
       [](const absl::Status& kept, SnapshotStore* store) {
         const int64_t number = NumberOf(store, "first");
         EXPECT_TRUE(number == 3 || (number == 1 && !kept.ok()))
@@ -290,13 +288,10 @@ TEST_P(NamedSnapshotFaultTest, ANameHasTheSnapshotBeforeOrThisOne) {
 TEST_P(NamedSnapshotFaultTest, ANewNameHasThisSnapshotOrNone) {
   ForEachFault(
       GetParam(),
-      [](SnapshotStore* store) {
-        return store->FolderOf(Key())->KeepNamed("new");
-      },
+      [](SnapshotStore* store) { return Folder(*store).KeepNamed("new"); },
       [](const absl::Status& kept, SnapshotStore* store) {
         EXPECT_EQ(NumberOf(store, "first"), 1);
-        const auto image =
-            store->FolderOf(Key())->LoadNamed("new", AllocateForTest);
+        const auto image = Folder(*store).LoadNamed("new", AllocateForTest);
         EXPECT_TRUE(image.ok() ||
                     (!kept.ok() && (*store->List())[0].named.size() == 1))
             << kept << image.status();
@@ -306,9 +301,7 @@ TEST_P(NamedSnapshotFaultTest, ANewNameHasThisSnapshotOrNone) {
 TEST_P(NamedSnapshotFaultTest, ADroppedOneIsWholeOrGone) {
   ForEachFault(
       GetParam(),
-      [](SnapshotStore* store) {
-        return store->FolderOf(Key())->DropNamed("first");
-      },
+      [](SnapshotStore* store) { return Folder(*store).DropNamed("first"); },
       [](const absl::Status& dropped, SnapshotStore* store) {
         const bool is_listed = !(*store->List())[0].named.empty();
         EXPECT_FALSE(dropped.ok() && is_listed);
@@ -353,7 +346,7 @@ TEST(NamedSnapshotCrashTest, ANameIsWholeOrAbsent) {
     EXPECT_TRUE(store->Write(ImageOf(number)).ok());
   };
   const auto keep = [&](int64_t number) {
-    EXPECT_TRUE(store->FolderOf(Key())->KeepNamed("best").ok());
+    EXPECT_TRUE(Folder(*store).KeepNamed("best").ok());
     reached(number);
   };
   write(1);
@@ -366,7 +359,7 @@ TEST(NamedSnapshotCrashTest, ANameIsWholeOrAbsent) {
   store = Open(&files);
   EXPECT_TRUE(store->Load(Key(), AllocateForTest).ok());
   write(5);
-  EXPECT_TRUE(store->FolderOf(Key())->DropNamed("best").ok());
+  EXPECT_TRUE(Folder(*store).DropNamed("best").ok());
   reached(0);
   write(6);
   keep(6);
