@@ -140,17 +140,20 @@ void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
       client);
 }
 
-void Snapshotter::Remove(const std::string& hash, Done done) {
-  thread_.Post([this, hash, done = std::move(done)] {
-    const absl::Status removed = store_->Remove(hash);
-    const std::string handle = hash.substr(0, kHandleDigits);
-    pacing_.Forget(handle);
-    if (!removed.ok()) {
-      spdlog::error("session {} stays on disk: {}", handle,
-                    std::string(removed.message()));
-    }
-    done(removed.ok() ? removed : CannotWrite(removed));
-  });
+void Snapshotter::Remove(const std::string& client, const std::string& hash,
+                         Done done) {
+  thread_.Post(
+      [this, hash, done = std::move(done)] {
+        const absl::Status removed = store_->Remove(hash);
+        const std::string handle = hash.substr(0, kHandleDigits);
+        pacing_.Forget(handle);
+        if (!removed.ok()) {
+          spdlog::error("session {} stays on disk: {}", handle,
+                        std::string(removed.message()));
+        }
+        done(removed.ok() ? removed : CannotWrite(removed));
+      },
+      client);
 }
 
 bool Snapshotter::SaveAll() {

@@ -23,8 +23,7 @@ namespace convgrad {
 // session when it is asked to (Save), and when SnapshotPacing says so. Training
 // continues meanwhile, because a capture is immutable. A snapshot that fails is
 // logged and tried again; the session isn't affected. What clients ask for, it
-// does client after client, and the requests of one client in order. It may
-// remove a session before an earlier request for it, which then writes nothing.
+// does client after client, and the requests of one client in order.
 // Thread-safe.
 class Snapshotter final : public SessionArchive {
  public:
@@ -65,7 +64,8 @@ class Snapshotter final : public SessionArchive {
   // Errors: as Save.
   void Drop(std::shared_ptr<KeptSession> session, const std::string& name,
             Done done) override;
-  void Remove(const std::string& hash, Done done) override;
+  void Remove(const std::string& client, const std::string& hash,
+              Done done) override;
 
   // Writes all sessions that have changed, once each, and blocks until that is
   // done. Returns whether none failed.

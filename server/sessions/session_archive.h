@@ -42,9 +42,11 @@ class SessionArchive {
   // calls `done` once.
   virtual void Drop(std::shared_ptr<KeptSession> session,
                     const std::string& name, Done done) = 0;
-  // Removes all that is on disk of the session whose id has this hash (HashOf),
-  // and calls `done` once. Requires: the session has ended.
-  virtual void Remove(const std::string& hash, Done done) = 0;
+  // Removes all that is on disk of the client's session whose id has this hash
+  // (HashOf), and calls `done` once. `client` is "" if it is unknown.
+  // Requires: the session has ended.
+  virtual void Remove(const std::string& client, const std::string& hash,
+                      Done done) = 0;
 };
 
 }  // namespace convgrad

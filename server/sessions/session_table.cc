@@ -187,7 +187,7 @@ void SessionTable::Close(const SessionCaller& caller, const std::string& id,
   }
   Remove(id);
   if (!session->settings().durable) return closed(absl::OkStatus());
-  archive_->Remove(HashOf(id), closed);
+  archive_->Remove(session->settings().client, HashOf(id), closed);
 }
 
 void SessionTable::CloseByHandle(const SessionCaller& caller,
@@ -206,7 +206,7 @@ void SessionTable::CloseByHandle(const SessionCaller& caller,
       if (may && settings.handle == handle) id = other;
     }
   }
-  if (!broken.empty()) return archive_->Remove(broken, closed);
+  if (!broken.empty()) return archive_->Remove(/*client=*/"", broken, closed);
   Close(caller, id, held, closed);
 }
 

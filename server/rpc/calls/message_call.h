@@ -51,8 +51,8 @@ class MessageCall : public Call {
     RETURN_IF_ERROR(Split(&request).status());
     return request;
   }
-  // Answers with `head`. Errors: those of JoinMessage; then nothing is
-  // answered.
+  // Answers with `head`, or ends the call with the error of JoinMessage.
+  // Returns OK. Call it last: the call may be deleted when this returns.
   absl::Status AnswerWith(const google::protobuf::Message& head);
   // Ends the call with `status`, or answers with `head` if that is OK.
   void Finish(absl::Status status, const google::protobuf::Message& head);

@@ -42,7 +42,8 @@ class StuckArchive final : public NoArchive {
             const std::string& /*name*/, Done done) override {
     Ask(std::move(done));
   }
-  void Remove(const std::string& /*hash*/, Done done) override {
+  void Remove(const std::string& /*client*/, const std::string& /*hash*/,
+              Done done) override {
     Ask(std::move(done));
   }
 

@@ -28,7 +28,8 @@ class NoArchive : public SessionArchive {
             const std::string& /*name*/, Done done) override {
     done(absl::OkStatus());
   }
-  void Remove(const std::string& /*hash*/, Done done) override {
+  void Remove(const std::string& /*client*/, const std::string& /*hash*/,
+              Done done) override {
     done(absl::OkStatus());
   }
 };

@@ -21,7 +21,8 @@ class Archive : public NoArchive {
     loads.push_back(std::move(session));
   }
   void Forget(std::shared_ptr<KeptSession> /*session*/) override { ++forgets; }
-  void Remove(const std::string& hash, Done done) override {
+  void Remove(const std::string& /*client*/, const std::string& hash,
+              Done done) override {
     removed.push_back(hash);
     done(absl::OkStatus());
   }
