@@ -28,7 +28,7 @@ class BackgroundThread {
   // Runs `task` soon. Owners take turns, so that one with many tasks doesn't
   // keep the others waiting. The tasks of one owner start in order.
   void Post(std::function<void()> task, const std::string& owner = "");
-  // Returns a function that posts a task of an owner. This outlives it.
+  // Returns a function that posts a task of an owner, as long as this exists.
   std::function<void(const std::string& owner, std::function<void()> task)>
   executor();
   // Returns whether no task waits or runs.

@@ -76,8 +76,8 @@ struct SnapshotEntry {
 // Returns the key of a session: the hex SHA-256 of its id.
 std::string SessionKeyOf(absl::string_view session_id);
 
-// `SnapshotStore` has the contract of Write, Load and Remove. Thread-safe: each
-// function holds the lock until it returns.
+// `SessionFolder` has the snapshots of one session. SnapshotStore has the
+// contract of Write, Load and Remove. Thread-safe.
 class SessionFolder {
  public:
   // The folder is `parent`/`key`; it needn't exist. `files` and `fence` outlive

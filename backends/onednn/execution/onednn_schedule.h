@@ -158,8 +158,8 @@ class Schedule {
   const std::vector<Buffer>& buffers() const { return buffers_; }
   const std::vector<Step>& steps() const { return steps_; }
 
-  // Records an error of whoever adds steps, who then adds too few. status()
-  // returns the first one.
+  // Records the error of a step that can't be added. The schedule is incomplete
+  // then. status() returns the first error.
   void Fail(const absl::Status& error) { status_.Update(error); }
   const absl::Status& status() const { return status_; }
 

@@ -8,8 +8,8 @@
 
 namespace convgrad {
 
-// Thread-safe. Errors: kInvalidArgument naming `flag` if `path` is a pipe. Its
-// second read blocks or finds nothing.
+// Thread-safe. Errors: kInvalidArgument naming `flag` if `path` is a pipe,
+// because a second read of a pipe blocks or finds nothing.
 absl::Status CheckNoPipe(absl::string_view flag, const std::string& path);
 
 }  // namespace convgrad
