@@ -60,7 +60,8 @@ class Scheduler {
   // until Submit. No job is BUSY while a worker is free. Errors:
   // kResourceExhausted, reason LIMIT_EXCEEDED, if the predicted time of the job
   // is more than twice the time to its deadline; reason BUSY, if the queue of
-  // its priority is full or the work before it would make it late;
+  // its priority is full for its client (JobQueue::IsFull) or the work before
+  // it would make it late;
   // kUnavailable, reason DRAINING, after Drain or Shutdown.
   absl::StatusOr<std::unique_ptr<ActiveJob>> Prepare(Job job) const;
 
