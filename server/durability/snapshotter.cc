@@ -81,7 +81,7 @@ void Snapshotter::Keep(std::shared_ptr<KeptSession> session,
   const std::string client = session->settings().client;
   thread_.Post(
       [this, session = std::move(session), name, done = std::move(done)] {
-        const absl::Status written = Write(session.get());
+        const absl::Status written = WriteOpen(session.get());
         done(written.ok() ? KeepNewest(session.get(), name) : written);
       },
       client);
@@ -127,7 +127,7 @@ void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
       [this, session = std::move(session), name, done = std::move(done)] {
         // Changes that aren't on disk may be repeated, and restore the
         // snapshot.
-        const absl::Status written = Write(session.get());
+        const absl::Status written = WriteOpen(session.get());
         if (!written.ok()) return done(written);
         const absl::Status dropped =
             store_->FolderOf(HashOf(session->settings().id))->DropNamed(name);
@@ -234,6 +234,13 @@ absl::Status Snapshotter::Write(KeptSession* session) {
   counts_.time += end - start;
   counts_.bytes += bytes;
   return written.ok() ? written : CannotWrite(written);
+}
+
+absl::Status Snapshotter::WriteOpen(KeptSession* session) {
+  RETURN_IF_ERROR(Write(session));
+  // A session that has ended may not have a folder any more.
+  if (session->IsOpen(sessions_->now())) return absl::OkStatus();
+  return NoSuchSession();
 }
 
 absl::Status Snapshotter::WriteCapture(const KeptSession& session,

@@ -56,12 +56,13 @@ class Snapshotter final : public SessionArchive {
   void Forget(std::shared_ptr<KeptSession> session) override;
   // Errors: kInternal with the reason why the server can't write.
   void Save(std::shared_ptr<KeptSession> session, Done done) override;
-  // Errors: as Save; those of KeptSession::AddSnapshot.
+  // Errors: as Save; kNotFound if the session has ended; those of
+  // KeptSession::AddSnapshot.
   void Keep(std::shared_ptr<KeptSession> session, const std::string& name,
             Done done) override;
   void LoadNamed(std::shared_ptr<KeptSession> session, const std::string& name,
                  Loaded done) override;
-  // Errors: as Save.
+  // Errors: as Save; kNotFound if the session has ended.
   void Drop(std::shared_ptr<KeptSession> session, const std::string& name,
             Done done) override;
   void Remove(const std::string& client, const std::string& hash,
@@ -78,6 +79,8 @@ class Snapshotter final : public SessionArchive {
   // one of them it returns if there is a task.
   void WriteDue();
   absl::Status Write(KeptSession* session);
+  // Writes the session. Errors: as Save; kNotFound if the session has ended.
+  absl::Status WriteOpen(KeptSession* session);
   // Keeps what the last Write of the session has written.
   absl::Status KeepNewest(KeptSession* session, const std::string& name);
   absl::Status WriteCapture(const KeptSession& session,

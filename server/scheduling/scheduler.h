@@ -61,8 +61,8 @@ class Scheduler {
   // kResourceExhausted, reason LIMIT_EXCEEDED, if the predicted time of the job
   // is more than twice the time to its deadline; reason BUSY, if the queue of
   // its priority is full for its client (JobQueue::IsFull) or the work before
-  // it would make it late;
-  // kUnavailable, reason DRAINING, after Drain or Shutdown.
+  // it would make it late; kUnavailable, reason DRAINING, after Drain or
+  // Shutdown.
   absl::StatusOr<std::unique_ptr<ActiveJob>> Prepare(Job job) const;
 
   // Returns the plan that a job of `operation` will use if the cache has it,

@@ -246,24 +246,31 @@ TEST(Snapshotter, RemovesAfterWhatItWasAskedForBefore) {
   const SessionUse use = server.Open('a');
   EXPECT_TRUE(server.Save(use).ok());
   std::promise<void> all;
-  absl::Status kept = absl::UnknownError("not told");
-  absl::Status dropped = kept;
   std::promise<absl::Status> closed;
+  bool is_saved = false;
   server.snapshotter.Save(
       use.session(), [&](const auto& /*status*/) { all.get_future().wait(); });
-  server.snapshotter.Keep(use.session(), "first",
-                          [&](const absl::Status& status) { kept = status; });
-  server.snapshotter.Drop(
-      use.session(), "first",
-      [&](const absl::Status& status) { dropped = status; });
-  server.table.Close(
-      kAda, use->settings().id, /*held=*/0,
-      [&](const absl::Status& status) { closed.set_value(status); });
+  server.snapshotter.Save(use.session(),
+                          [&](const auto& /*status*/) { is_saved = true; });
+  server.table.Close(kAda, use->settings().id, /*held=*/0,
+                     [&](const absl::Status& status) {
+                       EXPECT_TRUE(is_saved);
+                       closed.set_value(status);
+                     });
   all.set_value();
   EXPECT_TRUE(closed.get_future().get().ok());
-  EXPECT_TRUE(kept.ok()) << kept;
-  EXPECT_TRUE(dropped.ok()) << dropped;
-  EXPECT_TRUE(server.store->List()->empty());
+}
+
+TEST(Snapshotter, AClosedSessionHasNoNames) {
+  MemoryFiles files;
+  Running server(&files);
+  const SessionUse use = server.Open('a');
+  EXPECT_TRUE(server.Save(use).ok());
+  server.table.Close(
+      kAda, use->settings().id, /*held=*/0,
+      [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
+  EXPECT_EQ(server.Keep(use, "first"), NoSuchSession());
+  EXPECT_EQ(server.Drop(use, "first"), NoSuchSession());
 }
 
 TEST(Snapshotter, DoesWhatItWasAskedForBeforeItEnds) {
