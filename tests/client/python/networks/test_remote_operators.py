@@ -118,7 +118,7 @@ def moved(self, y, x):
     y.narrow(3, 1, 2).mul_(3)
     return (y, y.moveaxis((1, 3), (-1, 1)), y.swapdims(1, 2) + 0, y.mT @ y, y.flip(3, 1),
             self.bias.flip(0) * y, F.channel_shuffle(y, 2), self.bias.roll(2) * y,
-            self.bias.narrow(0, -3, 1) * y)
+            self.bias.narrow(0, -3, 1) * y, self.bias[0].movedim(0, -1) * y)
 
 
 def smallest(self, y, x):
@@ -133,19 +133,19 @@ def norms(self, y, x):
 
 
 def padded(self, y, x):
-    return F.pad(y, (1, 0, 0, 0, 2, 1, 0, 0)), F.pad(y, (0, 0, 0, 0)) * 2
+    return F.pad(y, (1, 0, 0, 0, 2, 1, 0, 0)), F.pad(y, (0, 0, 0, 0)) * 2, F.pad(y, ()) * 2
 
 
 def of_each(self, y, x):
     return F.selu(y), F.logsigmoid(30 * y), torch.lerp(y, y * y, self.bias), torch.lerp(
-        y, self.bias.view(1, 1, 1, 6), self.bias[0])
+        y, self.bias.view(1, 1, 1, 6), self.bias[0]), torch.lerp(1e8 * y, y, 1.0)
 
 
 def of_matrices(self, y, x):
     tokens = y.flatten(2)
     squares = 0.01 * tokens @ tokens.mT
     return (torch.baddbmm(squares, squares, squares, beta=0.5, alpha=-2),
-            F.linear(y, self.bias),
+            F.linear(y, self.bias), F.linear(y.transpose(1, 2)[:, 0], self.bias, self.bias[0]),
             torch.addmm(self.bias, y[:, 0, 0], self.bias[:, None] * self.bias, alpha=3))
 
 
@@ -171,8 +171,11 @@ def test_a_call(make_remote, function):
 @pytest.mark.parametrize("function", [
     lambda self, y, x: y.pow(self.bias), lambda self, y, x: y.clamp(min=0).pow(self.bias),
     lambda self, y, x: y.clamp(max=1) ** self.bias, lambda self, y, x: 2.0 ** y,
-    lambda self, y, x: (y.clamp(min=1) - 2).mean(1) ** self.bias])
-def test_a_power_of_what_may_be_negative(function):
+    lambda self, y, x: (y.clamp(min=1) - 2).mean(1) ** self.bias,
+    lambda self, y, x: y.clamp(min=1, max=-1) ** self.bias,
+    lambda self, y, x: y.clamp(min=1e-50) ** self.bias,
+    lambda self, y, x: (y - 200).exp() ** self.bias])
+def test_a_power_of_what_may_be_0_or_negative(function):
     with pytest.raises(convgrad.Unimplemented, match="pow"):
         import_(Model(function), shape=(2, 3, 4, 6))
 

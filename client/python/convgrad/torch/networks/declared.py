@@ -15,6 +15,8 @@ from convgrad.torch.networks.operators.values import Importer, Value
 
 # Steps that keep positive numbers positive.
 _MEANS = ("avg_pool", "adaptive_avg_pool", "mean", "flatten", "reshape", "permute")
+# The server's float32 has no smaller numbers without a loss.
+_LEAST = torch.finfo(torch.float32).tiny
 
 
 class Declared(Importer):
@@ -66,11 +68,15 @@ class Declared(Importer):
         steps, name = {step.result: step for step in self.program.message.steps}, value.name
         while name in steps:
             step = steps[name]
-            if step.operator == "exp":
-                return True
             if step.operator == "clamp":
-                return any(one.name == "min" and one.number > 0 for one in step.attributes)
-            if step.operator not in _MEANS or any(
+                return any(one.name == "min" for one in step.attributes) and all(
+                    one.number >= _LEAST for one in step.attributes)
+            if step.operator == "exp":  # others than powers may give 0
+                for operator in ("mul", "log"):
+                    step = steps.get(step.operands[0], step)
+                    if step.operator != operator:
+                        return False
+            elif step.operator not in _MEANS or any(
                     one.name == "divisor_override" for one in step.attributes):
                 return False
             name = step.operands[0]

@@ -165,7 +165,10 @@ def plus(operator: str) -> Callable[..., Value]:
 
 
 def lerp(to: Importer, x: Value, end: Value, weight: Any) -> Value:
-    return binary(to, "add", x, times(to, binary(to, "sub", end, x), weight))
+    rise = binary(to, "sub", end, x)
+    if not isinstance(weight, Value) and weight >= 0.5:  # exactly `end` at 1, as in PyTorch
+        return binary(to, "sub", end, times(to, rise, 1 - weight))
+    return binary(to, "add", x, times(to, rise, weight))
 
 
 def times(to: Importer, x: Any, factor: Any) -> Any:

@@ -127,7 +127,7 @@ def pad(to: Importer, x: Value, pads: Sequence[Any], mode: str = "constant",
         raise to.refuse(f"pad of {text_of(x.shape)} by {text_of(pads)}",
                         "numbers, for other axes than the first one")
     x = as_value(to, x)
-    if min(pads) < 0 and mode != "constant":
+    if min(pads, default=0) < 0 and mode != "constant":
         raise to.refuse(f"pad with mode={mode} by {list(pads)}", "numbers from 0 on")
     for i in range(0, len(pads), 2):
         axis = len(x.shape) - 1 - i // 2
@@ -225,6 +225,8 @@ def narrow(to: Importer, x: Value, dim: int, start: int, length: int) -> Value:
 def moved(to: Importer, x: Value, source: Any, target: Any) -> Value:
     """Moves axes to other places, and keeps the order of the others."""
     rank = len(x.shape)
+    if rank < 2:
+        return x
     old, new = ([axis % rank for axis in ([one] if isinstance(one, int) else one)]
                 for one in (source, target))
     order = [axis for axis in range(rank) if axis not in old]

@@ -21,7 +21,8 @@ from convgrad.torch.networks.operators.views import as_value, expanded, permute,
 def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
     x = as_value(to, x)
     if len(weight.shape) == 1:
-        return product(to, x, weight)
+        y = product(to, x, weight)
+        return y if bias is None else binary(to, "add", y, bias)
     if weight.kind == "a parameter" and (bias is None or bias.kind == "a parameter"):
         return to.add("linear", x, parameters=(weight, bias))
     if weight.kind == "a parameter":
