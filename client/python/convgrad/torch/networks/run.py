@@ -48,7 +48,7 @@ class Forward:
         outputs: tuple[Tensor, ...] = _Differentiable.apply(
             self, leaf.view_as(leaf), *self.inputs.values())
         for node in {y.grad_fn for y in outputs} - {None}:
-            node.outputs = [weakref.ref(y) for y in outputs]  # type: ignore[union-attr]
+            node.outputs = [weakref.ref(y) for y in outputs]
         return outputs
 
     def are_constant(self) -> list[bool]:
