@@ -47,8 +47,9 @@ class Forward:
         leaf = torch.empty(0, requires_grad=trains)
         outputs: tuple[Tensor, ...] = _Differentiable.apply(
             self, leaf.view_as(leaf), *self.inputs.values())
-        for node in {y.grad_fn for y in outputs} - {None}:
-            node.outputs = [weakref.ref(y) for y in outputs]  # type: ignore[union-attr]
+        nodes: set[Any] = {y.grad_fn for y in outputs} - {None}
+        for node in nodes:
+            node.outputs = [weakref.ref(y) for y in outputs]
         return outputs
 
     def are_constant(self) -> list[bool]:
