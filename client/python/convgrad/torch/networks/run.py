@@ -47,7 +47,8 @@ class Forward:
         leaf = torch.empty(0, requires_grad=trains)
         outputs: tuple[Tensor, ...] = _Differentiable.apply(
             self, leaf.view_as(leaf), *self.inputs.values())
-        for node in {y.grad_fn for y in outputs} - {None}:
+        nodes: set[Any] = {y.grad_fn for y in outputs} - {None}
+        for node in nodes:
             node.outputs = [weakref.ref(y) for y in outputs]
         return outputs
 
