@@ -1,5 +1,8 @@
 #include "client/cpp/command_line/support_table.h"
 
+#include <functional>
+#include <vector>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,39 +21,62 @@ std::string Names(const RepeatedField<int>& values,
   });
 }
 
+std::string Dtypes(const v1::BackendCapabilities& backend) {
+  return absl::AsciiStrToLower(
+      Names(backend.dtypes(), *v1::DataType_descriptor()));
+}
+
+std::string Layouts(const v1::BackendCapabilities& backend) {
+  return Names(backend.layouts(), *v1::Layout_descriptor());
+}
+
+std::string Results(const v1::BackendCapabilities& backend) {
+  return absl::AsciiStrToLower(
+      Names(backend.results(), *v1::Result_descriptor()));
+}
+
+std::string Axes(const v1::BackendCapabilities& backend) {
+  return absl::StrCat("0 (linear) to ", backend.max_spatial_axes());
+}
+
+std::string Gaps(const v1::BackendCapabilities& backend) {
+  return backend.gaps().empty() ? "nothing"
+                                : absl::StrJoin(backend.gaps(), ", ");
+}
+
+struct Row {
+  const char* title;
+  std::string (*cell)(const v1::BackendCapabilities&);
+};
+
+constexpr Row kRows[] = {{"dtypes", &Dtypes},
+                         {"layouts", &Layouts},
+                         {"spatial axes", &Axes},
+                         {"results", &Results},
+                         {"valid, but refused", &Gaps}};
+
 }  // namespace
 
 std::string SupportTable(const v1::GetCapabilitiesResponse& response) {
-  std::string rows[] = {"| |",
-                        "|---|",
-                        "| dtypes |",
-                        "| layouts |",
-                        "| spatial axes |",
-                        "| results |",
-                        "| valid, but refused |"};
+  std::vector<v1::BackendCapabilities> available;
   for (const v1::BackendCapabilities& backend : response.backends()) {
-    if (!backend.available()) continue;
-    absl::StrAppend(&rows[0], " ", backend.name(), " |");
-    absl::StrAppend(&rows[1], "---|");
-    absl::StrAppend(&rows[2], " ",
-                    absl::AsciiStrToLower(
-                        Names(backend.dtypes(), *v1::DataType_descriptor())),
-                    " |");
-    absl::StrAppend(&rows[3], " ",
-                    Names(backend.layouts(), *v1::Layout_descriptor()), " |");
-    absl::StrAppend(&rows[4], " 0 (linear) to ", backend.max_spatial_axes(),
-                    " |");
-    absl::StrAppend(&rows[5], " ",
-                    absl::AsciiStrToLower(
-                        Names(backend.results(), *v1::Result_descriptor())),
-                    " |");
-    absl::StrAppend(&rows[6], " ",
-                    backend.gaps().empty()
-                        ? "nothing"
-                        : absl::StrJoin(backend.gaps(), ", "),
-                    " |");
+    if (backend.available()) available.push_back(backend);
   }
-  return absl::StrCat(absl::StrJoin(rows, "\n"), "\n");
+  std::string table = "| |";
+  std::string rule = "|---|";
+  for (const v1::BackendCapabilities& backend : available) {
+    absl::StrAppend(&table, " ", backend.name(), " |");
+    absl::StrAppend(&rule, "---|");
+  }
+  absl::StrAppend(&table, "\n", rule, "\n");
+  for (const Row& row : kRows) {
+    absl::StrAppend(&table, "| ", row.title, " |");
+    for (const v1::BackendCapabilities& backend : available) {
+      absl::StrAppend(&table, " ", row.cell(backend), " |");
+    }
+    absl::StrAppend(&table, "\n");
+  }
+  return table;
 }
 
 }  // namespace convgrad

@@ -346,3 +346,5 @@ def test_arguments_without_names_of_their_own(make_remote):
         torch.testing.assert_close(gradient, model.get_parameter(name).grad)
     with pytest.raises(convgrad.Unimplemented, match="two arguments called x"):
         net(x, x=y)
+    with pytest.raises(convgrad.Unimplemented, match=r"an argument called 'more\.0'"):
+        net(x, **{"more.0": y})

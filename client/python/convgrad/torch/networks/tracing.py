@@ -102,6 +102,9 @@ def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
         if kind is inspect.Parameter.VAR_POSITIONAL:
             named_arguments += [(f"{name}.{i}", one) for i, one in enumerate(value)]
         elif kind is inspect.Parameter.VAR_KEYWORD:
+            for keyword in value:
+                if not keyword.isidentifier():  # "args.0" would be one of *args
+                    raise refuse("forward", f"an argument called {keyword!r}", "a Python name")
             named_arguments += value.items()
         else:
             named_arguments.append((name, value))
