@@ -14,7 +14,7 @@ from convgrad.moving.command import COMMANDS, run_command
 
 _SERVER = "convgrad-server"
 _TOOL = "convgrad"
-_REMEDY = 'what pip install "convgrad[server]" installs'
+_REMEDY = 'what pip install --find-links build/wheels "convgrad[server]" installs'
 
 
 def server_program() -> Path:

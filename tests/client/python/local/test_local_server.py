@@ -212,8 +212,8 @@ for _ in range(2):
     ({"CONVGRAD_SERVER": "/nowhere"},
      "CONVGRAD_SERVER: found '/nowhere', expected the path of a convgrad-server program"),
     ({"CONVGRAD_SERVER": "", "PATH": ""},
-     'program convgrad-server: found none, expected what pip install "convgrad[server]" '
-     "installs, or a path in CONVGRAD_SERVER"),
+     "program convgrad-server: found none, expected what pip install --find-links build/wheels "
+     '"convgrad[server]" installs, or a path in CONVGRAD_SERVER'),
 ])
 def test_no_program(run, settings, expected):
     assert run("""

@@ -81,7 +81,7 @@ for name in ("serve", "no-such"):
                            capture_output=True, text=True)
     print(found.stdout.strip() or found.stderr.strip())
 """, PATH="") == ["0.1.0", 'convgrad: program convgrad: found none, expected what pip install '
-                  '"convgrad[server]" installs']
+                  '--find-links build/wheels "convgrad[server]" installs']
 
 
 def test_help_names_the_commands_that_the_tool_lacks(run):

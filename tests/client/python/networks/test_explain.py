@@ -103,7 +103,7 @@ def test_without_the_tool(monkeypatch):
     monkeypatch.setenv("PATH", "")
     found = explain(make("Vgg"), images())
     assert found.is_taken and found.costs == () and found.parameters() > 0
-    assert 'pip install "convgrad[server]"' in str(found)
+    assert 'pip install --find-links build/wheels "convgrad[server]"' in str(found)
 
 
 def test_modes_and_arguments(tool):

@@ -92,7 +92,7 @@ class Explanation:
                  "parameters"]
         if not self.costs:
             return [*lines, "flops and bytes: unknown, because the tool isn't here: "
-                            'pip install "convgrad[server]"']
+                            'pip install --find-links build/wheels "convgrad[server]"']
         shapes = ", ".join(f"{name} of {shape}" for name, shape in self.inputs.items())
         rows = [(cost.operator, str(cost.steps), f"{cost.flops / 1e9:.3f}",
                  f"{cost.bytes / 1e6:.1f}", f"{cost.share:.1%}") for cost in self.costs]
