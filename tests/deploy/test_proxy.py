@@ -3,11 +3,13 @@ compose.yml and in the pods of deploy/kubernetes."""
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -64,6 +66,23 @@ def test_a_renewed_certificate_is_served_without_a_restart(tmp_path):
         assert after != before
         deployed.wait_until(lambda: served(address) == after, "the new certificate")
         deployed.convgrad(address, "backward", SMALL, f"--ca={own / 'ca.crt'}")
+
+
+def test_a_key_that_comes_after_its_certificate_is_served(tmp_path):
+    own = make_certificate(tmp_path / "pki")
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for name in ("tls.crt", "tls.key"):
+        shutil.copy(own / name, copies)
+    with proxied(tmp_path, PEM=str(copies / "tls.crt")) as (address, _, _):
+        before = served(address)
+        make_certificate(tmp_path / "pki")
+        shutil.copy(own / "tls.crt", copies)
+        time.sleep(3)  # the proxy looks each second, and refuses the pair
+        assert served(address) == before
+        shutil.copy(own / "tls.key", copies)
+        after = (own / "tls.crt").read_text().strip()
+        deployed.wait_until(lambda: served(address) == after, "the new certificate")
 
 
 def test_a_stop_lets_calls_finish(tmp_path):
