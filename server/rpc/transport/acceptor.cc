@@ -144,8 +144,7 @@ bool Acceptor::MakeRoom(absl::Time now) {
   if (!waiting_.empty()) {
     // Closes the connection that has been silent for the longest time. Clients
     // send first, so it is probably not a client.
-    while (waiting_.erase(silent_.front().second) == 0) silent_.pop_front();
-    silent_.pop_front();
+    while (!DropFirst()) continue;
     return true;
   }
   if (now >= complain_at_) {
@@ -185,14 +184,20 @@ void Acceptor::Look(int socket) {
   take_(connection.socket.Release());
 }
 
+bool Acceptor::DropFirst() {
+  const auto [accepted_at, file] = silent_.front();
+  silent_.pop_front();
+  const auto found = waiting_.find(file);
+  // A later connection may have the number of one that has gone.
+  const bool waits =
+      found != waiting_.end() && found->second.accepted_at == accepted_at;
+  if (waits) waiting_.erase(found);
+  return waits;
+}
+
 void Acceptor::DropSilent(absl::Time now) {
   while (!silent_.empty() && now - silent_.front().first >= patience_) {
-    const auto [accepted_at, file] = silent_.front();
-    silent_.pop_front();
-    const auto found = waiting_.find(file);
-    if (found != waiting_.end() && found->second.accepted_at == accepted_at) {
-      waiting_.erase(found);
-    }
+    DropFirst();
   }
 }
 

@@ -56,6 +56,9 @@ class Acceptor {
   bool MakeRoom(absl::Time now);
   void SetListening(bool listening);
   void Look(int socket);
+  // Removes the first entry of `silent_`. Closes its connection and returns
+  // true if that still waits. Requires: `silent_` isn't empty.
+  bool DropFirst();
   void DropSilent(absl::Time now);
 
   const bool speaks_tls_;
