@@ -180,7 +180,7 @@ def test_the_command_line_refuses_what_no_header_can_be(flags):
         [deployed.CLIENT, "backward", PROBLEM, "--traceparent=a\nb", *flags],
         capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "traceparent: found other characters" in done.stderr
+    assert "--traceparent: found" in done.stderr
 
 
 def test_a_call_that_computes_nothing_is_one_span():

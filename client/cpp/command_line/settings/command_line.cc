@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <fstream>
+#include <regex>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -61,6 +62,21 @@ std::vector<std::string> ForParse(const std::vector<std::string>& arguments) {
   return words;
 }
 
+// Errors: kInvalidArgument for a value that would be ignored.
+absl::Status CheckEffect(const Settings& settings) {
+  if (!settings.client.server_name.empty() && settings.client.ca.empty()) {
+    return InvalidField(Reason::kMissing, "--ca", "nothing",
+                        "a PEM file, as there is a --server_name");
+  }
+  const std::string& span = settings.traceparent;
+  static const auto& context = *new std::regex(
+      "(?!ff)[0-9a-f]{2}-(?!0+-)[0-9a-f]{32}-(?!0+-)[0-9a-f]{16}-[0-9a-f]{2}");
+  if (span.empty() || std::regex_match(span, context)) return absl::OkStatus();
+  return RefuseValue(
+      {"--traceparent", "SPAN"}, span,
+      "version-trace-parent-flags of 2, 32, 16 and 2 hexadecimal digits");
+}
+
 }  // namespace
 
 absl::StatusOr<CommandLine> ReadCommandLine(
@@ -89,6 +105,7 @@ absl::StatusOr<CommandLine> ReadCommandLine(
                       has_command ? absl::StrCat(arguments.front(), " ") : "");
   }
   RETURN_IF_ERROR(refusal);
+  RETURN_IF_ERROR(CheckEffect(line.settings));
   const std::string& file = line.settings.token_file;
   if (!file.empty() && !(std::ifstream(file) >> line.settings.client.token)) {
     return RefuseValue({"--token", "FILE"}, file, "a file with a token");

@@ -100,6 +100,9 @@ void AddConnection(Settings* s, Command* command) {
                "PEM file of this client's certificate");
   command->Add({"--key", "FILE"}, &s->client.key,
                "PEM file of the certificate's key");
+  command->Add({"--server_name", "NAME"}, &s->client.server_name,
+               "name in the server's certificate; default: the host of "
+               "--server");
   command->Add({"--token", "FILE"}, &s->token_file,
                "file whose first word is the client's token");
   command->Add({"--timeout", "TIME"}, &s->timeout, "time limit of each call");
