@@ -25,6 +25,13 @@ absl::Status CannotWrite(const absl::Status& why) {
                     "a --state_dir that the server can write"});
 }
 
+// Logs why something can't be restored. A lack of memory concerns only the
+// caller, which may try again and again.
+void LogUnrestored(const std::string& what, const absl::Status& why) {
+  if (absl::IsResourceExhausted(why)) return;
+  spdlog::error("{} can't be restored: {}", what, std::string(why.message()));
+}
+
 }  // namespace
 
 Snapshotter::Snapshotter(SessionTable* sessions, SnapshotStore* store,
@@ -38,6 +45,9 @@ Snapshotter::Snapshotter(SessionTable* sessions, SnapshotStore* store,
 void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
   const std::string client = session->settings().client;
   options_.load(client, [this, session = std::move(session)] {
+    // A session that has ended has told those that waited. The store would
+    // remember its folder for ever.
+    if (!session->IsOpen(sessions_->now())) return;
     const KeptSession::Settings& settings = session->settings();
     std::vector<std::string> broken;
     absl::StatusOr<SessionCapture> content =
@@ -48,8 +58,8 @@ void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
                     why);
     }
     if (!content.ok()) {
-      spdlog::error("session {} can't be restored: {}", settings.handle,
-                    std::string(content.status().message()));
+      LogUnrestored(absl::StrCat("session ", settings.handle),
+                    content.status());
       return session->FailToRestore(content.status());
     }
     spdlog::info("session {} restored after change {}", settings.handle,
@@ -63,8 +73,9 @@ void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
 void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
   const std::string client = session->settings().client;
   options_.load(client, [this, session = std::move(session)] {
-    // A Load before this task needs what the store remembers.
-    if (!session->info().on_disk) return;
+    // A Load before this task needs what the store remembers. The store has
+    // forgotten a session that has ended.
+    if (!session->info().on_disk || !session->IsOpen(sessions_->now())) return;
     store_->FolderOf(HashOf(session->settings().id))->Forget();
   });
 }
@@ -105,6 +116,7 @@ void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
   const std::string client = session->settings().client;
   options_.load(client, [this, session = std::move(session), name,
                          done = std::move(done)] {
+    if (!session->IsOpen(sessions_->now())) return done(NoSuchSession());
     auto loaded = LoadNamedState(store_, HashOf(session->settings().id), name,
                                  sessions_->memory().get());
     if (absl::IsNotFound(loaded.status())) {
@@ -112,9 +124,9 @@ void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
                            "a snapshot that SaveState has kept"));
     }
     if (!loaded.ok()) {
-      spdlog::error("session {}: the snapshot '{}' can't be restored: {}",
-                    session->settings().handle, name,
-                    std::string(loaded.status().message()));
+      LogUnrestored(absl::StrCat("session ", session->settings().handle,
+                                 ": the snapshot '", name, "'"),
+                    loaded.status());
     }
     done(std::move(loaded));
   });

@@ -63,10 +63,10 @@ absl::Status Fence::Check() const {
   if (found == number_) return absl::OkStatus();
   return MakeError(
       absl::StatusCode::kFailedPrecondition,
-      {Reason::kTakenOver, path_, absl::StrCat(found),
+      {Reason::kTakenOver, path_, found == 0 ? "none" : absl::StrCat(found),
        absl::StrCat(number_,
-                    ", this server's number: another server uses the "
-                    "folder")});
+                    ", this server's number: another server uses the folder, "
+                    "or the folder was moved")});
 }
 
 }  // namespace convgrad

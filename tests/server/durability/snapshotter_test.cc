@@ -5,6 +5,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
@@ -261,8 +262,11 @@ TEST(Snapshotter, RemovesAfterWhatItWasAskedForBefore) {
   EXPECT_TRUE(closed.get_future().get().ok());
 }
 
-TEST(Snapshotter, AClosedSessionHasNoNames) {
-  MemoryFiles files;
+TEST(Snapshotter, AClosedSessionHasNoNamesAndIsNotRead) {
+  MemoryFiles memory_files;
+  FailingFiles files(&memory_files, [](int64_t /*call*/, const auto& /*name*/) {
+    return Fault::kNone;
+  });
   Running server(&files);
   const SessionUse use = server.Open('a');
   EXPECT_TRUE(server.Save(use).ok());
@@ -271,6 +275,10 @@ TEST(Snapshotter, AClosedSessionHasNoNames) {
       [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
   EXPECT_EQ(server.Keep(use, "first"), NoSuchSession());
   EXPECT_EQ(server.Drop(use, "first"), NoSuchSession());
+  const int64_t calls = files.calls();
+  EXPECT_EQ(server.Named(use, "first").status(), NoSuchSession());
+  server.snapshotter.Load(use.session());
+  EXPECT_EQ(files.calls(), calls);
 }
 
 TEST(Snapshotter, DoesWhatItWasAskedForBeforeItEnds) {
@@ -356,6 +364,21 @@ TEST(Snapshotter, ASnapshotThatIsNotKeptLeavesTheNameAsItWas) {
   EXPECT_EQ(server.Keep(use, "best").code(), absl::StatusCode::kInternal);
   EXPECT_EQ(use->info().snapshots.at("best").number, 1);
   EXPECT_EQ(*server.Named(use, "best"), 1);
+}
+
+TEST(Snapshotter, LacksOfMemoryAreNotLogged) {
+  MemoryFiles files;
+  Running server(&files);
+  const SessionUse use = server.Open('a');
+  server.Change(use, server.WritesOf("w", 1));
+  EXPECT_TRUE(server.Keep(use, "best").ok());
+  std::vector<KeptWrites> all;
+  while (server.table.memory()->Take(16, nullptr).ok()) {
+    all.push_back(server.WritesOf("more", 1));
+  }
+  testing::internal::CaptureStdout();
+  EXPECT_TRUE(absl::IsResourceExhausted(server.Named(use, "best").status()));
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
 }
 
 TEST(Snapshotter, ADamagedSnapshotWithANameIsItsOwnError) {
