@@ -26,7 +26,8 @@ class DurableSessions {
                   const MachineFacts& facts, SessionTable* sessions);
 
   // Writes what has changed, and blocks until it is written or has failed.
-  void SaveAll() { snapshotter_.SaveAll(); }
+  // Returns whether nothing failed.
+  bool SaveAll() { return snapshotter_.SaveAll(); }
 
   void AddGauges(ServerGauges* gauges) const;
 

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "backends/core/status.h"
 #include "grpc/grpc.h"
@@ -24,6 +26,7 @@
 #include "server/machine/openmp_spinning.h"
 #include "server/machine/parent.h"
 #include "server/rpc/health_check.h"
+#include "server/rpc/transport/pipe_check.h"
 #include "server/rpc/transport/tls_failures.h"
 #include "server/self_test.h"
 #include "server/server.h"
@@ -86,7 +89,6 @@ int StopGracefully(std::unique_ptr<Server> server) {
   }).detach();
   if (!server->Drain()) {
     // Running work can't be interrupted, and the process must not wait for it.
-    spdlog::error("work was left after --drain_timeout");
     RemoveSocketFolder(folder);
     _exit(1);
   }
@@ -104,9 +106,22 @@ int SelfTestInstead(const Config& config) {
   return 2;
 }
 
+// Errors: kInvalidArgument if a flag file is a pipe, because the start has read
+// it, and a second read would find no flags or wait for a writer.
+absl::Status CheckFlagFiles(const std::vector<std::string>& arguments) {
+  for (absl::string_view argument : arguments) {
+    if (!absl::ConsumePrefix(&argument, "--flagfile=")) continue;
+    for (const absl::string_view path : absl::StrSplit(argument, ',')) {
+      RETURN_IF_ERROR(CheckNoPipe("--flagfile", std::string(path)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Reads the command line and its files again.
 absl::StatusOr<Config> Reload(const std::vector<std::string>& arguments,
                               Server* server) {
+  RETURN_IF_ERROR(CheckFlagFiles(arguments));
   ASSIGN_OR_RETURN(const CommandLine line, ParseFlags(arguments, Version()));
   if (!line.answer.empty()) {
     return absl::InvalidArgumentError(

@@ -260,7 +260,7 @@ absl::Status GrpcServer::Listen() {
 
 absl::Status GrpcServer::Reload(const Config& config) {
   RETURN_IF_ERROR(config.Validate());
-  RETURN_IF_ERROR(tokens_.Refresh());
+  RETURN_IF_ERROR(tokens_.Refresh(/*repeats_error=*/true));
   gate_.SetLimits({config.max_client_calls, config.max_client_bytes});
   return absl::OkStatus();
 }
@@ -271,8 +271,11 @@ bool GrpcServer::Drain() {
   const bool is_idle = lifecycle_.Drain(config_.drain_timeout, [this] {
     return engine_.IsAtWork() || !copies_.is_idle() || !plans_.is_idle();
   });
-  if (engine_.durable_sessions != nullptr) engine_.durable_sessions->SaveAll();
-  return is_idle;
+  if (!is_idle) spdlog::error("work was left after --drain_timeout");
+  const bool is_saved = engine_.durable_sessions == nullptr ||
+                        engine_.durable_sessions->SaveAll();
+  if (!is_saved) spdlog::error("changes of durable sessions aren't on disk");
+  return is_idle && is_saved;
 }
 
 }  // namespace

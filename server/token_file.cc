@@ -21,13 +21,14 @@ absl::Status TokenFile::Load() {
   return absl::OkStatus();
 }
 
-absl::Status TokenFile::Refresh() {
+absl::Status TokenFile::Refresh(bool repeats_error) {
   if (path_.empty()) return absl::OkStatus();
   MutexLock lock(&mutex_);
-  absl::Status before = std::exchange(error_, Load());
+  const absl::Status before = std::exchange(error_, Load());
   // Without tokens the server would let every client do everything.
   const bool has_tokens = text_.has_value();
-  return has_tokens && error_ == before ? absl::OkStatus() : error_;
+  const bool is_known = has_tokens && error_ == before && !repeats_error;
+  return is_known ? absl::OkStatus() : error_;
 }
 
 }  // namespace convgrad

@@ -18,8 +18,9 @@ class TokenFile {
 
   // Passes the file's tokens to the gate if they have changed.
   // Errors: kInvalidArgument for an invalid file; the gate then keeps its
-  // tokens. Once it has tokens, the same error isn't returned twice in a row.
-  absl::Status Refresh();
+  // tokens. Once it has tokens, the same error isn't returned twice in a row,
+  // unless `repeats_error`.
+  absl::Status Refresh(bool repeats_error = false);
 
  private:
   absl::Status Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

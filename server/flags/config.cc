@@ -75,10 +75,14 @@ absl::Status CheckText(absl::string_view flag, absl::string_view text,
 absl::Status CheckListening(absl::string_view flag, absl::string_view address) {
   if (IsUnix(address)) {
     // gRPC decodes % at the server, and all three at clients, so they would
-    // mean other paths than they seem to.
-    return CheckText(flag, address,
-                     address.find_first_of("%?#") == absl::string_view::npos,
-                     "a path without %, ? and #");
+    // mean other paths than they seem to. Clients refuse unix:// before a
+    // relative path, and the server would listen in the root folder.
+    const bool is_plain =
+        address.find_first_of("%?#") == absl::string_view::npos &&
+        (!absl::StartsWith(address, "unix://") ||
+         absl::StartsWith(address, "unix:///"));
+    return CheckText(flag, address, is_plain,
+                     "unix:PATH without %, ? and #, or unix:///PATH");
   }
   return CheckText(flag, address, IsTcp(address),
                    "host:port with a port of 0 to 65535, or unix:path");

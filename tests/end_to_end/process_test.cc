@@ -1,8 +1,11 @@
 // Tests the server program: flags, signals, exit statuses.
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -127,6 +130,49 @@ TEST(Process, OutlivesALimitOfFileSizes) {
             grpc::StatusCode::INTERNAL);
   server.Signal(SIGTERM);
   EXPECT_EQ(server.Await().code, 0);
+}
+
+TEST(Process, SaysThatADurableSessionIsNotOnDisk) {
+  const TemporaryFolder folder;
+  ChildServer server({absl::StrCat("--state_dir=", folder.path(), "/state")});
+  const auto stub = v1::ConvGradSessions::NewStub(grpc::CreateChannel(
+      server.address(), grpc::InsecureChannelCredentials()));
+  v1::OpenSessionRequest request;
+  request.set_open_id(std::string(16, 'o'));
+  request.set_durable(true);
+  v1::SessionResponse opened;
+  grpc::ClientContext open;
+  ASSERT_TRUE(stub->OpenSession(&open, request, &opened).ok());
+  const rlimit none = {0, 0};
+  ASSERT_EQ(prlimit(server.process(), RLIMIT_FSIZE, &none, nullptr), 0);
+  // The new epoch is a change.
+  v1::ResumeSessionRequest resume;
+  resume.set_session_id(opened.session_id());
+  grpc::ClientContext context;
+  EXPECT_TRUE(stub->ResumeSession(&context, resume, &opened).ok());
+  server.Signal(SIGTERM);
+  const Exit exit = server.Await();
+  EXPECT_EQ(exit.code, 1) << exit.output;
+  EXPECT_TRUE(absl::StrContains(exit.output,
+                                "changes of durable sessions aren't on disk"))
+      << exit.output;
+}
+
+TEST(Process, ReadsAPipeOfFlagsOnce) {
+  const TemporaryFolder folder;
+  const std::string pipe = absl::StrCat(folder.path(), "/flags");
+  ASSERT_EQ(mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
+  std::thread writer([&] { std::ofstream(pipe) << "--metrics_listen=\n"; });
+  ChildServer server({absl::StrCat("--flagfile=", pipe)});
+  writer.join();
+  EXPECT_EQ(server.metrics_port(), 0);
+  server.Signal(SIGHUP);
+  server.Signal(SIGTERM);
+  const Exit exit = server.Await();
+  unlink(pipe.c_str());
+  EXPECT_EQ(exit.code, 0) << exit.output;
+  EXPECT_TRUE(absl::StrContains(exit.output, "nothing reloaded: --flagfile"))
+      << exit.output;
 }
 
 TEST(Process, ReadsAConfigFile) {

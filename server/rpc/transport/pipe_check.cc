@@ -13,7 +13,7 @@ absl::Status CheckNoPipe(absl::string_view flag, const std::string& path) {
   if (!std::filesystem::is_fifo(path, unknown)) return absl::OkStatus();
   return InvalidField(Reason::kOutOfRange, flag,
                       absl::StrCat("'", path, "', a pipe"),
-                      "a file, which the server reads again each second");
+                      "a file, because the server reads it again");
 }
 
 }  // namespace convgrad

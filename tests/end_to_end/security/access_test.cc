@@ -141,6 +141,11 @@ TEST_F(Access, TokensAreReadAgain) {
   WriteTokens("");
   AwaitCode(server, "another-another-another",
             grpc::StatusCode::UNAUTHENTICATED);
+  WriteTokens("bad\n");
+  // Each reload names the error, also if the server has told it before.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(server.server().Reload(server.server().config()).ok());
+  }
 }
 
 TEST_F(Access, RefusesBadTokenFiles) {

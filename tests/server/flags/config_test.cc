@@ -108,7 +108,7 @@ TEST(Config, RefusesAddressesThatAreNone) {
   for (const char* listen :
        {"", " ", "localhost", ":1", "unix:", "a:1,b", "localhost:65536",
         "localhost:-1", "[::1]:http", "unix:/run/a%20b", "unix:/run/a?b",
-        "unix:/run/a#b"}) {
+        "unix:/run/a#b", "unix://run/a"}) {
     Config config = Complete();
     config.listen = listen;
     ExpectRefused(config, "--listen");
@@ -116,7 +116,7 @@ TEST(Config, RefusesAddressesThatAreNone) {
   Config config = Complete();
   config.health_listen = "127.0.0.1:70000";
   ExpectRefused(config, "--health_listen");
-  config.health_listen = "unix:/run/health";
+  config.health_listen = "unix:///run/health";
   for (const char* listen : {"9464", "127.0.0.1:70000", "unix:/run/metrics"}) {
     config.metrics_listen = listen;
     ExpectRefused(config, "--metrics_listen");
