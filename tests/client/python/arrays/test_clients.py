@@ -4,6 +4,7 @@ import asyncio
 import copy
 import pickle
 import signal
+import threading
 
 import grpc
 import numpy as np
@@ -23,6 +24,18 @@ def test_futures_overlap(server):
                  for i in range(20)]
         for i, call in enumerate(calls):
             np.testing.assert_array_equal(call.result().grad_bias, np.full(4, 128 * i))
+
+
+def test_a_futures_callback_closes_the_client(server):
+    client = convgrad.Client(server.address)
+    ended, is_over = [], threading.Event()
+
+    def close(future):
+        ended.extend((future, client.close()))
+        is_over.set()
+
+    client.submit(client.conv_forward, X, W).add_done_callback(close)
+    assert is_over.wait(20) and client.is_closed and ended[0].result().output.size
 
 
 def test_a_futures_error_is_the_calls(server):

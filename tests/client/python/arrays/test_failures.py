@@ -62,7 +62,8 @@ def test_no_target(target):
 
 @pytest.mark.parametrize("target", [
     "localhost", "localhost:", "localhost:http", "localhost:70700", "localhost:0", "[::1]",
-    "::1:7070", "http://localhost:7070", "dns:///localhost", "/run/convgrad.sock"])
+    "::1:7070", "http://localhost:7070", "dns:///localhost", "/run/convgrad.sock", "unix:",
+    "unix:///", "unix-abstract:", "ipv4:"])
 def test_a_target_without_a_port_is_refused(target):
     with pytest.raises(convgrad.InvalidArgument) as caught:
         convgrad.Client(["localhost:7070", target])

@@ -268,6 +268,23 @@ def test_what_a_cancelled_call_may_still_write_is_nobody_elses(tmp_path):
     server.kill()
 
 
+def test_what_was_never_sent_is_free_again(near, sharing):
+    x = np.ones((1, 1), np.float32)
+
+    async def run():
+        async with convgrad.aio.Client(sharing.address) as client:
+            with await client.region(1024) as region:
+                with pytest.raises(convgrad.DeadlineExceeded):
+                    await client.linear_forward(*moved(region, x, x), timeout=0)
+                assert region.is_whole
+
+    asyncio.run(run())
+    with near.region(1024) as region:
+        with pytest.raises(convgrad.DeadlineExceeded):
+            near.linear_forward(*moved(region, x, x), timeout=0)
+        assert region.is_whole
+
+
 def test_what_the_server_has_refused_is_free_again(near):
     with near.region(1024) as region, near.session() as session:
         for _ in range(3):
