@@ -208,6 +208,10 @@ class ClientBase:
         if needs_stream(error, call):
             return replace(call, message=None), 0.0
         attempts.end(error)
+        if not error.reason and call.loan is not None and call.loan.is_written:
+            # A repeat would end while the caller can't know when the lost attempt writes.
+            error.message += "; the server may still write the call's results to a region"
+            raise error
         is_ended_here = error.code == grpc.StatusCode.CANCELLED and self._closed.is_set()
         if error.code in IS_GOING:
             self._pool.mark_down(slot)
