@@ -104,7 +104,9 @@ def test_a_traceback_has_the_frames_of_the_user(server):
         with pytest.raises(convgrad.InvalidArgument) as caught:
             ours()
     mine = inspect.currentframe().f_code.co_name
-    assert frames_of(caught.value) == [mine, "called", "ours", "_call_impl", "forward"]
+    # PyTorch 2 has one frame more.
+    found = [name for name in frames_of(caught.value) if name != "_wrapped_call_impl"]
+    assert found == [mine, "called", "ours", "_call_impl", "forward"]
 
 
 def test_a_traceback_of_an_internal_error_is_whole():
