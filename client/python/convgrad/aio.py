@@ -154,11 +154,13 @@ class Client(ClientBase):
         with self._lock:
             self._closed.set()
             blocking, self._blocking = self._blocking, None
-        if blocking is not None:
-            await asyncio.to_thread(blocking.close)
-        for channel in self._pool.close():
-            await channel.close()
-        self._end_others()
+        try:
+            if blocking is not None:
+                await asyncio.to_thread(blocking.close)
+        finally:  # also if the task is cancelled
+            for channel in self._pool.close():
+                await channel.close()
+            self._end_others()
 
     async def __aenter__(self) -> Client:
         return self

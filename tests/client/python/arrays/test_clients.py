@@ -121,6 +121,21 @@ def test_closing_ends_coroutines(keywords):
     process.kill()
 
 
+def test_a_close_that_is_cancelled(server):
+    async def main():
+        client = convgrad.aio.Client(server.address)
+        assert (await client.sessions()) is not None  # by a blocking client of its own
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(convgrad.Cancelled):
+            await client.conv_forward(X, W)
+
+    asyncio.run(main())
+
+
 def test_asyncio_cancellation_and_restart():
     process = ServerProcess()
 
