@@ -103,7 +103,8 @@ def test_a_traceback_has_the_frames_of_the_user(server):
         with pytest.raises(convgrad.InvalidArgument) as caught:
             ours()
     mine = inspect.currentframe().f_code.co_name
-    assert frames_of(caught.value) == [mine, "called", "ours", "_call_impl", "forward"]
+    found = frames_of(caught.value)  # newer PyTorch's calls have a _wrapped_call_impl
+    assert [found[:3], found[-2:]] == [[mine, "called", "ours"], ["_call_impl", "forward"]]
 
 
 def test_a_traceback_of_an_internal_error_is_whole():

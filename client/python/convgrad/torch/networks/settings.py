@@ -77,6 +77,17 @@ def frozen(value: Any, depth: int = 0, hidden: Container[int] = (),
     return Same(value), classes, slots, again(_attributes_of(value)), inside(value)
 
 
+def changed_part(name: str, before: Any, now: Any) -> tuple[str, str]:
+    """Returns what has changed in the attribute `name`, "name.part" if it is an object, and how
+    to set it before. Takes what frozen() has returned before and now."""
+    if isinstance(before, tuple) and isinstance(now, tuple) and len(before) == len(now) == 5:
+        old = set(before[3][1] or ())
+        for (_, part), value in now[3][1] or ():
+            if ((str, part), value) not in old and len(value) == 2 and type(value[1]) in _WORDS:
+                return f"{name}.{part}", f", or {name}.{part} = {value[1]!r} before it"
+    return name, ""
+
+
 def _attributes_of(value: Any) -> dict[str, Any] | None:
     """Returns the dictionary of an object's attributes, if it has one. dict[str, int] gives a
     new proxy of its class' dictionary in each read."""
