@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from convgrad.torch.networks.refusals import refuse
-from convgrad.torch.networks.tracing import has_hooks
+from convgrad.torch.networks.tracing import check_model, has_hooks
 
 _LOG = logging.getLogger("convgrad")
 MANY = 10
@@ -289,6 +289,7 @@ class Settings:
                             for one in vars(kind).values() if isinstance(one, _CONTAINERS)]
 
     def _refuse_change(self) -> None:
+        check_model(self._model)  # a parametrization may have made the change
         versions = {id(t): v for t, v in zip(self._tensors, self._versions)}
         for name, tensor in (*self._model.named_parameters(), *self._model.named_buffers()):
             if tensor._version != versions.get(id(tensor), tensor._version):
