@@ -173,7 +173,9 @@ class Importer(Declared):
         if not isinstance(result, Value):
             return result
         if isinstance(self._node.meta["val"], torch.Tensor):
-            result = replace(result, shape=self.shape)
+            is_integer = self.dtype in INDICES  # as views of inputs may be
+            result = replace(result, shape=self.shape,
+                             dtype=self.dtype if is_integer else result.dtype)
         if table.is_in_place(target):
             if table.changes_shape(target):
                 self._memories.check_alone(self, given[0])
