@@ -203,12 +203,14 @@ def test_a_loss_that_the_forward_returns(make_remote, loss, labels):
     (lambda _, x, y: F.cross_entropy(x, y) / 2, INDICES, "div of a loss, expected a loss that"),
     (lambda _, x, y: F.cross_entropy(x, y, reduction="none"), INDICES, "reduction='none', exp"),
     (lambda _, x, y: F.cross_entropy(x, y[:, 0]), INDICES[:, None], r"of \(6\), expected cla"),
+    (lambda _, x, y: F.cross_entropy(x.expand(5, 5, 5).mT, y.t()), torch.ones(5, 5).long(),
+     r"of \(5, 5\), expected cla"),
     (lambda m, x, y: F.binary_cross_entropy_with_logits(x, y, m.of_class), FLOATS, "neither"),
 ])
 def test_losses_that_a_forward_can_not_return(make_remote, loss, labels, found):
     net = make_remote(WithLoss(loss))
     with pytest.raises(convgrad.Unimplemented, match=found):
-        net(images(6, 3, 6, 6), labels=labels)
+        net(images(len(labels), 3, 6, 6), labels=labels)
 
 
 def test_what_a_forward_sets_in_its_configuration(make_remote):

@@ -20,7 +20,9 @@ def cross_entropy(to: Importer, logits: Value, target: Value, weight: Value | No
         return _loss(to, "cross_entropy", reduction, logits, as_value(to, target), weight,
                      label_smoothing=float(label_smoothing))
     whole = target.whole
-    if whole.dtype not in INDICES or whole.kind != "an input" or whole.shape != target.shape:
+    is_whole = whole.shape == target.shape and all(
+        view.key[0] == "reshape" for view in target.views)
+    if whole.dtype not in INDICES or whole.kind != "an input" or not is_whole:
         raise to.refuse(f"cross_entropy with a target of {text_of(target.shape)}",
                         "class indices in the shape of an input")
     return _loss(to, "cross_entropy", reduction, logits, to.indices(whole), weight,
