@@ -15,13 +15,14 @@ from convgrad.errors import Unimplemented, invalid
 from convgrad.layouts import Array
 from convgrad.onnx.extents import Batch, Extent, Shape, text_of
 from convgrad.onnx.refusals import Refusals, refuse
-from convgrad.onnx.values import FLOATS, IMAGES, Known, Node, Source, Unknown, Value
+from convgrad.onnx.values import FLOATS, IMAGES, INDICES, Known, Node, Source, Unknown, Value
 from convgrad.programs import Attribute, name_of_constant
 from convgrad.shapes import MOST_AXES, padded
 
 # Steps that only move elements, so that what an image is turned into comes to the same.
 _MOVES = frozenset(("concat", "flatten", "index_select", "permute", "reshape", "slice"))
 _MOST_INPUT_AXES = 5
+_MOST_INDEX_AXES = 4
 _MOST_BYTES = 2**29
 """Of all constants that nodes make, besides the size of the initializers."""
 
@@ -211,7 +212,11 @@ def _declared(info: Any, given: Sequence[int | None] | None, batches: dict[str, 
     if len(batches) > 1:
         raise refuse(info.name, f"batches {' and '.join(batches)}",
                      "one batch; load(shapes=...) with None says that they are equal")
-    if len(shape) > _MOST_INPUT_AXES or shape[:1] == [Batch()] and len(shape) < 2:
+    if dtype in INDICES:
+        if not 1 <= len(shape) <= _MOST_INDEX_AXES:
+            raise refuse(info.name, f"an input of {dtype}, {text_of(shape)}",
+                         "one to four axes")
+    elif len(shape) > _MOST_INPUT_AXES or shape[:1] == [Batch()] and len(shape) < 2:
         raise refuse(info.name, f"an input of {text_of(shape)}",
                      "at most five axes, and two if the first one is the batch")
     return Value(Source(info.name), tuple(shape), dtype)

@@ -102,6 +102,8 @@ def test_a_gelu_s_constants_add_no_axes():
 
 
 REFUSED = {
+    "Resize of 10 by 0.699999988, to 6 or 7": one_node("Resize", ["N", 1, 10], ["N", 1, 7], {
+        "roi": ones(0), "scales": np.float32([1, 1, 0.7])}),
     "Resize by": one_node("Resize", ["N", 2, 4, 4], ["N", 2, 8, 8], {
         "roi": ones(0), "scales": np.float32([2, 2])}),
     "MaxPool with auto_pad=SAME_LOWER and dilations": one_node(

@@ -36,8 +36,8 @@ def resize(to: Declared, node: Node, x: Operand, roi: Operand = None, scales: Op
         numbers = constant(to, given, "scales", "f").reshape(-1)
         _check_length(to, axes, len(numbers))
         factors |= {axis: float(factor) for axis, factor in zip(axes, numbers)}
-        out = {axis: x.shape[axis] if factors[axis] == 1 else math.floor(
-            known_sizes(to, x, [axis])[0] * factors[axis]) for axis in range(rank)}
+        out = {axis: x.shape[axis] if factors[axis] == 1 else _scaled(
+            to, known_sizes(to, x, [axis])[0], factors[axis]) for axis in range(rank)}
     else:
         found = list(constant(to, sizes, "sizes").reshape(-1))
         _check_length(to, axes, len(found))
@@ -65,6 +65,16 @@ def resize(to: Declared, node: Node, x: Operand, roi: Operand = None, scales: Op
     for i, matrix in enumerate(wanted):
         x = taken(to, x, 2 + i, matrix.argmax(1))
     return x
+
+
+def _scaled(to: Declared, size: int, factor: float) -> int:
+    """Returns the new size of an axis."""
+    found = math.floor(size * factor)
+    # onnxruntime multiplies in float32, onnx in float64.
+    if found != math.floor(np.float32(size) * np.float32(factor)):
+        raise to.refuse(f"Resize of {size} by {factor:.9g}, to {found} or {found + 1}, as the "
+                        "product is rounded", "sizes")
+    return found
 
 
 def _check_length(to: Declared, axes: Sequence[int], length: int) -> None:
