@@ -165,6 +165,8 @@ def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]],
     """Returns the graph's inputs, without those that initializers give a value."""
     initializers = {tensor.name for tensor in graph.initializer}
     inputs = [one for one in graph.input if one.name not in initializers]
+    if not isinstance(shapes, Mapping):
+        raise invalid("INVALID_TYPE", "shapes", shapes, "a dict of shapes by the inputs' names")
     for name, shape in shapes.items():
         if name not in {one.name for one in inputs}:
             raise invalid("NOT_FOUND", f"shapes.{name}", "no such input",

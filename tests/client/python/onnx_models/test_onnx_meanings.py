@@ -85,6 +85,11 @@ def test_given_shapes_are_integers_or_none(shape):
         convgrad.onnx.load(one_node("Relu", SHAPE, SHAPE), shapes={"x": shape})
 
 
+def test_given_shapes_have_names():
+    with pytest.raises(convgrad.InvalidArgument, match="a dict of shapes by the inputs' names"):
+        convgrad.onnx.load(one_node("Relu", SHAPE, SHAPE), shapes=(None, 4))
+
+
 def test_a_sparse_initializer_is_refused_by_its_name():
     model = make_model([node("Add", "x w", "y")], {"x": SHAPE}, {"y": SHAPE})
     sparse = model.graph.sparse_initializer.add(dims=[4])

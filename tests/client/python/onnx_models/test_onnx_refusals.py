@@ -44,7 +44,7 @@ REFUSED = {
     "a part of the batch": (one_node("Gather", SHAPE, [1, 4], {"i": np.array([0])}, axis=0),
                             "another axis than the batch"),
     "half of a batch": (one_node("Reshape", SHAPE, ["M", 8], {"s": np.array([-1, 8])}),
-                        "can't be followed"),
+                        "Reshape of (N, 4) to (-1, 8), expected as many elements"),
     "Erf alone": (one_node("Erf", SHAPE, SHAPE), "Erf elsewhere than in a GELU"),
     "ceil_mode before 22": (one_node(
         "MaxPool", ["N", 1, 4], ["N", 1, 3], opset=13, kernel_shape=[1], strides=[2],

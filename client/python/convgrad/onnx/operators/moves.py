@@ -65,10 +65,13 @@ def target_of(to: Declared, found: Sequence[Extent], sizes: Sequence[Any],
     if opened:
         rest: Any = product([n for n in target if n != -1])
         whole: Any = product(found)
-        if rest == 0 or not isinstance(rest, Batch) and not isinstance(whole, Batch) and (
-                whole % rest):
-            raise to.refuse(f"Reshape of {text_of(found)} to {list(sizes)}", "as many elements")
-        target[opened[0]] = whole // rest
+        try:
+            if rest == 0 or isinstance(rest, int) and isinstance(whole, int) and whole % rest:
+                raise TypeError("a rest")
+            target[opened[0]] = whole // rest
+        except TypeError:
+            raise to.refuse(f"Reshape of {text_of(found)} to {text_of(sizes)}",
+                            "as many elements, for each batch") from None
     return target
 
 
