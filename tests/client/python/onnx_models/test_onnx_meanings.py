@@ -109,6 +109,17 @@ def test_a_gelu_s_constants_add_no_axes():
 REFUSED = {
     "Resize of 10 by 0.699999988, to 6 or 7": one_node("Resize", ["N", 1, 10], ["N", 1, 7], {
         "roi": ones(0), "scales": np.float32([1, 1, 0.7])}),
+    "Resize of 3 by 1.29999995 to the same size": one_node(
+        "Resize", ["N", 1, 3], ["N", 1, 3], {
+            "roi": ones(0), "scales": np.float32([1, 1, 1.3])}),
+    "Resize with mode=nearest, half_pixel, 15 to 9": one_node(
+        "Resize", ["N", 1, 15], ["N", 1, 9], {"roi": ones(0), "scales": ones(0),
+                                              "sizes": np.array([9])}, axes=[2],
+        nearest_mode="floor"),
+    "Resize with mode=nearest, half_pixel_symmetric, 17 to 15": one_node(
+        "Resize", ["N", 1, 17], ["N", 1, 15], {
+            "roi": ones(0), "scales": np.float32([1, 1, 0.9])}, nearest_mode="floor",
+        coordinate_transformation_mode="half_pixel_symmetric"),
     "Resize by": one_node("Resize", ["N", 2, 4, 4], ["N", 2, 8, 8], {
         "roi": ones(0), "scales": np.float32([2, 2])}),
     "MaxPool with auto_pad=SAME_LOWER and dilations": one_node(
