@@ -94,9 +94,9 @@ class Update:
         for i, group in enumerate(self.groups):
             check_names(f"update.groups[{i}].parameters", group.parameters)
             settings = vars(group)
-            for key, value in settings.items():
-                if value is None:  # which the message would have as 0
-                    raise invalid("INVALID_TYPE", f"update.groups[{i}].{key}", None, "a number")
+            if group.learning_rate is None:  # which the message would have as 0
+                raise invalid("INVALID_TYPE", f"update.groups[{i}].learning_rate", None,
+                              "a number")
             if self.algorithm != "rmsprop":  # servers of release 0.1 don't know the field
                 settings = {key: value for key, value in settings.items() if key != "alpha"}
             request.groups.add(**settings)

@@ -16,7 +16,7 @@ from convgrad.programs import Program
 from convgrad.shapes import padded
 
 _REFUSED = re.compile(r"[^!-~]|[/\\,()=#~]")
-_MOST_BYTES = 240  # which leave room for a number
+_MOST_BYTES = 224  # of 239, which leaves room for a number
 
 
 @dataclass(frozen=True)

@@ -178,6 +178,13 @@ def test_names_that_become_equal_stay_apart(client):
     assert_same(client, model, x=np.float32([[1, -1, 2, -5]]))
 
 
+def test_long_names_are_cut(client):
+    long = "a" * 300 + "~" + "b" * 300
+    model = make_model([node("Relu", "x", long), node("Tanh", long, long + "c")],
+                       {"x": SHAPE}, {long: SHAPE, long + "c": SHAPE})
+    assert_same(client, model, x=ones(2, 4))
+
+
 def test_an_initializer_is_a_statistic_and_a_parameter_apart(client):
     """Exporters merge equal initializers: zeros are one norm's mean and another one's bias."""
     arrays = {"zeros": np.zeros(3, np.float32), "ones": ones(3), "bias": ones(3) / 2}

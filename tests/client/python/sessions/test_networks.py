@@ -160,7 +160,6 @@ def test_states_of_another_optimizer(client):
     ("update", {"parameters": "wb"}, r"groups\[0\].parameters: found 'wb'"),
     ("update", {"averaged": "wb"}, "averaged: found 'wb'"),
     ("update", {"learning_rate": None}, r"groups\[0\].learning_rate: found None"),
-    ("update", {"beta1": None}, r"groups\[0\].beta1: found None"),
     ("drop_programs", {"tapes": "t1"}, "tapes: found 't1'"),
     ("run", {"compute_dtype": "f16"}, "found f16, expected float32 or bfloat16")])
 def test_words_in_place_of_lists_and_none_are_refused(client, method, arguments, said):
