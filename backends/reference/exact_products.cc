@@ -77,11 +77,12 @@ class QueryRow {
   int64_t seen() const { return seen_; }
   const AttentionProblem& problem() const { return problem_; }
 
-  // Returns the weight of each visible key. `mask` has the mask's element for
-  // each key.
+  // Returns the weight of each visible key: 0 if the mask hides all of them.
+  // `mask` has the mask's element for each key.
   Values Weights(absl::Span<const int64_t> mask) const {
     Values weights;
-    double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+    constexpr double kHidden = -std::numeric_limits<double>::infinity();
+    double largest = kHidden, sum = 0;
     for (int64_t i = 0; i < seen_; ++i) {
       double score = 0;
       for (int64_t j = 0; j < problem_.features; ++j) {
@@ -93,6 +94,10 @@ class QueryRow {
       weights.push_back(score);
     }
     data_.WriteIntermediate(&weights);
+    if (std::all_of(weights.begin(), weights.end(),
+                    [](double score) { return score == kHidden; })) {
+      return Values(weights.size());
+    }
     for (const double score : weights) largest = std::max(largest, score);
     for (double& weight : weights) sum += weight = std::exp(weight - largest);
     for (double& weight : weights) weight /= sum;

@@ -51,6 +51,19 @@ bool NeedsStream(const ConvOperation& operation, const RegionPlaces& places) {
   return std::max(request_bytes, response_bytes) > kMaxPayloadBytes;
 }
 
+// Returns whether a call has ended while its server may still write results to
+// the call's region: it said nothing.
+bool MayStillBeWritten(const OperationCall& call, const absl::Status& status) {
+  if (call.region == nullptr || DetailOf(status) ||
+      !(absl::IsUnavailable(status) || absl::IsCancelled(status))) {
+    return false;
+  }
+  return std::any_of(call.destinations.begin(), call.destinations.end(),
+                     [&](absl::Span<const std::byte> destination) {
+                       return call.region->RangeOf(destination).has_value();
+                     });
+}
+
 // Returns whether the server's messages are too small for the operation
 // (error.proto).
 bool IsMessageTooLarge(const absl::Status& status) {
@@ -108,8 +121,15 @@ absl::StatusOr<OperationReply> Client::Persist(
   if (!options_.retries) return attempt(call);
   OperationCall repeated = call;
   if (repeated.request_id.empty()) repeated.request_id = RandomRequestId();
-  return options_.retries->Persist(
-      call.deadline, [&] { return attempt(repeated); },
+  RetryPolicy policy = *options_.retries;
+  return policy.Persist(
+      call.deadline,
+      [&] {
+        auto reply = attempt(repeated);
+        // A repeat might end before the lost attempt writes.
+        if (MayStillBeWritten(call, reply.status())) policy.max_attempts = 1;
+        return reply;
+      },
       [this] { return pool_->Strangers(); });
 }
 

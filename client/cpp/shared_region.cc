@@ -45,13 +45,17 @@ absl::StatusOr<FileDescriptor> ConnectTo(const std::string& address) {
                         "unix:PATH of a server's --regions_listen");
   }
   path.copy(name.sun_path, path.size());
-  FileDescriptor connection(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  // A blocking connect() would wait without limit while the queue of a server
+  // that accepts no connections is full.
+  FileDescriptor connection(
+      socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   setsockopt(connection.get(), SOL_SOCKET, SO_RCVTIMEO, &kReplyTimeout,
              sizeof(kReplyTimeout));
   if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&name),
               sizeof(name)) != 0) {
     return Failed(absl::StatusCode::kUnavailable, address, "connect");
   }
+  fcntl(connection.get(), F_SETFL, 0);
   return connection;
 }
 

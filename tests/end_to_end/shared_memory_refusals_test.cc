@@ -1,9 +1,14 @@
 // Tests requests for shared memory that the client can't use: each has one
 // status and the right detail, and leaks nothing.
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
 #include "absl/strings/match.h"
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/region_server.h"
+#include "tests/end_to_end/peers/temporary_folder.h"
 
 namespace convgrad {
 namespace {
@@ -204,6 +209,24 @@ TEST_F(SharedMemoryRefusalsTest, DestinationsThatTheClientCannotName) {
             reinterpret_cast<std::byte*>(&outside));
   call.destinations.assign(2, region_->bytes().subspan(0, 4));
   EXPECT_FALSE(client->Run(call).ok()) << "more than results";
+}
+
+TEST(SharedMemoryRefusals, ServersThatAcceptNoConnection) {
+  const TemporaryFolder folder;
+  const std::string path = absl::StrCat(folder.path(), "/full");
+  sockaddr_un name = {};
+  name.sun_family = AF_UNIX;
+  path.copy(name.sun_path, sizeof(name.sun_path) - 1);
+  const auto* address = reinterpret_cast<const sockaddr*>(&name);
+  const FileDescriptor listener(socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(bind(listener.get(), address, sizeof(name)), 0);
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  const FileDescriptor queued(socket(AF_UNIX, SOCK_STREAM, 0));
+  ASSERT_EQ(connect(queued.get(), address, sizeof(name)), 0);
+  EXPECT_EQ(
+      SharedRegion::Connect(absl::StrCat("unix:", path), 4096).status().code(),
+      absl::StatusCode::kUnavailable);
+  unlink(path.c_str());
 }
 
 }  // namespace

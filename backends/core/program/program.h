@@ -56,11 +56,11 @@ struct Program {
 
 // Checks everything that needs no input shapes: names, operands, attributes,
 // parameter ranks, that each value is assigned once and before its use, and
-// that an output needs it. A name is 1 to 255 bytes of printable ASCII without
+// that an output needs it. A name is 1 to 239 bytes of printable ASCII without
 // spaces and any of / \ , ( ) = #, and isn't "none".
 // Further rules:
-// * A loss, which is a scalar, isn't an operand. An index input is only the
-//   target of cross_entropy, which may be a value instead.
+// * A loss, which is a scalar, isn't an operand. An index input is the index of
+//   index_select or the target of cross_entropy, which may be a value instead.
 // * A batch_norm that isn't training has running statistics.
 // * A batch_norm that is training updates its running statistics, if it has
 // any.

@@ -47,7 +47,7 @@ enum class Activation {
 
 struct Pointwise {
   Activation activation = Activation::kNone;
-  float alpha = 0;
+  double alpha = 0;
   float beta = 0;
 };
 

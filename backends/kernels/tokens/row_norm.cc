@@ -88,8 +88,8 @@ void ForwardRow(const RowNorm& norm, const RowNormForward& tensors, int64_t row,
   const auto length = static_cast<size_t>(norm.length);
   const double mean = norm.is_centred ? MeanOf(x, length) : 0;
   const double inverse = 1 / std::sqrt(VarianceOf(x, length, mean) + norm.eps);
-  tensors.moments[2 * row] = static_cast<float>(mean);
-  tensors.moments[2 * row + 1] = static_cast<float>(inverse);
+  tensors.moments[2 * row] = mean;
+  tensors.moments[2 * row + 1] = inverse;
   ForWide(length, [&](auto d, size_t i) HWY_ATTR {
     auto value = hn::Mul(hn::Sub(LoadWide(d, x + i), hn::Set(d, mean)),
                          hn::Set(d, inverse));

@@ -26,8 +26,9 @@ struct RowNorm {
   double eps = 0;
   RowPlaces x, y;  // also of dx and dy
 
-  // Returns the floats that a forward writes for its backward: mean and
-  // reciprocal deviation of each row.
+  // Returns the doubles that a forward writes for its backward: mean and
+  // reciprocal deviation of each row. A mean in f32 may be wrong by more than
+  // the deviation of a row that is far from 0.
   int64_t moments() const { return 2 * rows; }
   // Returns the doubles of scratch that a backward needs.
   int64_t scratch() const;
@@ -42,7 +43,7 @@ struct RowNormForward {
   const float* weight;
   const float* bias;
   void* y;
-  float* moments;
+  double* moments;
 };
 void NormalizeRows(const RowNorm& norm, const RowNormForward& tensors,
                    RunParts run);
@@ -53,7 +54,7 @@ struct RowNormBackward {
   const void* dy;
   const void* x;
   const float* weight;
-  const float* moments;
+  const double* moments;
   void* dx;
   float* weight_gradient;
   float* bias_gradient;

@@ -1,4 +1,5 @@
 // Implements how a session's epochs end.
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -74,6 +75,8 @@ absl::Status ChangeSender::StopIn(int64_t epoch, const absl::Status& why) {
 void ChangeSender::StopLocked(const absl::Status& why) {
   if (stopped_.ok()) stopped_ = why;
   for (auto& [sequence, change] : pending_) {
+    // number() must not count changes whose outcome is unknown.
+    if (!change->is_repeat) next_ = std::min(next_, sequence);
     change->outcome = stopped_;
     if (change->context != nullptr) change->context->TryCancel();
   }

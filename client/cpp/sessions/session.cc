@@ -185,6 +185,11 @@ absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
   const bool is_change = KeepsResults(run->call);
   if (is_change && is_durable_) run->call.region = nullptr;
   ASSIGN_OR_RETURN(run->places, PlacesOf(run->call));
+  if (!is_change) {
+    // Reads are repeated, and a lost attempt might write after the repeat's
+    // end.
+    run->places.results.assign(run->places.results.size(), std::nullopt);
+  }
   ASSIGN_OR_RETURN(
       run->message,
       EncodeRequest(run->call, run->places,

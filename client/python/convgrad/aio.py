@@ -13,7 +13,7 @@ import grpc.aio
 from convgrad import client, operations
 from convgrad.client_base import ClientBase, is_unexplained, stream_of
 from convgrad.connections.retries import Attempts
-from convgrad.errors import Cancelled
+from convgrad.errors import Cancelled, ConvgradError
 from convgrad.moving import transfer
 from convgrad.region import Region
 from convgrad.requests import Call
@@ -123,6 +123,8 @@ class Client(ClientBase):
                 error = self._failed(rpc, slot, call)
             except grpc.aio.UsageError:
                 raise Cancelled("the client is closed") from None
+            except ConvgradError:  # nothing was sent, or the answer is here
+                raise
             except BaseException as ended:  # the task was cancelled, or close() its call
                 if call.loan is not None:
                     call.loan.give_up()
@@ -152,11 +154,13 @@ class Client(ClientBase):
         with self._lock:
             self._closed.set()
             blocking, self._blocking = self._blocking, None
-        if blocking is not None:
-            await asyncio.to_thread(blocking.close)
-        for channel in self._pool.close():
-            await channel.close()
-        self._end_others()
+        try:
+            if blocking is not None:
+                await asyncio.to_thread(blocking.close)
+        finally:  # also if the task is cancelled
+            for channel in self._pool.close():
+                await channel.close()
+            self._end_others()
 
     async def __aenter__(self) -> Client:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
@@ -34,7 +35,7 @@ class Caller(ClientBase):
             if self._closed.is_set():
                 raise Cancelled("the client is closed")
             if self._executor is None:
-                self._executor = ThreadPoolExecutor(thread_name_prefix="convgrad")
+                self._executor = ThreadPoolExecutor(thread_name_prefix=self._thread_names)
             return self._executor.submit(method, *args, **kwargs)
 
     def start(self, call: Call[Any], seconds: float | None) -> Any:
@@ -94,6 +95,8 @@ class Caller(ClientBase):
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):
                     raise
                 raise Cancelled("the client is closed") from None
+            except ConvgradError:  # nothing was sent, or the answer is here
+                raise
             except BaseException:  # Ctrl-C
                 if call.loan is not None:
                     call.loan.give_up()
@@ -128,4 +131,11 @@ class Caller(ClientBase):
             executor, self._executor = self._executor, None
         self._end_others()
         if executor is not None:
-            executor.shutdown(wait=True, cancel_futures=True)
+            # A future's callback runs on a thread that can't wait for its own end.
+            is_own = threading.current_thread().name.startswith(self._thread_names)
+            executor.shutdown(wait=not is_own, cancel_futures=True)
+
+    @property
+    def _thread_names(self) -> str:
+        """The prefix of the names of submit()'s threads."""
+        return f"convgrad-{self.handle}"

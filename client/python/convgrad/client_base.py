@@ -198,6 +198,8 @@ class ClientBase:
         if error.reason:  # from the server itself
             slot.has_answered = True
             self.outages.reached(slot.target)
+        if call.loan is not None and (error.code in _UNDECIDED or not error.reason):
+            call.loan.give_up()
         return error
 
     def _after(self, error: ConvgradError, slot: Slot, call: Call[R], attempts: Attempts,
@@ -205,9 +207,11 @@ class ClientBase:
         """Returns the call to send next and the delay in seconds, or raises `error`."""
         if needs_stream(error, call):
             return replace(call, message=None), 0.0
-        if call.loan is not None and error.code in _UNDECIDED:
-            call.loan.give_up()
         attempts.end(error)
+        if not error.reason and call.loan is not None and call.loan.is_written:
+            # A repeat would end while the caller can't know when the lost attempt writes.
+            error.message += "; the server may still write the call's results to a region"
+            raise error
         is_ended_here = error.code == grpc.StatusCode.CANCELLED and self._closed.is_set()
         if error.code in IS_GOING:
             self._pool.mark_down(slot)

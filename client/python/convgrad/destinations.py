@@ -56,7 +56,7 @@ def destinations_of(operation: Operation, kept: Mapping[str, str], out: Mapping[
 
 def _check(path: str, array: object, wanted: Descriptor) -> None:
     shape, dtype = wanted.shape(), DTYPES[wanted.dtype]
-    if not isinstance(array, np.ndarray):
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
         kind = type(array)
         raise _mismatch("DTYPE_MISMATCH", path, f"{kind.__module__}.{kind.__qualname__}",
                         shape, dtype)

@@ -52,7 +52,9 @@ def name_of_dtype(dtype: npt.DTypeLike, field: str,
         return dtype
     found: object = dtype
     with contextlib.suppress(TypeError):
-        found = np.dtype(dtype)
+        # NumPy's "f16" has 16 bytes.
+        is_ours = isinstance(dtype, str) and dtype in KEPT_DTYPES
+        found = dtype if is_ours else np.dtype(dtype)
         for name, one in known.items():
             # A big-endian dtype isn't equal, because the wire is little-endian.
             if found == one:

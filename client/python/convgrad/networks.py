@@ -87,11 +87,16 @@ class Update:
         if self.algorithm not in _ALGORITHMS:
             raise invalid("INVALID_ENUM", "update.algorithm", self.algorithm,
                           ", ".join(_ALGORITHMS))
+        check_names("update.averaged", self.averaged)
         settings = {**vars(self), "algorithm": _ALGORITHM + self.algorithm.upper()}
         del settings["groups"]
         request = network_pb2.UpdateParametersRequest(**settings)
-        for group in self.groups:
+        for i, group in enumerate(self.groups):
+            check_names(f"update.groups[{i}].parameters", group.parameters)
             settings = vars(group)
+            if group.learning_rate is None:  # which the message would have as 0
+                raise invalid("INVALID_TYPE", f"update.groups[{i}].learning_rate", None,
+                              "a number")
             if self.algorithm != "rmsprop":  # servers of release 0.1 don't know the field
                 settings = {key: value for key, value in settings.items() if key != "alpha"}
             request.groups.add(**settings)
@@ -114,6 +119,12 @@ class Run(NamedTuple):
     report: network_pb2.RunReport
     updated: Updated | None = None
     """Only for a run with an update."""
+
+
+def check_names(field: str, names: Iterable[str]) -> None:
+    """Raises InvalidArgument for a single string, whose letters would be names."""
+    if isinstance(names, str):
+        raise invalid("INVALID_TYPE", field, f"'{names}'", "a list of names")
 
 
 def gradient_name(name: str) -> str:
@@ -140,6 +151,7 @@ def load_program(name: str, program: Program, *, timeout: float | None = None) -
 def drop_programs(*names: str, tapes: Iterable[str] = (),
                   timeout: float | None = None) -> Call[None]:
     """Drops programs by name, and tapes of runs."""
+    check_names("tapes", tapes)
     request = network_pb2.DropProgramsRequest(programs=names, tapes=list(tapes))
     return _change("DropPrograms", request.SerializeToString(), lambda _: None, timeout)
 
@@ -173,6 +185,7 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
     `trainer_state` (at most 64 KiB; only for a change) is kept with the session. Resuming it
     returns the newest as Session.trainer_state.
     """
+    check_names("fetched", fetched)
     request = network_pb2.RunProgramRequest(
         program=program, fetched=fetched, tape=tape, recompute=recompute,
         report_groups=report_groups, averaged=averaged, trainer_state=trainer_state)
@@ -184,6 +197,7 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
         layouts.name_of_dtype(compute_dtype, "compute_dtype", _COMPUTE_DTYPES))
     payloads = _add_tensors(request.inputs, inputs, "inputs")
     if backward is not None:
+        check_names("backward.input_gradients", backward.input_gradients)
         request.backward.CopyFrom(network_pb2.RunBackward(**vars(backward)))
     if update is not None:
         request.update.CopyFrom(update.message())
@@ -205,6 +219,7 @@ def backward(tape: str, output_gradients: Mapping[str, npt.ArrayLike], *,
 
     Errors: FailedPrecondition if parameters have changed since the run.
     """
+    check_names("input_gradients", input_gradients)
     request = network_pb2.BackwardProgramRequest(
         tape=tape, input_gradients=input_gradients, leave_parameters=leave_parameters,
         retain=retain, trainer_state=trainer_state)

@@ -26,6 +26,13 @@ class Loan:
     """The arrays of a call that lie in regions."""
 
     parts: tuple[tuple[Region, object], ...]
+    results: tuple[Region, ...] = ()
+    """Regions into which the server writes the call's results."""
+
+    @property
+    def is_written(self) -> bool:
+        """Whether an attempt that was given up may still write results."""
+        return any(region.is_open for region in self.results)
 
     def give_up(self) -> None:
         """Reserves the arrays for good, because the server may still be using them."""
@@ -41,6 +48,7 @@ def find_places(arrays: Mapping[str, npt.NDArray[Any]],
     """
     found: dict[str, tensor_pb2.Tensor.Region] = {}
     lent: list[tuple[Region, object]] = []
+    results = []
     for region in regions:
         places = {field: place for field, array in arrays.items()
                   if (place := region.range_of(array)) is not None}
@@ -48,7 +56,8 @@ def find_places(arrays: Mapping[str, npt.NDArray[Any]],
             raise ended(next(iter(places)))
         found |= places
         lent += [(region, arrays[field]) for field in places]
-    return found, Loan(tuple(lent))
+        results += [region for field in places if field.startswith("out.")]
+    return found, Loan(tuple(lent), tuple(results))
 
 
 @dataclass(frozen=True)

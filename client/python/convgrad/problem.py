@@ -75,6 +75,10 @@ class Window:
                               ", ".join(_NAMED_PADDING) + ", numbers or pairs of them")
             problem.padding = _NAMED_PADDING[padding]
             return {}
+        if isinstance(padding, np.ndarray):
+            padding = padding.tolist()
+        elif isinstance(padding, Iterable):
+            padding = list(padding)  # an iterator can be read only once
         if not isinstance(padding, Iterable) or all(np.ndim(p) == 0 for p in padding):
             pads = ints(padding, "padding")
             pads = () if set(pads) <= {0} else pads

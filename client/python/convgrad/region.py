@@ -17,6 +17,7 @@ import struct
 import threading
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakSet
 
 import grpc
 import numpy as np
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from convgrad import layouts
 from convgrad.arena import Arena, rounded
+from convgrad.connections.processes import Home
 from convgrad.errors import (
     Internal,
     NotFound,
@@ -40,6 +42,18 @@ _REQUEST = struct.Struct("<Qq")  # magic, bytes
 _REPLY = struct.Struct("<QII16s224s")  # magic, status, reserved, id, message
 # The server zeroes gigabytes per second.
 _REPLY_SECONDS = 60.0
+
+_regions: WeakSet[Region] = WeakSet()
+
+
+def _close_connections() -> None:
+    """Closes a forked process's copies of the connections, so that the regions end with those
+    of its parent."""
+    for region in _regions:
+        region._connection.close()
+
+
+os.register_at_fork(after_in_child=_close_connections)
 
 
 class Region:
@@ -83,6 +97,9 @@ class Region:
         self._held: list[object] = []
         # Reentrant, because a garbage collector that ends a session may call hold().
         self._lock = threading.RLock()
+        self._home = Home()
+        self._home.settle()
+        _regions.add(self)
 
     @property
     def nbytes(self) -> int:
@@ -107,8 +124,11 @@ class Region:
         `dtype` is a tensor's, by NumPy's or the contract's name ("bf16"). The bytes become free
         once no array and no tensor refers to them; torch.from_numpy shares them.
 
-        Errors: ResourceExhausted if no free range is large enough; InvalidArgument.
+        Errors: ResourceExhausted if no free range is large enough; FailedPrecondition in a
+        process that was forked since, because its parent hands out the same bytes;
+        InvalidArgument.
         """
+        self._home.check()
         known = layouts.KEPT_DTYPES
         wanted = known[layouts.name_of_dtype(dtype, "dtype", known)]
         dims = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))

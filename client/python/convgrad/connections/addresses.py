@@ -33,7 +33,9 @@ def split(target: str) -> tuple[str, int] | None:
 
 def check_target(target: str) -> None:
     """Raises InvalidArgument unless a client can connect to the target."""
-    if not target.startswith(_OTHER_SCHEMES) and split(target) is None:
+    scheme, _, rest = target.partition(":")
+    is_found_by_grpc = f"{scheme}:" in _OTHER_SCHEMES and rest.strip("/") != ""
+    if not is_found_by_grpc and split(target) is None:
         raise invalid("OUT_OF_RANGE", "server", f"'{target}'",
                       "HOST:PORT (a server's default port is 7070) or unix:PATH")
 

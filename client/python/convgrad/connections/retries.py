@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from convgrad.errors import ConvgradError, is_silent
+from convgrad.errors import ConvgradError, invalid, is_silent
 
 # Statuses of calls whose server stops or can't be reached.
 IS_GOING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -53,6 +53,15 @@ class RetryPolicy:
     max_seconds: float = 2.0
     jitter: float = 0.25
     """Largest random share that lengthens a wait, so that clients don't retry together."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.max_attempts, int) or self.max_attempts < 1:
+            raise invalid("OUT_OF_RANGE", "retry.max_attempts", self.max_attempts,
+                          "an integer of at least 1")
+        for name in ("initial_seconds", "multiplier", "max_seconds", "jitter"):
+            if not getattr(self, name) >= 0:
+                raise invalid("OUT_OF_RANGE", f"retry.{name}", getattr(self, name),
+                              "at least 0")
 
     def delay(self, error: ConvgradError, attempts: int) -> float | None:
         """Returns the seconds until the next attempt; None if there is none.

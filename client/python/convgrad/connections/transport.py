@@ -1,8 +1,7 @@
 """Makes unary calls with the native module, or with grpcio if the module is missing.
 
-The classes here have the interface of grpcio's channels and futures, as far as the clients use
-it. The native module sends a request from the arrays without a copy, and copies a response
-once, to its arrays.
+The classes here have grpcio's interface of channels and futures, as far as clients use it. The
+native module sends a request from the arrays, and copies a response once, to its arrays.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class NativeFuture:
         # Set at the end of the call; carries no result.
         self._over: Future[None] = Future()
 
-    def begin(self, call: Any) -> None:
+    def begin(self, call: Any) -> None:  # None: Ctrl-C came meanwhile
         self._call = call
         self._begun.set()
         if self._is_cancelled:
@@ -100,7 +99,8 @@ class NativeFuture:
 
     def end(self) -> None:
         self._begun.wait()  # the call may end before begin()
-        self._call.wait()
+        if call := self._call:
+            call.wait()
         self._over.set_result(None)
 
     def cancel(self) -> bool:
@@ -207,6 +207,7 @@ class NativeMethod:
             future.begin(self._start(message, timeout, metadata, notice))
         except BaseException:
             _completions.drop(notice)
+            future.begin(None)  # the thread of all futures may wait for it
             raise
         return future
 

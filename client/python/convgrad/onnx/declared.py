@@ -15,13 +15,14 @@ from convgrad.errors import Unimplemented, invalid
 from convgrad.layouts import Array
 from convgrad.onnx.extents import Batch, Extent, Shape, text_of
 from convgrad.onnx.refusals import Refusals, refuse
-from convgrad.onnx.values import FLOATS, IMAGES, Known, Node, Source, Unknown, Value
+from convgrad.onnx.values import FLOATS, IMAGES, INDICES, Known, Node, Source, Unknown, Value
 from convgrad.programs import Attribute, name_of_constant
 from convgrad.shapes import MOST_AXES, padded
 
 # Steps that only move elements, so that what an image is turned into comes to the same.
 _MOVES = frozenset(("concat", "flatten", "index_select", "permute", "reshape", "slice"))
 _MOST_INPUT_AXES = 5
+_MOST_INDEX_AXES = 4
 _MOST_BYTES = 2**29
 """Of all constants that nodes make, besides the size of the initializers."""
 
@@ -164,6 +165,8 @@ def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]],
     """Returns the graph's inputs, without those that initializers give a value."""
     initializers = {tensor.name for tensor in graph.initializer}
     inputs = [one for one in graph.input if one.name not in initializers]
+    if not isinstance(shapes, Mapping):
+        raise invalid("INVALID_TYPE", "shapes", shapes, "a dict of shapes by the inputs' names")
     for name, shape in shapes.items():
         if name not in {one.name for one in inputs}:
             raise invalid("NOT_FOUND", f"shapes.{name}", "no such input",
@@ -211,7 +214,11 @@ def _declared(info: Any, given: Sequence[int | None] | None, batches: dict[str, 
     if len(batches) > 1:
         raise refuse(info.name, f"batches {' and '.join(batches)}",
                      "one batch; load(shapes=...) with None says that they are equal")
-    if len(shape) > _MOST_INPUT_AXES or shape[:1] == [Batch()] and len(shape) < 2:
+    if dtype in INDICES:
+        if not 1 <= len(shape) <= _MOST_INDEX_AXES:
+            raise refuse(info.name, f"an input of {dtype}, {text_of(shape)}",
+                         "one to four axes")
+    elif len(shape) > _MOST_INPUT_AXES or shape[:1] == [Batch()] and len(shape) < 2:
         raise refuse(info.name, f"an input of {text_of(shape)}",
                      "at most five axes, and two if the first one is the batch")
     return Value(Source(info.name), tuple(shape), dtype)

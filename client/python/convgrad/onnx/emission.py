@@ -11,12 +11,12 @@ import numpy as np
 
 from convgrad.layouts import Array
 from convgrad.onnx.extents import Batch, Shape
-from convgrad.onnx.values import Source, Value
+from convgrad.onnx.values import INDICES, Source, Value
 from convgrad.programs import Program
 from convgrad.shapes import padded
 
 _REFUSED = re.compile(r"[^!-~]|[/\\,()=#~]")
-_MOST_BYTES = 240  # which leave room for a number
+_MOST_BYTES = 224  # of 239, which leaves room for a number
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ def emit(steps: Sequence[Source], inputs: Mapping[str, Any],
     for name, value in inputs.items():
         found = by_source[id(value.source)] = names.free(name)
         if id(value.source) in wanted:
-            declared[program.input(found)] = value.shape
+            declared[found] = value.shape
+            program.input(found, is_index=value.dtype in INDICES)
     parameters: dict[str, Array] = {}
     trainable: list[str] = []
     for step in steps:

@@ -128,6 +128,9 @@ class Importer(Declared):
             return None
         arrays = [None if one is None else one.array for one in operands]
         if any(array is not None and array.dtype == object for array in arrays):
+            if has_row and (node.operator == "ConstantOfShape" or arrays[0] is not None and (
+                    arrays[0].dtype.name in FLOATS)):
+                return None  # numbers that are repeated for each item
             return self._of_batch(node, arrays)
         results = folding.compute(node, proto, arrays)
         if results is not None:

@@ -91,8 +91,10 @@ class Network:
                           ", ".join(self.inputs) or "none")
         arrays = {key: np.asarray(array) for key, array in given.items()}
         batch = self._batch_of(arrays)
+        are_indices = {one.name: one.is_index for one in self.program.message.inputs}
         run = session.run(name, {
-            key: array.reshape([*[1] * (2 - array.ndim), *array.shape])
+            key: _indices_of(key, array) if are_indices[key] else
+            array.reshape([*[1] * (2 - array.ndim), *array.shape])
             for key, array in arrays.items()}, compute_dtype=compute_dtype)
         return {key: run.values[key].reshape([_size(n, batch) for n in shape])
                 for key, shape in self.outputs.items()}
@@ -106,6 +108,12 @@ class Network:
                 raise invalid("SHAPE_MISMATCH", f"inputs.{key}", text_of(array.shape),
                               f"{text_of(self.inputs[key])}, of one batch N")
         return batch
+
+
+def _indices_of(name: str, array: Array) -> Array:
+    if array.dtype.kind not in "iu":
+        raise invalid("INVALID_TYPE", f"inputs.{name}", array.dtype, "integers")
+    return array.astype(np.int64)
 
 
 def _size(extent: Extent, batch: int) -> int:

@@ -16,6 +16,8 @@ FLOATS = frozenset(("float32", "float16", "bfloat16"))
 """Dtypes that programs compute with. The results of the latter two aren't rounded to them."""
 IMAGES = frozenset(("uint8", "uint16"))
 """Dtypes of inputs that the server turns into float32, exactly."""
+INDICES = frozenset(("int32", "int64"))
+"""Dtypes of inputs by which Gather takes elements."""
 
 OWN_DOMAINS = ("", "ai.onnx")
 """Both names of the domain of ONNX's own operators."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import threading
@@ -110,17 +111,27 @@ class Session:
         Ignores `keep_open`.
         """
         if self._session.is_at_home:
-            await self._in_turn(self._session.close)
+            await self._end(self._session.close)
 
     async def __aenter__(self) -> Session:
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         if self._session.is_at_home:
-            await self._in_turn(functools.partial(self._session.__exit__, *exception))
+            await self._end(functools.partial(self._session.__exit__, *exception))
 
     async def _in_turn(self, function: Callable[[], R]) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+
+    async def _end(self, function: Callable[[], None]) -> None:
+        """Does the same for a function that must run even if the task is cancelled."""
+        future = self._thread.submit(function)
+        try:
+            await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if future.cancelled():  # before it began
+                self._thread.submit(function)
+            raise
 
 
 def _on_thread(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
@@ -197,15 +208,23 @@ class Opening:
 
     async def _opened(self) -> Session:
         is_given_up = threading.Event()
+        found: list[sessions.Session] = []
 
-        def opened() -> sessions.Session:
-            session = self._open()
+        def close_unknown() -> None:
+            # Nobody knows its id. Both threads may get here, and one takes it.
+            with contextlib.suppress(IndexError):
+                found.pop().close()
+
+        def open_one() -> None:
+            found.append(self._open())
             if is_given_up.is_set() and self._is_new:
-                session.close()  # nobody knows its id
-            return session
+                close_unknown()
 
         try:
-            return Session(await asyncio.to_thread(opened))
+            await asyncio.to_thread(open_one)
         except asyncio.CancelledError:
             is_given_up.set()
+            if self._is_new:
+                asyncio.get_running_loop().run_in_executor(None, close_unknown)
             raise
+        return Session(found[0])

@@ -18,6 +18,7 @@ from convgrad.errors import (
     FailedPrecondition,
     SessionExpired,
     SessionTakenOver,
+    bad_reply,
     message_of,
 )
 from convgrad.options import Options
@@ -97,8 +98,11 @@ def _found(client: Caller, target: str, answer: session_pb2.SessionResponse,
     """Returns the session that the server at `target` has opened, with the address at which to
     call that server.
 
-    Errors: FailedPrecondition if that is another server's; Unavailable if it can't be reached.
+    Errors: FailedPrecondition if that is another server's; Unavailable if it can't be reached;
+    Internal for a lease that would be renewed without a pause.
     """
+    if not answer.lease_seconds >= 1:
+        raise bad_reply("lease_seconds", answer.lease_seconds, "at least 1")
     address = followed(target, answer.address)
     if address == target:
         return Opened(target, answer)

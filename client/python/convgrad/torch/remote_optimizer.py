@@ -18,7 +18,8 @@ from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.optimizer_groups import Groups, check_range, names_of
 from convgrad.tracebacks import short_traceback
 
-Parameters = Iterable[RemoteParameter] | Iterable[dict[str, Any]]
+Parameters = (Iterable[RemoteParameter] | Iterable[tuple[str, RemoteParameter]] |
+              Iterable[dict[str, Any]])
 
 # The server's names of torch's settings, beside the learning rate and betas.
 _SETTINGS = {"eps": "epsilon", **{name: name for name in (
@@ -105,6 +106,8 @@ class RemoteOptimizer(torch.optim.Optimizer):
         params = param_group["params"]
         group = {**param_group,
                  "params": [params] if isinstance(params, RemoteParameter) else list(params)}
+        if group["params"] and all(isinstance(one, tuple) for one in group["params"]):
+            group["param_names"], group["params"] = map(list, zip(*group["params"]))
         seen = {id(p) for other in self.param_groups for p in other["params"]}
         for parameter in group["params"]:
             if not isinstance(parameter, RemoteParameter):

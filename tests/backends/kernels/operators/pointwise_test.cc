@@ -260,6 +260,27 @@ TEST(PointwiseTest, GradientPassesWhereResultIsNan) {
   });
 }
 
+TEST(PointwiseTest, PowersOfLargeAndSmallNumbers) {
+  ForEachSimdTarget([] {
+    const ChannelBlocks blocks{1, 16, 1, 16};
+    const double exponent = 1 / 3.0;
+    ChannelTensor x(blocks), y(blocks), dy(blocks), dx(blocks);
+    for (int64_t c = 0; c < 16; ++c) {
+      x.Set(0, c, 0, std::pow(10, 5 * c - 37));
+      dy.Set(0, c, 0, 1);
+    }
+    const Pointwise op{Activation::kPow, exponent};
+    Activate(blocks, op, x.data(), y.data(), InOrder);
+    RunActivateGradient(blocks, op, {dy.data(), x.data(), dx.data()}, InOrder);
+    for (int64_t c = 0; c < 16; ++c) {
+      const double power = std::pow(x.At(0, c, 0), exponent);
+      const double slope = exponent * std::pow(x.At(0, c, 0), exponent - 1);
+      EXPECT_NEAR(y.At(0, c, 0), power, power * 0x1p-23);
+      EXPECT_NEAR(dx.At(0, c, 0), slope, slope * 0x1p-22);
+    }
+  });
+}
+
 // Large enough to bypass the caches, if they are aligned.
 TEST(PointwiseTest, LargeResultsHaveTheSameBits) {
   ForEachSimdTarget([] {

@@ -303,6 +303,7 @@ TEST_F(ChangeSenderTest, ATakeoverEndsEveryCall) {
   EXPECT_EQ(ReasonOf(Change()), Reason::kTakenOver);
   EXPECT_EQ(ReasonOf(Read()), Reason::kTakenOver);
   EXPECT_EQ(Sent().size(), 1u);
+  EXPECT_EQ(sender().number(), 0);
 }
 
 TEST_F(ChangeSenderTest, ATakeoverThatARenewalFindsEndsTheSession) {

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import pickle
 import signal
+import threading
 
 import grpc
 import numpy as np
@@ -23,6 +24,18 @@ def test_futures_overlap(server):
                  for i in range(20)]
         for i, call in enumerate(calls):
             np.testing.assert_array_equal(call.result().grad_bias, np.full(4, 128 * i))
+
+
+def test_a_futures_callback_closes_the_client(server):
+    client = convgrad.Client(server.address)
+    ended, is_over = [], threading.Event()
+
+    def close(future):
+        ended.extend((future, client.close()))
+        is_over.set()
+
+    client.submit(client.conv_forward, X, W).add_done_callback(close)
+    assert is_over.wait(20) and client.is_closed and ended[0].result().output.size
 
 
 def test_a_futures_error_is_the_calls(server):
@@ -106,6 +119,21 @@ def test_closing_ends_coroutines(keywords):
 
     asyncio.run(main())
     process.kill()
+
+
+def test_a_close_that_is_cancelled(server):
+    async def main():
+        client = convgrad.aio.Client(server.address)
+        assert (await client.sessions()) is not None  # by a blocking client of its own
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(convgrad.Cancelled):
+            await client.conv_forward(X, W)
+
+    asyncio.run(main())
 
 
 def test_asyncio_cancellation_and_restart():

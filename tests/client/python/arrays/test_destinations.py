@@ -95,6 +95,7 @@ Y = np.zeros((2, 3, 6, 5), np.float32)
     (Y.transpose(1, 0, 2, 3).copy().transpose(1, 0, 2, 3), r"strides \(120, 240, 20, 4\)"),
     (np.broadcast_to(np.float32(0), Y.shape), r"strides \(0, 0, 0, 0\)"),
     (np.frombuffer(Y.tobytes(), np.float32).reshape(Y.shape), "a read-only one"),
+    (np.ma.array(Y, mask=True), r"numpy.ma(.core)?.MaskedArray"),
 ])
 def test_an_array_that_wont_do(client, rng, array, found):
     _, x, w = operands(rng)

@@ -195,3 +195,15 @@ def test_numpys_numbers_are_numbers(client):
     x, w = np.ones((1, 2, 5, 5), np.float32), np.ones((3, 2, 3, 3), np.float32)
     found = client.conv_forward(x, w, padding=np.int64(1), stride=np.int32(2))
     assert found.output.shape == (1, 3, 3, 3)
+
+
+def test_numbers_from_iterators_and_arrays(client, rng):
+    x, w = integers(rng, (1, 2, 6, 7)), integers(rng, (3, 2, 2, 3))
+    expected = client.conv_forward(x, w, padding=(1, 2), stride=(2, 1)).output
+    for padding, stride in ((iter((1, 2)), iter((2, 1))),
+                            (np.array([1, 2]), np.array([2, 1])),
+                            (map(tuple, np.array([[1, 1], [2, 2]])), (2, 1))):
+        found = client.conv_forward(x, w, padding=padding, stride=stride).output
+        np.testing.assert_array_equal(found, expected)
+    found = client.conv_forward(x, w, padding=np.array(1)).output
+    np.testing.assert_array_equal(found, client.conv_forward(x, w, padding=1).output)

@@ -9,7 +9,9 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
+from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
+from shared_steps import wait_until
 
 import convgrad
 import convgrad.aio
@@ -266,6 +268,42 @@ def test_what_a_cancelled_call_may_still_write_is_nobody_elses(tmp_path):
             client.run(replace(call, on_start=lambda rpc: rpc.cancel()))
         assert not region.is_whole
     server.kill()
+
+
+def test_what_a_lost_call_may_still_write_isnt_returned(tmp_path):
+    """The server goes on, and may write to `out` after a repeated call has returned."""
+    server = ServerProcess(f"--regions_listen=unix:{tmp_path}/regions")
+    proxy = CuttingProxy(server.address, silence=1)
+    with convgrad.Client(proxy.address, timeout=60) as client, client.region(2**17) as region:
+        x, w = moved(region, np.ones((1, 128), np.float32), np.eye(128, dtype=np.float32))
+        with server.standing_still():
+            call, cut = client.submit(client.linear_forward, x, w), proxy.silent
+            wait_until(lambda: proxy.silent > cut)
+        assert (call.result(60).output == x).all()
+        with server.standing_still(), pytest.raises(
+                convgrad.Unavailable, match="; the server may still write") as caught:
+            client.linear_forward(x, w, out={"output": region.empty((1, 128))})
+        assert caught.value.attempts == 1 and not region.is_whole
+        assert (client.linear_forward(x, w).output == x).all()
+    proxy.close()
+    server.kill()
+
+
+def test_what_was_never_sent_is_free_again(near, sharing):
+    x = np.ones((1, 1), np.float32)
+
+    async def run():
+        async with convgrad.aio.Client(sharing.address) as client:
+            with await client.region(1024) as region:
+                with pytest.raises(convgrad.DeadlineExceeded):
+                    await client.linear_forward(*moved(region, x, x), timeout=0)
+                assert region.is_whole
+
+    asyncio.run(run())
+    with near.region(1024) as region:
+        with pytest.raises(convgrad.DeadlineExceeded):
+            near.linear_forward(*moved(region, x, x), timeout=0)
+        assert region.is_whole
 
 
 def test_what_the_server_has_refused_is_free_again(near):

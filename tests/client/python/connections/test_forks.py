@@ -159,3 +159,38 @@ forward(client)()
 child(forward(convgrad.Client(address, timeout=15)))
 forward(client)()
 """, server, "native") == ["refused True", "ended with 0"]
+
+
+def test_a_child_and_a_region(sharing, transport):
+    """The child gets none of its parent's memory, and doesn't keep the server from freeing it.
+    """
+    assert run("""
+import time
+client = convgrad.Client(address, timeout=15)
+region = client.region(2**28)  # all that the server shares
+(told_by_child, tell), (wait, let_go) = os.pipe(), os.pipe()
+sys.stdout.flush()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    os.close(let_go)
+    told(lambda: region.empty(16))
+    region.close()
+    sys.stdout.flush()
+    os.write(tell, b"1")
+    os.read(wait, 1)
+    os._exit(0)
+os.read(told_by_child, 1)
+print(region.is_open, region.empty(16).size)
+region.close()
+for _ in range(100):
+    try:
+        client.region(2**28)
+        break
+    except convgrad.ResourceExhausted:
+        time.sleep(0.1)
+else:
+    print("the region is still there")
+os.close(let_go)
+print("ended with", os.waitpid(pid, 0)[1])
+""", sharing, transport) == ["refused True", "True 16", "ended with 0"]

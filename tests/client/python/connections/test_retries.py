@@ -115,6 +115,14 @@ def test_one_deadline_for_all_attempts(server):
     assert script.remaining == sorted(script.remaining, reverse=True)
 
 
+@pytest.mark.parametrize("name, value", [
+    ("max_attempts", 0), ("max_attempts", 1.5), ("max_attempts", None), ("max_seconds", -1),
+    ("initial_seconds", float("nan")), ("multiplier", -2), ("jitter", -0.1)])
+def test_policies_that_say_nothing(name, value):
+    with pytest.raises(convgrad.InvalidArgument, match=f"retry.{name}: found {value}, exp"):
+        convgrad.RetryPolicy(**{name: value})
+
+
 def test_delays():
     policy = convgrad.RetryPolicy()
     for unavailable in (from_rpc(grpc.StatusCode.UNAVAILABLE, "", []),

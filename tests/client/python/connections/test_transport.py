@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from shared_steps import python
+from shared_steps import python, wait_until
 from stand_in import grpc_server, tcp_server
 
 import convgrad
 from convgrad import operations, wire
+from convgrad.connections import transport
 from convgrad.requests import Call
 
 native_only = pytest.mark.skipif(
@@ -93,6 +94,24 @@ def test_an_interrupt_ends_a_call(interrupts):
         timer.join()
         ended.set()
         gc.collect()
+
+
+@native_only
+def test_an_interrupt_while_a_call_starts(server, monkeypatch):
+    """The call is over before its future has begun; other futures still end."""
+    start, is_over = transport.NativeMethod._start, threading.Event()
+
+    def interrupted(*arguments):
+        start(*arguments).wait()
+        wait_until(lambda: not transport._completions._futures)
+        raise KeyboardInterrupt
+
+    with convgrad.Client(server.address, timeout=20) as client:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(transport.NativeMethod, "_start", interrupted)
+            client.start(operations.capabilities(), 20)
+        client.start(operations.capabilities(), 20).add_done_callback(lambda _: is_over.set())
+        assert is_over.wait(20)
 
 
 @native_only

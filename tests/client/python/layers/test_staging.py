@@ -3,7 +3,9 @@
 import copy
 
 import pytest
+from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
+from shared_steps import wait_until
 
 import convgrad
 
@@ -167,6 +169,24 @@ def test_a_server_that_ends_takes_only_the_memory_with_it(tmp_path):
         found, = torch.autograd.grad(y.square().sum(), x)
         expected, = torch.autograd.grad(local(x).square().sum(), x)
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    server.kill()
+
+
+def test_a_call_whose_connection_is_lost_is_sent(tmp_path):
+    server = ServerProcess(f"--regions_listen=unix:{tmp_path}/regions")
+    proxy = CuttingProxy(server.address, silence=1)
+    with convgrad.Client(proxy.address, timeout=60) as client:
+        local = nn.Conv2d(16, 16, 3, padding=1)
+        layer = copy.deepcopy(local)
+        offload(layer, client)
+        x = torch.randn(SHAPE)
+        expected = local(x)
+        torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-4)
+        with server.standing_still():
+            found, cut = client.submit(layer, x), proxy.silent
+            wait_until(lambda: proxy.silent > cut)
+        torch.testing.assert_close(found.result(60), expected, rtol=1e-4, atol=1e-4)
+    proxy.close()
     server.kill()
 
 

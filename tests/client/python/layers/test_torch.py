@@ -128,6 +128,18 @@ def test_channels_last_stays(client):
     assert x.grad.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("make", [lambda x: x.to(memory_format=torch.channels_last),
+                                  lambda x: x, lambda x: x[0]])
+def test_outputs_may_change_in_place(client, dtype, make):
+    module = fill(nn.Sequential(nn.Conv2d(4, 2, 3), nn.ReLU(inplace=True))).to(dtype)
+    x = make(integers(2, 4, 6, 6, dtype=dtype))
+    expected = run(copy.deepcopy(module), x)
+    convgrad.torch.offload(module, client)
+    for found, wanted in zip(run(module, x), expected, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_sixteen_bits(client, dtype):
     module = fill(nn.Conv2d(2, 3, 2)).to(dtype)

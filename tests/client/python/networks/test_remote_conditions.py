@@ -8,6 +8,7 @@ import re
 import pytest
 import torch
 import torch.nn.functional as F
+from small_networks import integers
 from torch import nn
 
 import convgrad.torch
@@ -118,8 +119,11 @@ def test_an_index_outside_is_refused(make_remote, wrong):
 
 def test_a_time_is_rounded_to_float32_as_in_torch(make_remote):
     model = Conditioned(lambda self, x, t: self.conv(x) * t.float()[:, None, None, None])
-    x, t = batch(3)[0], torch.tensor([2**24 + 1, -2**60 - 1, 7])
-    torch.testing.assert_close(make_remote(model)(x, t), model(x, t))
+    x, t = integers(3, 3, 8, 8), torch.tensor([2**24 + 1, -2**60 - 1, 7])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(integers(*parameter.shape))
+    torch.testing.assert_close(make_remote(model)(x, t), model(x, t), rtol=0, atol=0)
 
 
 def test_a_time_that_bf16_lacks_is_refused(make_remote):

@@ -90,6 +90,12 @@ def mask_of_attention(self, y, x):
             torch.as_tensor(y * 2))
 
 
+def queries_without_keys(self, y, x):
+    mask = torch.ones(4, 4, dtype=torch.bool).tril(-1)
+    return (F.scaled_dot_product_attention(y, y.sigmoid(), y * 2, mask),
+            F.scaled_dot_product_attention(y, y.sigmoid(), y * 3, mask.log()))
+
+
 def masks_of_samples(self, y, x):
     """Not a mask of attention: its sum depends on the batch."""
     return y * (torch.arange(4).view(1, 4, 1, 1) >= 2).expand(y.shape[0], -1, 4, 6).sum(0)
@@ -121,8 +127,8 @@ def without_elements(self, y, x):
 
 CONSTRUCTS = (windows, windows_added_up, apart_windows_added_up, windows_of_an_axis, largest,
               parameter_resized, data_resized, parameter_pooled, repeated, norms_with_results,
-              like_another, mask_of_attention, shared_keys, chosen, one_number_an_image,
-              without_elements)
+              like_another, mask_of_attention, queries_without_keys, shared_keys, chosen,
+              one_number_an_image, without_elements)
 
 
 @pytest.mark.parametrize("function", CONSTRUCTS)
@@ -365,7 +371,7 @@ def test_what_an_ordered_dict_is_returned_as(make_remote):
 
 
 def all_keys_masked(self, y, x):
-    return F.scaled_dot_product_attention(y, y, y, torch.zeros(4, 4, dtype=torch.bool))
+    return F.scaled_dot_product_attention(y, y, y, torch.zeros(4, 4, dtype=torch.bool), 0.5)
 
 
 @pytest.mark.parametrize("function, words", [

@@ -88,6 +88,49 @@ def test_what_handles_are_for(net):
     assert [group["lr"] for group in optimizer.state_dict()["param_groups"]] == [0.25, 0.05]
 
 
+def test_what_follows_from_a_dtype(net):
+    weight, other = list(net.parameters())[0], nn.Linear(4, 2).weight
+    for name in ("is_leaf", "itemsize", "nbytes", "layout", "is_sparse", "is_quantized"):
+        assert getattr(weight, name) == getattr(other, name)
+    for name in ("element_size", "is_floating_point", "is_complex", "numel"):
+        assert getattr(weight, name)() == getattr(other, name)()
+
+
+@pytest.mark.parametrize("name, instead", [
+    ("register_hook", r"p\.grad is"), ("mul_", r"net\.load_state_dict\(state, strict=False\)"),
+    ("detach", r"net\.state_dict\(\)"), ("data", r"net\.state_dict\(\)")])
+def test_what_handles_lack(net, name, instead):
+    weight, _ = net.parameters()
+    with pytest.raises(AttributeError, match=rf"'weight' .* no '{name}' here; {instead}"):
+        getattr(weight, name)
+
+
+@pytest.mark.parametrize("parametrize", [
+    nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm,
+    nn.utils.parametrizations.orthogonal])
+def test_parametrizations_of_the_models_parameters(net, parametrize):
+    with pytest.raises(convgrad.Unimplemented, match="parametrization"):
+        parametrize(net.model)
+        net(torch.ones(3, 4))
+
+
+def test_an_optimizer_of_named_parameters(make_remote):
+    models = [make_remote(nn.Sequential(nn.Linear(4, 2))), nn.Sequential(nn.Linear(4, 2))]
+    models[1].load_state_dict(models[0].state_dict())
+    states = []
+    for model, kind in zip(models, (optim, torch.optim)):
+        named = list(model.named_parameters())
+        optimizer = kind.SGD([{"params": named[:1], "lr": 0.5}, {"params": named[1:]}], lr=0.1)
+        model(torch.ones(3, 4)).square().sum().backward()
+        optimizer.step()
+        again = kind.SGD(model.named_parameters(), lr=0.1, momentum=0.9)
+        again.load_state_dict(again.state_dict())
+        states.append([group["param_names"] for group in (
+            *optimizer.param_groups, *again.state_dict()["param_groups"])])
+    assert states[0] == states[1] == [["0.weight"], ["0.bias"], ["0.weight", "0.bias"]]
+    torch.testing.assert_close(models[0].state_dict(), models[1].state_dict())
+
+
 def test_handles_stay_the_same(make_remote):
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     model[0].bias.no_decay = True

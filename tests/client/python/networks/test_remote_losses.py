@@ -1,6 +1,7 @@
-"""Tests cross_entropy on the server against PyTorch: of probabilities, as mixup makes them, and
-with weights of classes."""
+"""Tests losses on the server against PyTorch: cross_entropy of probabilities, as mixup makes
+them, and with weights of classes, and losses that a forward returns."""
 
+import argparse
 import copy
 
 import pytest
@@ -145,3 +146,79 @@ def test_what_is_refused(make_remote):
 def test_the_target_is_a_value():
     imported = import_(nn.Sequential(nn.Linear(4, 2)), ("input",), loss=Loss("cross_entropy"))
     assert not imported.program.message.inputs[1].is_index
+
+
+class WithLoss(nn.Module):
+    """Computes its loss if it is given labels, as models of transformers do."""
+
+    def __init__(self, loss=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(4, CLASSES)
+        self.register_buffer("of_class", torch.linspace(0.5, 2, CLASSES))
+        self.config = argparse.Namespace(problem_type=None)
+        self.loss = loss
+
+    def forward(self, x, labels=None):
+        logits = self.fc(torch.relu(self.conv(x)).mean((2, 3)))
+        if labels is None:
+            return {"logits": logits}
+        if self.loss is None and self.config.problem_type is None:
+            self.config.problem_type = "single_label_classification"
+        return {"logits": logits, "loss": (self.loss or with_indices)(self, logits, labels)}
+
+
+def with_indices(_, logits, labels):
+    return F.cross_entropy(logits.view(-1, CLASSES), labels.view(-1), ignore_index=1)
+
+
+FLOATS = torch.rand(6, CLASSES, generator=torch.Generator().manual_seed(1))
+INDICES = torch.tensor([1, 4, 0, 2, 3, 1])
+
+
+@pytest.mark.parametrize("loss, labels", [
+    (with_indices, INDICES),
+    (lambda m, x, y: F.cross_entropy(x, y, m.of_class, label_smoothing=0.1), INDICES),
+    (lambda _, x, y: F.cross_entropy(x, y, torch.arange(1.0, 6), reduction="sum"), INDICES),
+    (lambda m, x, y: F.cross_entropy(x, y, m.of_class), FLOATS.softmax(1)),
+    (lambda _, x, y: F.mse_loss(x[:, :1].squeeze(), y.squeeze()), FLOATS[:, 0]),
+    (lambda _, x, y: F.mse_loss(x, torch.ones_like(x)) if y is not None else x, FLOATS),
+    (lambda _, x, y: F.l1_loss(x, y, reduction="sum"), FLOATS),
+    (lambda _, x, y: F.smooth_l1_loss(x, y, beta=0.5), FLOATS),
+    (lambda _, x, y: F.binary_cross_entropy_with_logits(x, y), FLOATS)])
+def test_a_loss_that_the_forward_returns(make_remote, loss, labels):
+    model, x = WithLoss(loss), images(6, 3, 6, 6)
+    net = make_remote(model)
+    for batch in (6, 4):
+        found, expected = (m(x[:batch], labels=labels[:batch]) for m in (net, model))
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        for result in (found, expected):  # other outputs may have gradients, too
+            (3 * result["loss"] + result["logits"].square().mean() / batch).backward()
+    assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})
+    with torch.no_grad():
+        torch.testing.assert_close(net(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss, labels, found", [
+    (lambda _, x, y: F.cross_entropy(x, y) / 2, INDICES, "div of a loss, expected a loss that"),
+    (lambda _, x, y: F.cross_entropy(x, y, reduction="none"), INDICES, "reduction='none', exp"),
+    (lambda _, x, y: F.cross_entropy(x, y[:, 0]), INDICES[:, None], r"of \(6\), expected cla"),
+    (lambda _, x, y: F.cross_entropy(x.expand(5, 5, 5).mT, y.t()), torch.ones(5, 5).long(),
+     r"of \(5, 5\), expected cla"),
+    (lambda m, x, y: F.binary_cross_entropy_with_logits(x, y, m.of_class), FLOATS, "neither"),
+])
+def test_losses_that_a_forward_can_not_return(make_remote, loss, labels, found):
+    net = make_remote(WithLoss(loss))
+    with pytest.raises(convgrad.Unimplemented, match=found):
+        net(images(len(labels), 3, 6, 6), labels=labels)
+
+
+def test_what_a_forward_sets_in_its_configuration(make_remote):
+    """As transformers' models for classification do; the error says how to set it before."""
+    net = make_remote(WithLoss())
+    with pytest.raises(convgrad.Unimplemented, match=r"'config\.problem_type', which .*, or "
+                       r"config\.problem_type = 'single_label_classification' before it"):
+        net(images(6, 3, 6, 6), labels=INDICES)
+    net.config.problem_type = "single_label_classification"
+    net(images(6, 3, 6, 6), labels=INDICES)["loss"].backward()
+    assert net.gradients().keys() == {n for n, _ in net.named_parameters()}

@@ -275,3 +275,46 @@ def test_what_changes_nothing_and_what_would(make_remote, client):
     with pytest.raises(convgrad.Unimplemented, match=r"inc\.weight|inc"):
         net.apply(lambda m: nn.init.ones_(m.weight) if isinstance(m, nn.Conv2d) else None)
         net(X)
+
+
+def capturing(module, _, output):
+    """As the hooks by which transformers collects hidden states."""
+    if module.into is not None:
+        module.into.append(output)
+
+
+class Collecting(Backbone):
+    """Registers its hook in its first call, as transformers' models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.inc.into = None
+
+    def forward(self, x):
+        if not getattr(self, "_output_capturing_hooks_installed", False):
+            self.inc.register_forward_hook(capturing)
+            self._output_capturing_hooks_installed = True
+        self.inc.into = collected = []
+        y = super().forward(x)
+        self.inc.into = None
+        return {"last": y, "hidden": tuple(collected)}
+
+
+@pytest.mark.parametrize("is_called", [False, True])
+def test_hooks_that_collect_hidden_states(make_remote, monkeypatch, is_called):
+    monkeypatch.setattr(capturing, "__module__", "transformers.utils.output_capturing")
+    model = Collecting()
+    if is_called:
+        model.eval()(X)
+        model.train()
+    net = make_remote(model)
+    for _ in range(2):
+        found, expected = net(X), model(X)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        for result in (found, expected):
+            (result["hidden"][0].square().mean() + result["last"].mean()).backward()
+    assert len(found["hidden"]) == 1
+    assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})
+    monkeypatch.setattr(capturing, "__module__", "another")
+    with pytest.raises(convgrad.Unimplemented, match="hook"):
+        make_remote(Collecting())(X)

@@ -276,7 +276,8 @@ def test_a_view_of_a_buffer_that_a_forward_writes():
 def test_the_page_has_the_operators():
     """Each row of the page's table has the names of one dictionary of rows."""
     kinds = {"layers": table._LAYERS, "elements": table._ELEMENTS, "sums": table._SUMS,
-             "moves": table._VIEWS, "writes": table._WRITES, "tokens": table._TOKENS}
+             "moves": table._VIEWS, "writes": table._WRITES, "tokens": table._TOKENS,
+             "losses": table._LOSSES}
     found = {title: set(re.findall(r"`(\w+)`", names)) for title, names in re.findall(
         r"^\| (\w+) \| (.*) \|$", PAGE.read_text(), re.MULTILINE) if title in kinds}
     assert found == {title: set(rows) for title, rows in kinds.items()}

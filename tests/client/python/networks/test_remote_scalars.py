@@ -1,4 +1,4 @@
-"""Tests parameters without axes, as NFNets have them."""
+"""Tests tensors without axes: parameters, as NFNets have them, and inputs."""
 
 import copy
 
@@ -83,3 +83,28 @@ def test_a_number_is_read_with_the_axes_of_the_other():
             and step.operands[0].endswith(("skipinit_gain", "alpha", "shift"))]
     assert len(read) >= 6
     assert {tuple(one.attributes[0].integers.values) for one in read} == {(1, 1), (1, 1, 1, 1)}
+
+
+class Timed(nn.Module):
+    """Takes a number of steps as diffusers' U-Nets do."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(2, 8)
+
+    def forward(self, x, steps):
+        if not torch.is_tensor(steps):
+            steps = torch.tensor([steps], dtype=torch.long)
+        elif not steps.dim():
+            steps = steps[None].to(x.device)
+        steps = steps * torch.ones(x.shape[0], dtype=steps.dtype)
+        angles = steps[:, None].float() * torch.tensor([[0.1, 0.01]])
+        return x + self.fc(angles.sin())
+
+
+@pytest.mark.parametrize("steps", [7, torch.tensor(7), torch.tensor([7]), torch.tensor(0.5),
+                                   torch.tensor([7, 1, 99])])
+def test_numbers_of_steps(make_remote, steps):
+    model, x = Timed(), torch.randn(3, 8)
+    net = make_remote(copy.deepcopy(model))
+    torch.testing.assert_close(net(x, steps), model(x, steps), rtol=1e-5, atol=1e-5)

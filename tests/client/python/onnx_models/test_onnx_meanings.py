@@ -85,6 +85,11 @@ def test_given_shapes_are_integers_or_none(shape):
         convgrad.onnx.load(one_node("Relu", SHAPE, SHAPE), shapes={"x": shape})
 
 
+def test_given_shapes_have_names():
+    with pytest.raises(convgrad.InvalidArgument, match="a dict of shapes by the inputs' names"):
+        convgrad.onnx.load(one_node("Relu", SHAPE, SHAPE), shapes=(None, 4))
+
+
 def test_a_sparse_initializer_is_refused_by_its_name():
     model = make_model([node("Add", "x w", "y")], {"x": SHAPE}, {"y": SHAPE})
     sparse = model.graph.sparse_initializer.add(dims=[4])
@@ -102,6 +107,19 @@ def test_a_gelu_s_constants_add_no_axes():
 
 
 REFUSED = {
+    "Resize of 10 by 0.699999988, to 6 or 7": one_node("Resize", ["N", 1, 10], ["N", 1, 7], {
+        "roi": ones(0), "scales": np.float32([1, 1, 0.7])}),
+    "Resize of 3 by 1.29999995 to the same size": one_node(
+        "Resize", ["N", 1, 3], ["N", 1, 3], {
+            "roi": ones(0), "scales": np.float32([1, 1, 1.3])}),
+    "Resize with mode=nearest, half_pixel, 15 to 9": one_node(
+        "Resize", ["N", 1, 15], ["N", 1, 9], {"roi": ones(0), "scales": ones(0),
+                                              "sizes": np.array([9])}, axes=[2],
+        nearest_mode="floor"),
+    "Resize with mode=nearest, half_pixel_symmetric, 17 to 15": one_node(
+        "Resize", ["N", 1, 17], ["N", 1, 15], {
+            "roi": ones(0), "scales": np.float32([1, 1, 0.9])}, nearest_mode="floor",
+        coordinate_transformation_mode="half_pixel_symmetric"),
     "Resize by": one_node("Resize", ["N", 2, 4, 4], ["N", 2, 8, 8], {
         "roi": ones(0), "scales": np.float32([2, 2])}),
     "MaxPool with auto_pad=SAME_LOWER and dilations": one_node(
@@ -158,6 +176,13 @@ def test_names_that_become_equal_stay_apart(client):
     model = make_model(nodes, {"x": SHAPE}, {"y": SHAPE}, {"日": 2 * ones(4), "é": 3 * ones(4)})
     assert len(convgrad.onnx.load(model).parameters) == 2
     assert_same(client, model, x=np.float32([[1, -1, 2, -5]]))
+
+
+def test_long_names_are_cut(client):
+    long = "a" * 300 + "~" + "b" * 300
+    model = make_model([node("Relu", "x", long), node("Tanh", long, long + "c")],
+                       {"x": SHAPE}, {long: SHAPE, long + "c": SHAPE})
+    assert_same(client, model, x=ones(2, 4))
 
 
 def test_an_initializer_is_a_statistic_and_a_parameter_apart(client):

@@ -44,7 +44,7 @@ REFUSED = {
     "a part of the batch": (one_node("Gather", SHAPE, [1, 4], {"i": np.array([0])}, axis=0),
                             "another axis than the batch"),
     "half of a batch": (one_node("Reshape", SHAPE, ["M", 8], {"s": np.array([-1, 8])}),
-                        "can't be followed"),
+                        "Reshape of (N, 4) to (-1, 8), expected as many elements"),
     "Erf alone": (one_node("Erf", SHAPE, SHAPE), "Erf elsewhere than in a GELU"),
     "ceil_mode before 22": (one_node(
         "MaxPool", ["N", 1, 4], ["N", 1, 3], opset=13, kernel_shape=[1], strides=[2],
@@ -53,9 +53,20 @@ REFUSED = {
                                                training_mode=1)], {"x": ["N", 4, 3]},
                                          {"y": ["N", 4, 3]}, {"w": np.ones(4, np.float32)}),
                               "training_mode=1"),
-    "an index that follows from data": (make_model(
-        [node("Gather", "table x", "y")], {"x": (TensorProto.INT64, ["N", 3])},
-        {"y": ["N", 3, 2]}, {"table": np.ones((5, 2), np.float32)}), "that follow from data"),
+    "an index of floats": (make_model(
+        [node("Gather", "table x", "y")], {"x": SHAPE}, {"y": ["N", 4, 2]},
+        {"table": np.ones((5, 2), np.float32)}), "that follow from data"),
+    "an index of two batches": (make_model(
+        [node("Gather", "x i", "y", axis=1)],
+        {"x": SHAPE, "i": (TensorProto.INT64, ["N", 3])}, {"y": ["N", "N", 3]}),
+        "Gather of (N, 4) along axis 1 by (N, 3)"),
+    "an index of five axes": (make_model(
+        [node("Gather", "table i", "y")], {"i": (TensorProto.INT64, ["N", 1, 1, 1, 1])},
+        {"y": ["N", 1, 1, 1, 1, 2]}, {"table": np.ones((5, 2), np.float32)}),
+        "expected one to four axes"),
+    "a mask that follows from data": (make_model(
+        [node("Where", "m x x", "y")], {"x": SHAPE, "m": (TensorProto.BOOL, SHAPE)},
+        {"y": SHAPE}), "Where by a mask that follows from data"),
     "no elements": (one_node("Slice", SHAPE, ["N", 0], {
         "a": np.array([2]), "b": np.array([2]), "c": np.array([1])}), "without elements"),
     "another domain": (helper.make_model(helper.make_graph(

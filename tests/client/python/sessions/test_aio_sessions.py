@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -67,6 +68,46 @@ def test_a_session_whose_opening_was_cancelled_is_closed():
 
     with served(handler) as address:
         asyncio.run(asyncio.wait_for(work(address), 30))
+
+
+def test_a_session_whose_task_is_cancelled_once_it_is_open_is_closed():
+    handler = DurableStandIn()
+
+    async def work(address):
+        async with convgrad.aio.Client(address, timeout=60) as aio:
+            opening = asyncio.ensure_future(aio.session())
+            await asyncio.sleep(0)
+            time.sleep(0.5)  # the thread opens it, and the task doesn't know yet
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+            while not handler.is_closed:
+                await asyncio.sleep(0.01)
+
+    with served(handler) as address:
+        asyncio.run(asyncio.wait_for(work(address), 30))
+
+
+def test_a_close_that_is_cancelled_goes_on(server):
+    may_end = threading.Event()
+
+    async def work():
+        async with convgrad.aio.Client(server.address, timeout=60) as aio:
+            session = await aio.session()
+            busy = asyncio.ensure_future(session.blocking(lambda _: may_end.wait(20)))
+            await asyncio.sleep(0)
+            closing = asyncio.ensure_future(session.close())
+            await asyncio.sleep(0)
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+            may_end.set()
+            assert await busy
+            with pytest.raises(convgrad.Cancelled):
+                while await session.tensors() == {}:
+                    pass
+
+    asyncio.run(asyncio.wait_for(work(), 30))
 
 
 def test_ends_and_errors(server):

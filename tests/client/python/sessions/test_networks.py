@@ -153,6 +153,28 @@ def test_states_of_another_optimizer(client):
         np.testing.assert_array_equal(session.get("w"), weights)
 
 
+@pytest.mark.parametrize("method, arguments, said", [
+    ("run", {"fetched": "wb"}, "fetched: found 'wb', expected a list of names"),
+    ("run", {"backward": convgrad.Backward(input_gradients="x")}, "input_gradients: found 'x'"),
+    ("backward", {"input_gradients": "x"}, "input_gradients: found 'x'"),
+    ("update", {"parameters": "wb"}, r"groups\[0\].parameters: found 'wb'"),
+    ("update", {"averaged": "wb"}, "averaged: found 'wb'"),
+    ("update", {"learning_rate": None}, r"groups\[0\].learning_rate: found None"),
+    ("drop_programs", {"tapes": "t1"}, "tapes: found 't1'"),
+    ("run", {"compute_dtype": "f16"}, "found f16, expected float32 or bfloat16")])
+def test_words_in_place_of_lists_and_none_are_refused(client, method, arguments, said):
+    """The letters would be names, and None would be 0."""
+    with client.session() as session:
+        if method == "update":
+            averaged = arguments.pop("averaged", ())
+            group = convgrad.ParameterGroup(**{"parameters": ["w"], "learning_rate": 0.1,
+                                               **arguments})
+            arguments = {"update": convgrad.Update("adam", [group], averaged=averaged)}
+        first = {"run": ("p", {}), "backward": ("t", {})}.get(method, ())
+        with pytest.raises(convgrad.InvalidArgument, match=said):
+            getattr(session, method)(*first, **arguments)
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 @pytest.mark.parametrize("compute_dtype", ["f32", "bf16"])
 def test_images_as_they_are(client, dtype, compute_dtype):

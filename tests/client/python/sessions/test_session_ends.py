@@ -11,15 +11,25 @@ import pytest
 from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
 from shared_steps import sessions_of, wait_until
+from stand_in import grpc_server
 
 import convgrad
 from convgrad import operations
 from convgrad.kept import Kept
 from convgrad.layouts import Descriptor
 from convgrad.sessions import leases
+from convgrad.v1 import session_pb2
 
 X = np.arange(2 * 4 * 6 * 6, dtype=np.float32).reshape(2, 4, 6, 6) % 7 - 3
 W = np.arange(6 * 4 * 3 * 3, dtype=np.float32).reshape(6, 4, 3, 3) % 5 - 2
+
+
+def test_a_lease_that_no_server_gives():
+    answer = session_pb2.SessionResponse(session_id=b"i" * 16, epoch=1, window=64)
+    with grpc_server(lambda *_: answer.SerializeToString()) as address, \
+            convgrad.Client(address, timeout=20) as client, \
+            pytest.raises(convgrad.Internal, match="reply.lease_seconds: found 0.0"):
+        client.session()
 
 
 def test_a_session_that_another_client_has_resumed(server):

@@ -45,9 +45,11 @@ std::unique_ptr<NetworkGroup> MakeFunction(const convgrad::Program& program,
   const ProgramStep& step = program.steps[steps.first];
   const StepNumbers numbers = NumbersOf(step);
   const bool is_tanh = WordAttribute(step, "approximate") == "tanh";
+  const double alpha = kActivation == Activation::kPow
+                           ? numbers.first
+                           : static_cast<float>(numbers.first);
   return MakeActivation(step, {is_tanh ? Activation::kGeluTanh : kActivation,
-                               static_cast<float>(numbers.first),
-                               static_cast<float>(numbers.second)});
+                               alpha, static_cast<float>(numbers.second)});
 }
 
 }  // namespace

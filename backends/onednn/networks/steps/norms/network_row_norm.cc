@@ -23,7 +23,7 @@ class RowNormGroup final : public NetworkGroup {
     norm_.x = PlacesOf(x);
     norm_.y = PlacesOf(result);
     x_ = x.buffer;
-    moments_ = builder->schedule().AddArray<float>(norm_.moments());
+    moments_ = builder->schedule().AddArray<double>(norm_.moments());
     const BufferId weight = builder->Parameter(weight_);
     const BufferId bias = builder->Parameter(bias_);
     builder->schedule().Add(
@@ -35,7 +35,7 @@ class RowNormGroup final : public NetworkGroup {
            NormalizeRows(norm,
                          {context.At(x), context.Read<float>(weight),
                           context.Read<float>(bias), context.At(y),
-                          context.Write<float>(moments)},
+                          context.Write<double>(moments)},
                          context.parts());
          }});
   }
@@ -57,7 +57,7 @@ class RowNormGroup final : public NetworkGroup {
            NormalizeRowsBackward(
                norm,
                {context.At(dy), context.At(x), context.Read<float>(weight),
-                context.Read<float>(moments), context.At(dx),
+                context.Read<double>(moments), context.At(dx),
                 context.Write<float>(dw), context.Write<float>(db),
                 context.Write<double>(scratch)},
                context.parts());

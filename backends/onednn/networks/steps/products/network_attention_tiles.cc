@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -36,6 +37,13 @@ struct Product {
   float scale = 1;
   bool adds = false;
 };
+
+// Tells that the mask hides all keys. As in PyTorch, their weights are 0.
+bool AreHidden(absl::Span<const float> scores) {
+  return std::all_of(scores.begin(), scores.end(), [](float score) {
+    return score == -std::numeric_limits<float>::infinity();
+  });
+}
 
 }  // namespace
 
@@ -166,7 +174,9 @@ void AttentionTiles::Weigh(const AttentionTensors& tensors, const Tile& tile,
     float* row = worker->weights + i * problem_.keys;
     const int64_t seen = Seen(tile, i);
     const auto scores = absl::MakeSpan(row, seen);
-    if (is_rounded_) {
+    if (AreHidden(scores)) {
+      std::fill_n(row, seen, 0.0F);
+    } else if (is_rounded_) {
       SoftmaxInF32(scores, row);
     } else {
       Softmax(scores, absl::MakeSpan(worker->doubles), row);

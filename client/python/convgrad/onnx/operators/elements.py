@@ -10,7 +10,17 @@ from typing import Any
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Extent, Shape, text_of
 from convgrad.onnx.operators.views import expanded, reshaped
-from convgrad.onnx.values import FLOATS, IMAGES, Bell, Known, Node, Operand, Source, Value
+from convgrad.onnx.values import (
+    FLOATS,
+    IMAGES,
+    INDICES,
+    Bell,
+    Known,
+    Node,
+    Operand,
+    Source,
+    Value,
+)
 from convgrad.shapes import broadcast, padded
 
 _TINY = 1e-6
@@ -220,7 +230,9 @@ def mean_of(to: Declared, node: Node, *operands: Operand) -> Value:
 
 
 def cast(to: Declared, node: Node, x: Operand) -> Value:
-    if node.get("to") != 1:  # TensorProto.FLOAT
+    if node.get("to") == 7 and isinstance(x, Value) and x.dtype in INDICES:  # INT64
+        return x
+    if node.get("to") != 1:  # FLOAT
         raise to.refuse("Cast to another type than float32", "float32")
     return _as_float32(to, node, x)
 

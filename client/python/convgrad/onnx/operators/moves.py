@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from onnx import numpy_helper
+
 from convgrad.layouts import Array
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, Extent, is_known, product, text_of
@@ -62,10 +65,13 @@ def target_of(to: Declared, found: Sequence[Extent], sizes: Sequence[Any],
     if opened:
         rest: Any = product([n for n in target if n != -1])
         whole: Any = product(found)
-        if rest == 0 or not isinstance(rest, Batch) and not isinstance(whole, Batch) and (
-                whole % rest):
-            raise to.refuse(f"Reshape of {text_of(found)} to {list(sizes)}", "as many elements")
-        target[opened[0]] = whole // rest
+        try:
+            if rest == 0 or isinstance(rest, int) and isinstance(whole, int) and whole % rest:
+                raise TypeError("a rest")
+            target[opened[0]] = whole // rest
+        except TypeError:
+            raise to.refuse(f"Reshape of {text_of(found)} to {text_of(sizes)}",
+                            "as many elements, for each batch") from None
     return target
 
 
@@ -171,14 +177,6 @@ def slice_of(to: Declared, node: Node, x: Operand, starts: Operand, ends: Operan
     return x
 
 
-def gather(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
-    places = constant(to, index, "indices")
-    if places.dtype == object:
-        raise to.refuse("Gather at places that depend on the batch", "numbers")
-    x = to.value(x)
-    return taken(to, x, axis_in(to, node.get("axis", 0), len(x.shape)), places)
-
-
 def expand(to: Declared, node: Node, x: Operand, shape: Operand) -> Value:
     x = to.value(x)
     sizes = [one if isinstance(one, Batch) else int(one)
@@ -186,6 +184,13 @@ def expand(to: Declared, node: Node, x: Operand, shape: Operand) -> Value:
     rank = max(len(x.shape), len(sizes))
     pairs = zip(padded(x.shape, rank), padded(sizes, rank))
     return expanded(to, x, [m if n == 1 else n for m, n in pairs])
+
+
+def constant_of_shape(to: Declared, node: Node, shape: Operand) -> Value:
+    """A shape without the batch makes a constant, which load() computes."""
+    tensor = node.get("value")
+    number = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor)
+    return expand(to, node, Known(number), shape)
 
 
 def tile(to: Declared, node: Node, x: Operand, repeats: Operand) -> Value:

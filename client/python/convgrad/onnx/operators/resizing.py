@@ -36,8 +36,8 @@ def resize(to: Declared, node: Node, x: Operand, roi: Operand = None, scales: Op
         numbers = constant(to, given, "scales", "f").reshape(-1)
         _check_length(to, axes, len(numbers))
         factors |= {axis: float(factor) for axis, factor in zip(axes, numbers)}
-        out = {axis: x.shape[axis] if factors[axis] == 1 else math.floor(
-            known_sizes(to, x, [axis])[0] * factors[axis]) for axis in range(rank)}
+        out = {axis: x.shape[axis] if factors[axis] == 1 else _scaled(
+            to, known_sizes(to, x, [axis])[0], factors[axis]) for axis in range(rank)}
     else:
         found = list(constant(to, sizes, "sizes").reshape(-1))
         _check_length(to, axes, len(found))
@@ -65,6 +65,18 @@ def resize(to: Declared, node: Node, x: Operand, roi: Operand = None, scales: Op
     for i, matrix in enumerate(wanted):
         x = taken(to, x, 2 + i, matrix.argmax(1))
     return x
+
+
+def _scaled(to: Declared, size: int, factor: float) -> int:
+    """Returns the new size of an axis."""
+    found = math.floor(size * factor)
+    # onnxruntime multiplies in float32, onnx in float64.
+    if found != math.floor(np.float32(size) * np.float32(factor)):
+        raise to.refuse(f"Resize of {size} by {factor:.9g}, to {found} or {found + 1}, as the "
+                        "product is rounded", "sizes")
+    if found == size:  # onnxruntime copies such an image
+        raise to.refuse(f"Resize of {size} by {factor:.9g} to the same size", "sizes, or 1")
+    return found
 
 
 def _check_length(to: Declared, axes: Sequence[int], length: int) -> None:
@@ -95,8 +107,10 @@ def _sources(to: Declared, how: str, node: Node, old: int, new: int, scale: floa
         return places
     # Where an operator rounds depends on how it computed the place, unless that is exact.
     halves = np.round(places * 2) / 2
-    if (np.abs(places - halves) < _TOLERANCE).any() and (places[np.abs(
-            places - halves) < _TOLERANCE] * 2 % 1).any():
+    near = np.abs(places - halves) < _TOLERANCE
+    is_inexact = how == "half_pixel_symmetric" and math.frexp(scale)[0] != 0.5
+    if near.any() and is_inexact or any((some != halves)[near].any() for some in (
+            places, _places(how, old, new, scale, np.float32))):
         raise to.refuse(f"Resize with mode=nearest, {how}, {old} to {new}",
                         "places that rounding errors don't move")
     rounding = node.get("nearest_mode", "round_prefer_floor")
@@ -105,14 +119,15 @@ def _sources(to: Declared, how: str, node: Node, old: int, new: int, scale: floa
                     "floor": np.floor(places), "ceil": np.ceil(places)}[rounding], 0, old - 1)
 
 
-def _places(how: str, old: int, new: int, scale: float) -> Array:
-    at, wide = np.arange(new, dtype=np.float64), scale * old
+def _places(how: str, old: int, new: int, scale: float, dtype: Any = np.float64) -> Array:
+    at, scale = np.arange(new, dtype=dtype), dtype(scale)
+    wide = dtype(scale * old)
     if how == "align_corners":
-        places = at * (old - 1) / (wide - 1) if wide != 1 else np.zeros(new)
+        places = at * (old - 1) / (wide - 1) if wide != 1 else np.zeros(new, dtype)
     elif how == "asymmetric":
         places = at / scale
     elif how == "pytorch_half_pixel" and wide == 1:
-        places = np.full(new, -0.5)
+        places = np.full(new, -0.5, dtype)
     else:
         places = (at + 0.5) / scale - 0.5
         if how == "half_pixel_symmetric":

@@ -11,7 +11,7 @@ import numpy as np
 
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import product
-from convgrad.onnx.operators import elements, moves, norms, resizing, sums, windows
+from convgrad.onnx.operators import elements, moves, norms, resizing, selections, sums, windows
 from convgrad.onnx.values import Known, Node, Operand, Value
 
 Row = Callable[..., Any]
@@ -33,6 +33,7 @@ OPERATORS: dict[str, Row] = {
     "Celu": elements.celu,
     "Clip": elements.clip,
     "Concat": moves.concat,
+    "ConstantOfShape": moves.constant_of_shape,
     "Conv": windows.conv,
     "ConvTranspose": windows.conv_transpose,
     "DepthToSpace": moves.depth_to_space,
@@ -41,7 +42,7 @@ OPERATORS: dict[str, Row] = {
     "Erf": elements.erf,
     "Expand": moves.expand,
     "Flatten": moves.flatten,
-    "Gather": moves.gather,
+    "Gather": selections.gather,
     "Gelu": elements.pointwise("gelu", approximate=("approximate", "none")),
     "Gemm": norms.gemm,
     "GlobalAveragePool": windows.global_pool("adaptive_avg_pool"),
@@ -84,6 +85,7 @@ OPERATORS: dict[str, Row] = {
     "Tile": moves.tile,
     "Transpose": moves.transpose,
     "Unsqueeze": moves.unsqueeze,
+    "Where": selections.where,
 }
 
 

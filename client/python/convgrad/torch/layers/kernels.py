@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -35,7 +36,7 @@ def run_forward(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch
         to_array(input.to(dtype)), to_array(weight.to(dtype)),
         None if bias is None else to_array(bias),
         layouts={"output": "NXC" if last else "NCX"}, **_window(layer))
-    return _logical(to_tensor(found.output, input), last)
+    return to_tensor(_logical_array(found.output, last), input)
 
 
 def run_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: torch.dtype,
@@ -57,10 +58,10 @@ def run_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: torc
         to_array(weight.to(dtype)), gradients=names,
         dtypes={name: DTYPES[dtypes[name]] for name in names},
         layouts={"grad_input": "NXC" if last else "NCX"}, **_window(layer))
+    arrays = (_logical_array(found.grad_input, last), found.grad_weight, found.grad_bias)
     grad_input, grad_weight, grad_bias = (
-        input.new_empty(0) if array is None else to_tensor(array, input)
-        for array in found[:3])
-    return _logical(grad_input, last and wants_input), grad_weight, grad_bias
+        input.new_empty(0) if array is None else to_tensor(array, input) for array in arrays)
+    return grad_input, grad_weight, grad_bias
 
 
 def fake_forward(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype,
@@ -91,6 +92,11 @@ def _empty(input: Tensor, shape: Any, dtype: torch.dtype) -> Tensor:
     if not is_channels_last(input):
         return input.new_empty(shape, dtype=dtype)
     return _logical(input.new_empty([shape[0], *shape[2:], shape[1]], dtype=dtype), True)
+
+
+def _logical_array(array: Any, channels_last: bool) -> Any:
+    # Not a view of a tensor, because PyTorch refuses to change a Function's view in place.
+    return np.moveaxis(array, -1, 1) if channels_last and array is not None else array
 
 
 def _logical(tensor: Tensor, channels_last: bool) -> Tensor:

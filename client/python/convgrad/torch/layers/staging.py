@@ -20,7 +20,7 @@ import torch
 
 from convgrad import operations
 from convgrad.client import Client
-from convgrad.errors import ConvgradError, NotFound, ResourceExhausted
+from convgrad.errors import ConvgradError, NotFound, ResourceExhausted, Unavailable
 from convgrad.region import Region
 from convgrad.torch.tensors import to_tensor
 
@@ -84,7 +84,8 @@ class _Stage:
     def _run_in(self, region: Region, client: Client, method: Callable[..., Any],
                 results: Mapping[str, Any], operands: tuple[Any, ...],
                 keywords: dict[str, Any]) -> Any:
-        """Does the same as run(); returns None if the region is full or ends meanwhile."""
+        """Does the same as run(); returns None if the region is full or ends meanwhile, or the
+        connection to its server was lost."""
         try:
             inside = [_copied(one, region) if isinstance(one, np.ndarray)
                       and not client.shares(one) else one for one in operands]
@@ -100,7 +101,8 @@ class _Stage:
                 # The memory of a call that was given up can't be used again, so the next call
                 # gets a new region. Other threads' tensors in this one are sent.
                 region.close()
-            if isinstance(error, NotFound) and has_ended:
+            # Otherwise the connection was lost, and the server may still write to the region.
+            if isinstance(error, NotFound if has_ended else Unavailable):
                 return None
             raise
         copies = {name: _fresh(array) for name, array in out.items()}

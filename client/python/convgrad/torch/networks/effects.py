@@ -13,13 +13,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointFunction
 
 from convgrad.errors import Unimplemented
 from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.settings import OPAQUE, Same, classes_of, copied, frozen
+from convgrad.torch.networks.settings import (
+    OPAQUE,
+    Same,
+    changed_part,
+    classes_of,
+    copied,
+    frozen,
+)
+from convgrad.torch.networks.tracing import CAPTURING, hooks_of
 
 # torch.export replaces functions of torch's while it follows a forward; so does no_functions().
 _FOLLOWING = threading.RLock()
@@ -80,8 +89,9 @@ class Attributes:
             if isinstance(module, nn.RNNBase):
                 raise refuse(named(module, path), "a recurrent layer",
                              "convolutions, attention or linear layers")
-            change = refuse(named(module, path), f"'{name}', which its forward changes",
-                            "a forward that changes running statistics of BatchNorm alone")
+            part, instead = changed_part(name, self._before.get((path, name)), value)
+            change = refuse(named(module, path), f"'{part}', which its forward changes", (
+                f"a forward that changes running statistics of BatchNorm alone{instead}"))
             # A buffer that no state_dict has may be replaced like any other tensor.
             new = module._buffers.get(name) if name in module._non_persistent_buffers_set else (
                 vars(module).get(name))
@@ -253,7 +263,8 @@ def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
                for name, value in vars(kind).items()
                if not (name.startswith("__") or hasattr(value, "__get__"))}  # but no methods
         for name, value in (own | vars(module)).items():
-            if name not in ("_parameters", "_buffers"):
+            value = hooks_of(module, name) if name == "_forward_hooks" else value
+            if name not in ("_parameters", "_buffers", CAPTURING):
                 found[path, name] = frozen(value, inside=_inside)
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is not None:
@@ -264,8 +275,7 @@ def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
 def chance() -> tuple[Any, ...]:
     """Returns the state of the random generators that a forward may ask; torch's own are
     followed as calls."""
-    numpy: Any = sys.modules.get("numpy.random")
-    return random.getstate(), repr(numpy.get_state(legacy=False)) if numpy else None
+    return random.getstate(), repr(np.random.get_state(legacy=False))
 
 
 def draws_numbers(before: tuple[Any, ...], again: Callable[[], object]) -> bool:

@@ -124,6 +124,10 @@ class Importer(Declared):
             return self._region(args[0], args[1], args[2:])
         if name == "getitem" and isinstance(args[0], list):
             return args[0][args[1]]
+        if name == "aten.broadcast_tensors" and len({
+                tuple(map(plain, one.shape)) for one in node.meta["val"]}.union(
+                tuple(map(plain, one.meta["val"].shape)) for one in node.args[0])) == 1:
+            return args[0]  # as losses have them
         if name == "aten.lift_fresh_copy" and isinstance(args[0], Constant) and (
                 args[0].tensor is not None):  # numbers in the forward's text
             return Known(args[0].tensor.clone())
@@ -169,7 +173,9 @@ class Importer(Declared):
         if not isinstance(result, Value):
             return result
         if isinstance(self._node.meta["val"], torch.Tensor):
-            result = replace(result, shape=self.shape)
+            is_integer = self.dtype in INDICES  # as views of inputs may be
+            result = replace(result, shape=self.shape,
+                             dtype=self.dtype if is_integer else result.dtype)
         if table.is_in_place(target):
             if table.changes_shape(target):
                 self._memories.check_alone(self, given[0])

@@ -154,7 +154,7 @@ def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
         dtype = node.meta["val"].dtype
         if not dtype.is_floating_point:
             raise refuse("forward", f"{dtype} among what it returns", "torch.float32")
-        if value.kind != "a result":
+        if value.kind not in ("a result", "a loss"):
             raise refuse("forward", f"{value.kind}, {value.name}, among what it returns",
                          "results of operators")
         if value.name not in found:

@@ -11,6 +11,10 @@ from convgrad.errors import FailedPrecondition, invalid, message_of, unimplement
 from convgrad.torch.networks.state import RemoteState
 from convgrad.tracebacks import short_traceback
 
+# What follows from a parameter's shape and dtype.
+_OF_DTYPE = ("is_leaf", "is_floating_point", "is_complex", "element_size", "itemsize", "nbytes",
+             "is_sparse", "is_quantized", "layout")
+
 
 class RemoteParameter:
     """A parameter's name and settings, without its values. convgrad.torch.optim takes handles.
@@ -155,12 +159,18 @@ class RemoteParameter:
             # torch.optim uses this name in its error about an object that it can't take.
             return (f"RemoteParameter '{vars(self).get('name')}', which is on the server: use "
                     "convgrad.torch.optim")
-        of_parameter = vars(vars(self).get("_tensor", self))
-        if name in of_parameter:
-            return of_parameter[name]
-        raise AttributeError(
-            f"parameter '{vars(self).get('name')}' is on the server and has no '{name}' here; "
-            "net.state_dict() fetches its value, convgrad.torch.optim trains it")
+        tensor = vars(self).get("_tensor", self)
+        if name in vars(tensor):
+            return vars(tensor)[name]
+        if name in _OF_DTYPE:
+            return getattr(tensor, name)
+        instead = "net.state_dict() fetches its value, convgrad.torch.optim trains it"
+        if name.endswith("hook"):
+            instead = "p.grad is read and assigned between the backward and the step"
+        elif name.endswith("_"):
+            instead = "net.load_state_dict(state, strict=False) gives it another value"
+        raise AttributeError(f"parameter '{vars(self).get('name')}' is on the server and has "
+                             f"no '{name}' here; {instead}")
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.network.__reduce_ex__(protocol)  # which refuses copies

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from convgrad.torch.networks.refusals import refuse
-from convgrad.torch.networks.tracing import has_hooks
+from convgrad.torch.networks.tracing import check_model, has_hooks
 
 _LOG = logging.getLogger("convgrad")
 MANY = 10
@@ -75,6 +75,17 @@ def frozen(value: Any, depth: int = 0, hidden: Container[int] = (),
         return Same(value), classes
     slots = tuple([again(read(value)) for read in _slots_of(value)])
     return Same(value), classes, slots, again(_attributes_of(value)), inside(value)
+
+
+def changed_part(name: str, before: Any, now: Any) -> tuple[str, str]:
+    """Returns what has changed in the attribute `name`, "name.part" if it is an object, and how
+    to set it before. Takes what frozen() has returned before and now."""
+    if isinstance(before, tuple) and isinstance(now, tuple) and len(before) == len(now) == 5:
+        old = set(before[3][1] or ())
+        for (_, part), value in now[3][1] or ():
+            if ((str, part), value) not in old and len(value) == 2 and type(value[1]) in _WORDS:
+                return f"{name}.{part}", f", or {name}.{part} = {value[1]!r} before it"
+    return name, ""
 
 
 def _attributes_of(value: Any) -> dict[str, Any] | None:
@@ -278,6 +289,7 @@ class Settings:
                             for one in vars(kind).values() if isinstance(one, _CONTAINERS)]
 
     def _refuse_change(self) -> None:
+        check_model(self._model)  # a parametrization may have made the change
         versions = {id(t): v for t, v in zip(self._tensors, self._versions)}
         for name, tensor in (*self._model.named_parameters(), *self._model.named_buffers()):
             if tensor._version != versions.get(id(tensor), tensor._version):

@@ -64,6 +64,8 @@ def check_operands(to: Importer, operator: str, operands: Sequence[Any],
             raise to.refuse(f"{operator} with {operand}", "tensors alone")
         if isinstance(operand, Wide):
             raise to.refuse(f"{operator} of {text_of(operand.shape)}", "at most six axes")
+        if operand.kind == "a loss":
+            raise to.refuse(f"{operator} of a loss", "a loss that the forward returns")
         if is_parameter != (operand.kind == "a parameter"):
             raise to.refuse(f"{operator} with {operand.kind}, {operand.name}",
                             f"a parameter as operand {i}" if is_parameter

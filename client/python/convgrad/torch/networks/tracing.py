@@ -20,6 +20,8 @@ from convgrad.torch.networks.refusals import Refusals, named, refuse
 
 NEEDED = (2, 6)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+CAPTURING = "_output_capturing_hooks_installed"
+"""What transformers sets in a model with its hooks, in the first call that needs them."""
 _PARAMETER_DTYPES = (torch.float32, torch.int64)
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
@@ -61,6 +63,13 @@ def has_hooks(parameter: torch.Tensor) -> bool:
                 getattr(parameter, "_post_accumulate_grad_hooks", None))
 
 
+def hooks_of(module: nn.Module, name: str) -> dict[int, Any]:
+    """Returns the module's hooks of a kind, but those by which transformers collects hidden
+    states for what a forward returns. These change nothing, and no other call sees them."""
+    return {key: hook for key, hook in getattr(module, name, {}).items()
+            if getattr(hook, "__module__", "") != "transformers.utils.output_capturing"}
+
+
 def _refused(module: nn.Module) -> tuple[str, str] | None:
     """Returns why the module is refused, and what is expected; None if it is accepted."""
     if isinstance(module, RemoteModule):
@@ -70,7 +79,7 @@ def _refused(module: nn.Module) -> tuple[str, str] | None:
     if parametrize.is_parametrized(module):
         return ("a parametrization",
                 "plain parameters: torch.nn.utils.parametrize.remove_parametrizations")
-    if any(getattr(module, hooks, None) for hooks in _HOOKS):
+    if any(hooks_of(module, name) for name in _HOOKS):
         return "a hook", "none inside a remote network"
     if isinstance(module, torch.jit.ScriptModule):
         return "a TorchScript module", "an eager one"

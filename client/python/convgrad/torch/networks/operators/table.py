@@ -11,6 +11,7 @@ from convgrad.torch.networks.operators import (
     detaching,
     elements,
     layers,
+    losses,
     moves,
     noise,
     resizing,
@@ -110,7 +111,13 @@ _TOKENS: dict[str, Function] = {
     **_each("matmul mm bmm mv dot", tokens.product), **_each("addmm baddbmm", tokens.addmm),
     **{name: tokens.softmax(name) for name in ("softmax", "log_softmax")},
 }
-_OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_WRITES, **_TOKENS}
+_LOSSES: dict[str, Function] = {
+    "cross_entropy_loss": losses.cross_entropy, "mse_loss": losses.of_elements("mse"),
+    "l1_loss": losses.of_elements("l1"),
+    "smooth_l1_loss": losses.of_elements("smooth_l1", "beta"),
+    "binary_cross_entropy_with_logits": losses.binary_cross_entropy,
+}
+_OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_WRITES, **_TOKENS, **_LOSSES}
 # By overload, where others take other arguments.
 _OVERLOADS: dict[str, tuple[str, ...]] = {
     name: tuple(overloads.split()) for overloads, names in {

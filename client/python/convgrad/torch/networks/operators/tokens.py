@@ -129,6 +129,9 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
         raise to.refuse(f"attention with dropout_p={dropout}, is_causal={causal}, "
                         f"enable_gqa={gqa}", "no enable_gqa, and a mask beside dropout")
     if isinstance(mask, Known):
+        if dropout and not mask.tensor.any(-1).all():
+            raise to.refuse(f"attention with dropout and {mask} that leaves a query no key",
+                            "a key for each query")
         mask = None if mask.tensor.all() else _added_mask(to, mask)
     if dropout:
         return _with_dropout(to, query, key, value, mask, dropout, scale)
@@ -142,9 +145,6 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
 
 def _added_mask(to: Importer, mask: Known) -> Value:
     """Returns minus infinity where a mask of booleans is false."""
-    if not mask.tensor.any(-1).all():
-        raise to.refuse(f"attention with {mask} that leaves a query no key",
-                        "a key for each query")
     return to.constant(torch.zeros(mask.tensor.shape).masked_fill(~mask.tensor, -math.inf))
 
 

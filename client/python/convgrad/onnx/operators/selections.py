@@ -1,0 +1,75 @@
+"""Steps that take elements by their places."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from convgrad.onnx.declared import Declared
+from convgrad.onnx.extents import Batch, is_known, text_of
+from convgrad.onnx.operators.moves import constant
+from convgrad.onnx.operators.views import (
+    MOST_PLACES,
+    axis_in,
+    expanded,
+    joined,
+    reshaped,
+    taken,
+)
+from convgrad.onnx.values import INDICES, Known, Node, Operand, Value
+from convgrad.shapes import broadcast
+
+
+def gather(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
+    axis = node.get("axis", 0)
+    if isinstance(index, Value) and index.dtype in INDICES:
+        return _by_input(to, to.value(x), axis, index)
+    places = constant(to, index, "indices")
+    if places.dtype == object:
+        raise to.refuse("Gather at places that depend on the batch", "numbers")
+    x = to.value(x)
+    return taken(to, x, axis_in(to, axis, len(x.shape)), places)
+
+
+def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
+    """Returns the elements of an axis at the places that an input of each run has."""
+    axis = axis_in(to, axis, len(x.shape))
+    if isinstance(x.shape[axis], Batch) or not (is_known(x.shape) or is_known(index.shape)):
+        raise to.refuse(f"Gather of {text_of(x.shape)} along axis {axis} by "
+                        f"{text_of(index.shape)}", "the batch in one of them, on another axis")
+    if len(x.shape) == 1:
+        column = _by_input(to, reshaped(to, x, (*x.shape, 1)), 0, index)
+        return reshaped(to, column, index.shape)
+    return to.add("index_select", x, axis=axis, parameters=(index.source,),
+                  shape=(*x.shape[:axis], *index.shape, *x.shape[axis + 1:]))
+
+
+def where(to: Declared, node: Node, mask: Operand, x: Operand, y: Operand) -> Value:
+    """Takes elements by their places, so that no NaN comes from those that aren't taken."""
+    if not isinstance(mask, Known) or mask.array.dtype != bool:
+        raise to.refuse("Where by a mask that follows from data", "a constant")
+    both = to.value(x), to.value(y)
+    shape = broadcast(both[0].shape, both[1].shape)
+    shape = broadcast(mask.shape, shape) if shape is not None else None
+    if shape is None:
+        raise to.refuse("Where of " + ", ".join(text_of(one.shape) for one in (mask, *both)),
+                        "operands whose extents are equal, or 1")
+    rows = 1 if is_known(shape) else shape[0]  # the mask is the same for each item of a batch
+    inner = shape if rows == 1 else shape[1:]
+    if not is_known(inner) or math.prod(inner) > MOST_PLACES:
+        raise to.refuse(f"Where of {text_of(shape)}", "a batch that comes first, and images of "
+                        "usual sizes")
+    apart = mask.array[0] if rows != 1 and mask.array.ndim == len(shape) else mask.array
+    flat = np.broadcast_to(apart, inner).reshape(-1)
+    parts, places, first = [], [], 0
+    for one in both:
+        is_one = all(n == 1 for n in one.shape)
+        count = 1 if is_one else math.prod(inner)
+        wide = expanded(to, one, (*shape[:len(shape) - len(inner)], *[1] * len(inner)) if (
+            is_one) else shape)
+        parts.append(reshaped(to, wide, (rows, count)))
+        places.append(first + np.arange(len(flat)) % count)
+        first += count
+    index = np.where(flat, *places)
+    return reshaped(to, taken(to, joined(to, parts, 1), 1, index), shape)

@@ -1,0 +1,94 @@
+"""Tests elements that are taken by their places: by Gather, Where, and of repeated numbers."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from onnx_graphs import Builder, assert_same, expected_of, make_model, node, predicted_of
+
+import convgrad.onnx
+
+
+def random(*shape):
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("table, axis, index, out", [
+    ((5, 4), 0, ["N", 3], ["N", 3, 4]), ((5, 4), 0, ["N"], ["N", 4]), ((5,), 0, ["N"], ["N"]),
+    ((5,), 0, ["N", 3], ["N", 3]), ((2, 5), 1, [3], [2, 3]),
+    ((5, 2), 0, ["N", 2, 3], ["N", 2, 3, 2]), ((2, 5), -1, ["N", 3], [2, "N", 3])])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_an_input_has_indices_of_a_table(client, table, axis, index, out, dtype):
+    nodes = [node("Cast", "i", "j", to=TensorProto.INT64),
+             node("Gather", "table j", "y", axis=axis)]
+    model = make_model(nodes, {"i": (getattr(TensorProto, dtype.upper()), index)}, {"y": out},
+                       {"table": random(*table)})
+    indices = np.random.default_rng(1).integers(0, 5, [2 if n == "N" else n for n in index])
+    assert_same(client, model, i=indices.astype(dtype))
+
+
+def words():
+    b = Builder()
+    b.add("Gather", b.array("table", 7, 4), "i", name="e")
+    y = b.add("Flatten", "e")
+    b.add("Gemm", y, b.array("weight", 12, 2), name="logits")
+    return make_model(b.nodes, {"i": (TensorProto.INT64, ["N", 3])}, {"logits": ["N", 2]},
+                      b.arrays)
+
+
+def test_an_embedding_trains(client):
+    torch = pytest.importorskip("torch")
+    network = convgrad.onnx.load(words())
+    assert sorted(network.trainable) == ["table", "weight"]
+    indices, classes = np.array([[0, 2, 2], [6, 0, 1]]), np.array([1, 0])
+    program = network.training_program()
+    labels = program.input("labels", is_index=True)
+    program.output(program.step("cross_entropy", "logits", labels))
+    with client.session() as session:
+        session.put(network.parameters)
+        session.load_program("train", program)
+        session.run("train", {"i": indices, "labels": classes}, backward=convgrad.Backward())
+        found = session.get("table#gradient")
+    table, weight = (torch.tensor(network.parameters[key], requires_grad=True)
+                     for key in ("table", "weight"))
+    logits = table[torch.tensor(indices)].flatten(1) @ weight.T
+    torch.nn.functional.cross_entropy(logits, torch.tensor(classes)).backward()
+    np.testing.assert_allclose(found, table.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("indices, said", [
+    (np.ones((2, 3), np.float32), "inputs.i: found float32, expected integers"),
+    (np.full((2, 3), 7), "7"), (np.full((2, 3), -1), "-1")])
+def test_other_indices_are_refused(client, indices, said):
+    network = convgrad.onnx.load(words())
+    with client.session() as session:
+        network.put(session)
+        with pytest.raises(convgrad.InvalidArgument, match=said):
+            network.predict(session, indices)
+
+
+@pytest.mark.parametrize("is_expand", [True, False])
+def test_numbers_are_repeated_for_each_item(client, is_expand):
+    b = Builder()
+    batch = b.add("Gather", b.add("Shape", "x"), b.ints(0), axis=0)
+    sizes = b.add("Concat", batch, b.ints(2, 3), axis=0)
+    one = b.add("Expand", b.array("c", 1, 2, 1), sizes) if is_expand else b.add(
+        "ConstantOfShape", sizes)
+    b.add("Concat", "x", one, axis=1, name="y")
+    model = make_model(b.nodes, {"x": ["N", 1, 3]}, {"y": ["N", 3, 3]}, b.arrays)
+    assert_same(client, model, x=random(4, 1, 3))
+
+
+@pytest.mark.parametrize("mask, x, other", [
+    ((3, 4), ["N", 3, 4], ()), ((1, 3, 1), ["N", 3, 4], (4,)), ((4,), ["N", 4], (1, 1)),
+    ((2, 4), ["N", 1, 4], (2, 1)), ((3, 4), [3, 4], ()), ((1,), ["N", 2], (2,))])
+def test_where_takes_elements_by_a_constant_mask(client, mask, x, other):
+    arrays = {"m": np.random.default_rng(2).integers(0, 2, mask).astype(bool),
+              "o": np.full(other, -np.inf, np.float32)}
+    given = random(*[2 if n == "N" else n for n in x])
+    given[..., 0] = np.nan
+    for operands in ("m x o", "m o x"):
+        out = np.broadcast_shapes(mask, given.shape, other)
+        model = make_model([node("Where", operands, "y")], {"x": x},
+                           {"y": ["N" if x[0] == "N" else out[0], *out[1:]]}, arrays)
+        np.testing.assert_array_equal(predicted_of(client, model, x=given)[0],
+                                      expected_of(model, x=given)[0])

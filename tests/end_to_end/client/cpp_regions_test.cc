@@ -1,0 +1,64 @@
+// Tests what the C++ client does with shared memory if connections are lost:
+// results are there when a call ends, and nothing is written later.
+#include "client/cpp/client.h"
+#include "gtest/gtest.h"
+#include "tests/end_to_end/client/cpp_session.h"
+#include "tests/end_to_end/peers/cutting_proxy.h"
+#include "tests/end_to_end/peers/region_server.h"
+
+namespace convgrad {
+namespace {
+
+const TensorDescriptor kInput1x1{DataType::kF32, Layout::kNCX, {1, 1, 4, 4}};
+
+// A forward of 1x1, with its result in shared memory.
+class CppRegionsTest : public testing::Test {
+ protected:
+  CppRegionsTest() {
+    call_.operation =
+        WholeOperation(*Parse("conv2d_n1_c1_o1_i4_k1"), Direction::kForward,
+                       DataType::kF32, Layout::kNCX);
+    call_.operands[PositionOf(Operand::kInput)] = ViewOf(input_);
+    call_.operands[PositionOf(Operand::kWeight)] = ViewOf(weight_);
+    call_.destinations = {*region_->Allocate(16 * sizeof(float))};
+    call_.region = region_.get();
+  }
+
+  RegionServer server_;
+  CuttingProxy proxy_{server_.test_server().address()};
+  const std::unique_ptr<SharedRegion> region_ = server_.NewRegion(4096);
+  const Floats input_ = RandomFloats(16, 1);
+  const Floats weight_ = {2};
+  OperationCall call_;
+};
+
+TEST_F(CppRegionsTest, ALostCallIsFinalIfTheServerMayStillWriteItsResults) {
+  const auto client = *Client::Connect(OptionsFor(proxy_.address()));
+  ASSERT_TRUE(client->Run(call_).ok());
+  proxy_.CutAfter(CuttingProxy::Direction::kToClient, 0);
+  const absl::Status status = client->Run(call_).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  // Without shared memory, the same call is repeated.
+  call_.destinations.clear();
+  proxy_.CutAfter(CuttingProxy::Direction::kToClient, 0);
+  const auto repeated = client->Run(call_);
+  ASSERT_TRUE(repeated.ok()) << repeated.status();
+  EXPECT_EQ(FloatsIn(repeated->results[0].bytes)[3], 2 * input_[3]);
+  EXPECT_EQ(proxy_.cuts(), 2);
+}
+
+TEST_F(CppRegionsTest, ResultsOfASessionsReadsComeByMessage) {
+  const auto session = *Session::Open(OptionsFor(proxy_.address()));
+  ASSERT_TRUE(session->Put("x", kInput1x1, ViewOf(input_)).ok());
+  call_.operands[PositionOf(Operand::kInput)] = {};
+  call_.kept_operands[PositionOf(Operand::kInput)] = std::string("x");
+  proxy_.CutAfter(CuttingProxy::Direction::kToClient, 0);
+  const auto reply = session->Run(call_);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->region_bytes, 0);
+  EXPECT_EQ(reply->results[0].bytes.data(), call_.destinations[0].data());
+  EXPECT_EQ(FloatsIn(call_.destinations[0])[3], 2 * input_[3]);
+}
+
+}  // namespace
+}  // namespace convgrad
