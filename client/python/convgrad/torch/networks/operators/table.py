@@ -130,7 +130,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "Tensor_Scalar Tensor_Tensor": "pow",
         "correction dim": "var std var_mean",
         "default": "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ linalg_vector_norm "
-                   "linalg_norm index_select embedding addmm baddbmm narrow",
+                   "linalg_norm index_select embedding addmm baddbmm narrow view",
         "default dim": "mean",
         "default dim dims": "squeeze",
         "default dim_IntList": "sum",
