@@ -380,7 +380,7 @@ def all_keys_masked(self, y, x):
     (lambda self, y, x: y + y[:, :, :0].sum((1, 2, 3), keepdim=True),
      r"a tensor without elements, \(2, 4, 0, 6\)"),
     (lambda self, y, x: (y, y[:, :0]), "without elements, .* among what it returns"),
-    (lambda self, y, x: y.detach().view(torch.int32).float(), "aten.view, expected an operator"),
+    (lambda self, y, x: y.detach().view(torch.int32).float(), "aten.view, expected an op"),
     (lambda self, y, x: F.fold(y[0].flatten(1), (4, 6), 1), "three axes")])
 def test_what_is_refused(function, words):
     with pytest.raises(convgrad.Unimplemented, match=words):
