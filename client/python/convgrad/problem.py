@@ -68,7 +68,7 @@ class Window:
             problem.activation = operation_pb2.ACTIVATION_RELU
 
     def _pads(self, problem: operation_pb2.ConvProblem) -> dict[str, Dims]:
-        padding = self.padding
+        padding: Any = self.padding
         if isinstance(padding, str):
             if padding not in _NAMED_PADDING:
                 raise invalid("INVALID_ENUM", "operation.problem.padding", padding,

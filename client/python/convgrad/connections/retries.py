@@ -6,6 +6,7 @@ repeat is safe because every operation is a pure function of its request.
 
 from __future__ import annotations
 
+import numbers
 import random
 import time
 from dataclasses import dataclass, field
@@ -55,13 +56,13 @@ class RetryPolicy:
     """Largest random share that lengthens a wait, so that clients don't retry together."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_attempts, int) or self.max_attempts < 1:
+        if not isinstance(self.max_attempts, numbers.Integral) or self.max_attempts < 1:
             raise invalid("OUT_OF_RANGE", "retry.max_attempts", self.max_attempts,
                           "an integer of at least 1")
         for name in ("initial_seconds", "multiplier", "max_seconds", "jitter"):
-            if not getattr(self, name) >= 0:
-                raise invalid("OUT_OF_RANGE", f"retry.{name}", getattr(self, name),
-                              "at least 0")
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Real) or not value >= 0:
+                raise invalid("OUT_OF_RANGE", f"retry.{name}", value, "a number of at least 0")
 
     def delay(self, error: ConvgradError, attempts: int) -> float | None:
         """Returns the seconds until the next attempt; None if there is none.

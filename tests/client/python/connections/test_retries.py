@@ -117,10 +117,16 @@ def test_one_deadline_for_all_attempts(server):
 
 @pytest.mark.parametrize("name, value", [
     ("max_attempts", 0), ("max_attempts", 1.5), ("max_attempts", None), ("max_seconds", -1),
-    ("initial_seconds", float("nan")), ("multiplier", -2), ("jitter", -0.1)])
+    ("max_seconds", None), ("initial_seconds", float("nan")), ("multiplier", -2),
+    ("jitter", -0.1)])
 def test_policies_that_say_nothing(name, value):
     with pytest.raises(convgrad.InvalidArgument, match=f"retry.{name}: found {value}, exp"):
         convgrad.RetryPolicy(**{name: value})
+
+
+def test_numpys_numbers_in_a_policy():
+    policy = convgrad.RetryPolicy(max_attempts=np.int64(3), max_seconds=np.float32(0.5))
+    assert policy.backoff(2) == 0.1
 
 
 def test_delays():

@@ -125,8 +125,8 @@ class Importer(Declared):
         if name == "getitem" and isinstance(args[0], list):
             return args[0][args[1]]
         if name == "aten.broadcast_tensors" and len({
-                tuple(map(plain, one.shape)) for one in node.meta["val"]}.union(
-                tuple(map(plain, one.meta["val"].shape)) for one in node.args[0])) == 1:
+                tuple(map(plain, one.shape)) for one in (*node.meta["val"], *(
+                    given.meta["val"] for given in node.all_input_nodes))}) == 1:
             return args[0]  # as losses have them
         if name == "aten.lift_fresh_copy" and isinstance(args[0], Constant) and (
                 args[0].tensor is not None):  # numbers in the forward's text
