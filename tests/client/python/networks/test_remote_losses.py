@@ -15,6 +15,7 @@ from torch import nn
 import convgrad
 from convgrad.torch import optim
 from convgrad.torch.networks.importing import Loss
+from convgrad.torch.networks.settings import changed_part, frozen
 
 CLASSES = 5
 
@@ -222,3 +223,10 @@ def test_what_a_forward_sets_in_its_configuration(make_remote):
     net.config.problem_type = "single_label_classification"
     net(images(6, 3, 6, 6), labels=INDICES)["loss"].backward()
     assert net.gradients().keys() == {n for n, _ in net.named_parameters()}
+
+
+def test_a_number_that_a_forward_sets_in_its_configuration():
+    config = argparse.Namespace(scale=1.0)
+    before, config.scale = frozen(config), 0.5
+    assert changed_part("config", before, frozen(config)) == (
+        "config.scale", ", or config.scale = 0.5 before it")

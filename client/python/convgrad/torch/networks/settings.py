@@ -84,7 +84,9 @@ def changed_part(name: str, before: Any, now: Any) -> tuple[str, str]:
         old = set(before[3][1] or ())
         for (_, part), value in now[3][1] or ():
             if ((str, part), value) not in old and len(value) == 2 and type(value[1]) in _WORDS:
-                return f"{name}.{part}", f", or {name}.{part} = {value[1]!r} before it"
+                # frozen() gives the text of these numbers.
+                text = value[1] if issubclass(value[0], (float, complex)) else repr(value[1])
+                return f"{name}.{part}", f", or {name}.{part} = {text} before it"
     return name, ""
 
 
