@@ -50,6 +50,7 @@ def _close_connections() -> None:
     """Closes a forked process's copies of the connections, so that the regions end with those
     of its parent."""
     for region in _regions:
+        region._lock = threading.RLock()  # a thread that the process lacks may hold the other
         region._connection.close()
 
 

@@ -165,10 +165,19 @@ def test_a_child_and_a_region(sharing, transport):
     """The child gets none of its parent's memory, and doesn't keep the server from freeing it.
     """
     assert run("""
-import time
+import threading, time
 client = convgrad.Client(address, timeout=15)
 region = client.region(2**28)  # all that the server shares
 (told_by_child, tell), (wait, let_go) = os.pipe(), os.pipe()
+is_held, is_forked = threading.Event(), threading.Event()
+
+def hold():
+    with region._lock:
+        is_held.set()
+        is_forked.wait()
+
+threading.Thread(target=hold).start()
+is_held.wait()
 sys.stdout.flush()
 pid = os.fork()
 if pid == 0:
@@ -180,6 +189,8 @@ if pid == 0:
     os.write(tell, b"1")
     os.read(wait, 1)
     os._exit(0)
+os.close(tell)
+is_forked.set()
 os.read(told_by_child, 1)
 print(region.is_open, region.empty(16).size)
 region.close()
