@@ -381,6 +381,7 @@ def all_keys_masked(self, y, x):
      r"a tensor without elements, \(2, 4, 0, 6\)"),
     (lambda self, y, x: (y, y[:, :0]), "without elements, .* among what it returns"),
     (lambda self, y, x: y.detach().view(torch.int32).float(), "aten.view, expected an op"),
+    (lambda self, y, x: torch.divide(y, 2, rounding_mode="floor"), "aten.divide, expected"),
     (lambda self, y, x: F.fold(y[0].flatten(1), (4, 6), 1), "three axes")])
 def test_what_is_refused(function, words):
     with pytest.raises(convgrad.Unimplemented, match=words):

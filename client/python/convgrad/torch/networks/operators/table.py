@@ -123,7 +123,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
     name: tuple(overloads.split()) for overloads, names in {
         "": "detach_",
         "Scalar": "masked_fill masked_fill_ pow_",
-        "Scalar Tensor": "div div_ fill fill_ lerp lerp_",
+        "Scalar Tensor": "div div_ divide divide_ fill fill_ lerp lerp_",
         "ScalarOpt_dim": "norm",
         "Tensor": "index",
         "Tensor sizes": "split",
