@@ -47,6 +47,15 @@ TEST_F(CppRegionsTest, ALostCallIsFinalIfTheServerMayStillWriteItsResults) {
   EXPECT_EQ(proxy_.cuts(), 2);
 }
 
+TEST_F(CppRegionsTest, ALostStreamIsRepeated) {
+  const auto client = *Client::Connect(OptionsFor(proxy_.address()));
+  proxy_.CutAfter(CuttingProxy::Direction::kToClient, 0);
+  const auto reply = client->RunStreamed(call_, 0);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(FloatsIn(call_.destinations[0])[3], 2 * input_[3]);
+  EXPECT_EQ(proxy_.cuts(), 1);
+}
+
 TEST_F(CppRegionsTest, ResultsOfASessionsReadsComeByMessage) {
   const auto session = *Session::Open(OptionsFor(proxy_.address()));
   ASSERT_TRUE(session->Put("x", kInput1x1, ViewOf(input_)).ok());
