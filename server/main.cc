@@ -92,10 +92,11 @@ int StopGracefully(std::unique_ptr<Server> server) {
     RemoveSocketFolder(folder);
     _exit(1);
   }
+  const int status = server->is_saved() ? 0 : 1;
   server.reset();
   RemoveSocketFolder(folder);
   spdlog::info("stopped");
-  return 0;
+  return status;
 }
 
 int SelfTestInstead(const Config& config) {

@@ -31,9 +31,11 @@ class Server {
 
   // Reports NOT_SERVING, waits drain_delay, refuses new calls, and gives
   // accepted calls drain_timeout to finish. Then it writes durable sessions.
-  // Returns whether no work is left and all changes are on disk; calls that
-  // wait for their clients may be left. May be called once.
+  // Returns whether no work is left; calls that wait for their clients may be
+  // left. May be called once.
   virtual bool Drain() = 0;
+  // Returns whether Drain has written all changes of durable sessions.
+  virtual bool is_saved() const = 0;
 
   // Applies the settings that can change while the server runs: the limits of a
   // client, and the content of the token file.

@@ -141,7 +141,10 @@ absl::StatusOr<OperationReply> Client::Run(const OperationCall& call) {
 
 absl::StatusOr<OperationReply> Client::RunStreamed(const OperationCall& call,
                                                    int64_t slice_items) {
-  return Persist(call, [this, slice_items](const OperationCall& repeated) {
+  // The server doesn't write a stream's results to a region.
+  OperationCall sent = call;
+  sent.region = nullptr;
+  return Persist(sent, [this, slice_items](const OperationCall& repeated) {
     return StreamOnce(repeated, slice_items);
   });
 }

@@ -34,8 +34,7 @@ struct OperationCall {
   // Region of the called server; must outlive the call. Null: no shared memory.
   // Don't touch its tensors during the call nor, if the call failed, before its
   // deadline: the server may still be using them. So a call with results there
-  // isn't repeated if its connection is lost; those of a session's reads come
-  // by message.
+  // isn't repeated if its connection is lost, except a session's changes.
   const SharedRegion* region = nullptr;
   // Only for Session::Run: names of kept tensors, indexed by Operand. "" for an
   // operand whose bytes are in `operands`.

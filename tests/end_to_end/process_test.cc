@@ -156,6 +156,7 @@ TEST(Process, SaysThatADurableSessionIsNotOnDisk) {
   EXPECT_TRUE(absl::StrContains(exit.output,
                                 "changes of durable sessions aren't on disk"))
       << exit.output;
+  EXPECT_TRUE(absl::EndsWith(exit.output, "stopped\n")) << exit.output;
 }
 
 TEST(Process, ReadsAPipeOfFlagsOnce) {

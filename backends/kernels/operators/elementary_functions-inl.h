@@ -88,23 +88,23 @@ struct Logarithm : Function<Activation::kLog> {
 
 struct Power : Function<Activation::kPow> {
   static HWY_INLINE auto Of(auto d, Pointwise n, auto x) {
-    return OfEach(d, x, [n](float each) { return Raised(each, n.alpha); });
+    return OfEach(d, x, [n](float each) { return Raised(each, n.alpha, 1); });
   }
   static HWY_INLINE auto Gradient(auto d, Pointwise n, auto dy, auto saved) {
     if (n.alpha == 0) return hn::Zero(d);
     const auto slope = OfEach(d, saved, [n](float each) {
-      return static_cast<float>(n.alpha) * Raised(each, n.alpha - 1);
+      return Raised(each, n.alpha - 1, n.alpha);
     });
     return hn::Mul(dy, slope);
   }
 
-  // Computes in f64 if the exponent isn't a float, because the error of a
-  // rounded one grows with the logarithm of x.
-  static float Raised(float x, double exponent) {
+  // Returns factor * x^exponent. Computes in f64 if the exponent isn't a float,
+  // because the error of a rounded one grows with the logarithm of x.
+  static float Raised(float x, double exponent, double factor) {
     const auto rounded = static_cast<float>(exponent);
     return rounded == exponent
-               ? std::pow(x, rounded)
-               : static_cast<float>(std::pow(double{x}, exponent));
+               ? static_cast<float>(factor) * std::pow(x, rounded)
+               : static_cast<float>(factor * std::pow(double{x}, exponent));
   }
 };
 

@@ -29,11 +29,12 @@ void ChangeSender::LoseReads(int64_t first, int64_t boundary) {
 }
 
 absl::StatusOr<std::shared_ptr<ChangeSender::PendingRead>>
-ChangeSender::BeginRead() {
+ChangeSender::BeginRead(bool may_repeat) {
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(stopped_);
   auto read = std::make_shared<PendingRead>();
   read->after = next_ - 1;
+  read->may_repeat = may_repeat;
   reads_.insert(read);
   return read;
 }
@@ -81,7 +82,10 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::ReadUntil(absl::Time deadline,
     mutex_.Lock();
     read->context = nullptr;
     replay_.NoteDurable(answer.durable_number);
-    if (status.ok() || read->is_lost) return std::move(answer.message);
+    if (status.ok() || read->is_lost ||
+        (!read->may_repeat && !DetailOf(answer.message.status()))) {
+      return std::move(answer.message);
+    }
     RETURN_IF_ERROR(stopped_);
     if (durability_ && restores == restores_ &&
         HasReason(status, Reason::kRestored)) {

@@ -90,6 +90,9 @@ class ChangeSender {
     // The number of the last change that the read must see.
     int64_t after = 0;
     bool is_lost = false;
+    // False: an attempt without an answer is the last, because it may still be
+    // running on the server.
+    bool may_repeat = true;
     grpc::ClientContext* context = nullptr;
   };
 
@@ -120,7 +123,8 @@ class ChangeSender {
                                           OwnedChange owned = {});
   // Begins a read, which sees all changes that began before it; FinishRead must
   // follow. Errors: the status that ended the session.
-  absl::StatusOr<std::shared_ptr<PendingRead>> BeginRead();
+  absl::StatusOr<std::shared_ptr<PendingRead>> BeginRead(
+      bool may_repeat = true);
   // Sends the read until the server has answered it.
   // Errors: as Finish; kAborted, reason EPOCH_ENDED, if a change that it must
   // see fails.

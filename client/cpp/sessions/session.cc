@@ -185,17 +185,16 @@ absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
   const bool is_change = KeepsResults(run->call);
   if (is_change && is_durable_) run->call.region = nullptr;
   ASSIGN_OR_RETURN(run->places, PlacesOf(run->call));
-  if (!is_change) {
-    // Reads are repeated, and a lost attempt might write after the repeat's
-    // end.
-    run->places.results.assign(run->places.results.size(), std::nullopt);
-  }
   ASSIGN_OR_RETURN(
       run->message,
       EncodeRequest(run->call, run->places,
                     PayloadsOf(run->call, run->places, run->borrowed)));
   if (!is_change) {
-    ASSIGN_OR_RETURN(run->read, changes_->BeginRead());
+    // A lost attempt might write to the region after a repeat's end.
+    const bool may_repeat =
+        std::none_of(run->places.results.begin(), run->places.results.end(),
+                     [](const auto& place) { return place.has_value(); });
+    ASSIGN_OR_RETURN(run->read, changes_->BeginRead(may_repeat));
     return run;
   }
   OwnedChange owned;

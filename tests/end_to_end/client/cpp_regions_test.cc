@@ -47,17 +47,31 @@ TEST_F(CppRegionsTest, ALostCallIsFinalIfTheServerMayStillWriteItsResults) {
   EXPECT_EQ(proxy_.cuts(), 2);
 }
 
-TEST_F(CppRegionsTest, ResultsOfASessionsReadsComeByMessage) {
+TEST_F(CppRegionsTest, ALostStreamIsRepeated) {
+  const auto client = *Client::Connect(OptionsFor(proxy_.address()));
+  proxy_.CutAfter(CuttingProxy::Direction::kToClient, 0);
+  const auto reply = client->RunStreamed(call_, 0);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(FloatsIn(call_.destinations[0])[3], 2 * input_[3]);
+  EXPECT_EQ(proxy_.cuts(), 1);
+}
+
+TEST_F(CppRegionsTest, ALostReadOfASessionIsFinalToo) {
   const auto session = *Session::Open(OptionsFor(proxy_.address()));
   ASSERT_TRUE(session->Put("x", kInput1x1, ViewOf(input_)).ok());
   call_.operands[PositionOf(Operand::kInput)] = {};
   call_.kept_operands[PositionOf(Operand::kInput)] = std::string("x");
   proxy_.CutAfter(CuttingProxy::Direction::kToClient, 0);
-  const auto reply = session->Run(call_);
-  ASSERT_TRUE(reply.ok()) << reply.status();
-  EXPECT_EQ(reply->region_bytes, 0);
-  EXPECT_EQ(reply->results[0].bytes.data(), call_.destinations[0].data());
+  const absl::Status status = session->Run(call_).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  const auto next = session->Run(call_);
+  ASSERT_TRUE(next.ok()) << next.status();
+  EXPECT_GT(next->region_bytes, 0);
   EXPECT_EQ(FloatsIn(call_.destinations[0])[3], 2 * input_[3]);
+  call_.destinations.clear();
+  proxy_.CutAfter(CuttingProxy::Direction::kToClient, 0);
+  EXPECT_TRUE(session->Run(call_).ok()) << "repeated without shared memory";
+  EXPECT_EQ(proxy_.cuts(), 2);
 }
 
 }  // namespace

@@ -70,7 +70,8 @@ absl::Status CheckEffect(const Settings& settings) {
   }
   const std::string& span = settings.traceparent;
   static const auto& context = *new std::regex(
-      "(?!ff)[0-9a-f]{2}-(?!0+-)[0-9a-f]{32}-(?!0+-)[0-9a-f]{16}-[0-9a-f]{2}");
+      "(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-"
+      "[0-9a-f]{2}");
   if (span.empty() || std::regex_match(span, context)) return absl::OkStatus();
   return RefuseValue(
       {"--traceparent", "SPAN"}, span,

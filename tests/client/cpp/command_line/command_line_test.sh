@@ -80,6 +80,7 @@ expect 2 "at most 4294967295" backward conv2d_n1_c65536_o65536_i1000_k3_p1
 expect 1 "no readable file" backward $problem --input=missing.npy
 expect 2 '--traceparent: found "foo", expected version-trace-parent-flags' backward $problem --traceparent=foo
 expect 2 '--traceparent: found "00-00000000000000000000000000000000' bench $problem --traceparent=00-00000000000000000000000000000000-b7ad6b7169203331-01
+expect 2 '--traceparent: found "00-0000' bench $problem --traceparent=00-$(printf '%0120000d' 0)
 expect 2 "--ca: found nothing, expected a PEM file, as there is a --server_name" capabilities --server_name=server
 expect 2 "--bias" backward $problem --bias=any.npy
 expect 2 '--repeat: found "many", expected 1 to 1000000000' bench $problem --repeat=many
