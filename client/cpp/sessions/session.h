@@ -128,7 +128,8 @@ class Session {
   // 16 bytes. If clients have no names, everyone who knows them may use the
   // session.
   const std::string& id() const;
-  // Number of the last change up to which all are known to be committed.
+  // Number of the newest change that is known to be committed, as are all
+  // changes before it.
   int64_t number() const;
   // Number of the newest change that is known to be on the server's disk.
   int64_t durable_number() const;

@@ -91,8 +91,8 @@ class NativeFuture:
         # Set at the end of the call; carries no result.
         self._over: Future[None] = Future()
 
-    def begin(self, call: Any) -> None:  # None: Ctrl-C came meanwhile
-        self._call = call
+    def begin(self, call: Any) -> None:
+        self._call = call  # None if Ctrl-C came while it was started
         self._begun.set()
         if self._is_cancelled:
             call.cancel()

@@ -38,7 +38,8 @@ struct Product {
   bool adds = false;
 };
 
-// Tells that the mask hides all keys. As in PyTorch, their weights are 0.
+// Returns whether a query sees no key. The weights of its keys are 0 then, as
+// in PyTorch.
 bool AreHidden(absl::Span<const float> scores) {
   return std::all_of(scores.begin(), scores.end(), [](float score) {
     return score == -std::numeric_limits<float>::infinity();
