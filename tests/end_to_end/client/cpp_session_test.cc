@@ -27,8 +27,9 @@ TEST_F(CppSessionTest, PutsAndGets) {
   ASSERT_TRUE(list.ok()) << list.status();
   ASSERT_EQ(list->size(), 1u);
   EXPECT_EQ((*list)[0].name(), "w");
-  EXPECT_TRUE(session->Drop({{"w"}}).ok());
-  EXPECT_EQ(session->number(), 2);
+  EXPECT_TRUE(session->Drop({"w"}).ok());
+  EXPECT_TRUE(session->Drop({}).ok());
+  EXPECT_EQ(session->number(), 3);
   EXPECT_TRUE(absl::IsNotFound(session->Get("w").status()));
   EXPECT_TRUE(session->Close().ok());
   EXPECT_TRUE(absl::IsNotFound(session->Renew()));
