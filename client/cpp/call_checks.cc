@@ -31,9 +31,8 @@ absl::Status CheckHeader(absl::string_view field, absl::string_view value) {
 absl::Status CheckOptions(const OperationCall& call) {
   RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
   const std::vector<std::string> backends = BackendNames();
-  if (!call.backend.empty() &&
-      std::find(backends.begin(), backends.end(), call.backend) ==
-          backends.end()) {
+  if (!call.backend.empty() && std::find(backends.begin(), backends.end(),
+                                         call.backend) == backends.end()) {
     return InvalidField(Reason::kInvalidEnum, "options.backend",
                         absl::StrCat("'", call.backend, "'"),
                         absl::StrJoin(backends, ", "));

@@ -31,7 +31,8 @@ int Milliseconds(absl::Duration duration) {
       absl::ToInt64Milliseconds(std::min(duration, absl::Hours(1))));
 }
 
-// Returns the deadline for gRPC, which takes a time before 1970 for no deadline.
+// Returns the deadline for gRPC, which takes a time before 1970 for no
+// deadline.
 std::chrono::system_clock::time_point ForGrpc(absl::Time deadline) {
   return absl::ToChronoTime(std::max(deadline, absl::UnixEpoch()));
 }

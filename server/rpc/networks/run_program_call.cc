@@ -69,11 +69,10 @@ absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
 absl::Status RunProgramCall::CheckMayTrain() {
   if (!IsOwner(CallerOf(permit()), *session().session())) return OwnersAlone();
   if (permit().role() >= Role::kTrain) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kPermissionDenied,
-      {Reason::kForbidden, "backward",
-       absl::StrCat("one by the role ", NameOf(permit().role())),
-       std::string(NameOf(Role::kTrain))});
+  return MakeError(absl::StatusCode::kPermissionDenied,
+                   {Reason::kForbidden, "backward",
+                    absl::StrCat("one by the role ", NameOf(permit().role())),
+                    std::string(NameOf(Role::kTrain))});
 }
 
 absl::Status RunProgramCall::CheckIsChange() {

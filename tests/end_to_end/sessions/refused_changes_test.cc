@@ -147,8 +147,8 @@ TEST(RefusedChanges, ABackwardTakesTheOwnerAndTheRoleTrain) {
       Stub(server.channel()).OpenSession(&opening, open, &session).ok());
   v1::LoadProgramRequest load;
   load.set_name("net");
-  *load.mutable_program() =
-      EncodeProgram(*ParseProgram("input a\ninput b\nl = mse(a, b)\noutput l\n"));
+  *load.mutable_program() = EncodeProgram(
+      *ParseProgram("input a\ninput b\nl = mse(a, b)\noutput l\n"));
   v1::LoadProgramResponse loaded;
   grpc::ClientContext loading;
   begin(kTrain, 1, &loading);
