@@ -36,9 +36,9 @@ absl::StatusOr<FetchedTensor> Session::Fetch(const v1::NamedGet& wanted,
   ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
   absl::StatusOr<grpc::ByteBuffer> reply = changes_->Read(
       deadline, wire_->Sender(SessionMethod("GetTensors"), message, deadline));
-  if (reply.ok()) return DecodeFetched(wanted, &*reply);
+  if (reply.ok()) return DecodeFetched(&*reply);
   if (!IsTooLarge(reply.status())) return reply.status();
-  FetchedFrames frames(wanted);
+  FetchedFrames frames;
   RETURN_IF_ERROR(
       changes_
           ->Read(deadline, wire_->Streamer(SessionMethod("GetTensorsStream"),

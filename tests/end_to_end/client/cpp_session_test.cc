@@ -35,6 +35,21 @@ TEST_F(CppSessionTest, PutsAndGets) {
   EXPECT_TRUE(absl::IsNotFound(session->Renew()));
 }
 
+TEST_F(CppSessionTest, KeepsTheGroupsOfABlockedWeight) {
+  const auto session = Open();
+  // As many bytes as with one group, or more.
+  for (const int64_t groups : {2, 4}) {
+    const TensorDescriptor weight{
+        DataType::kF32, Layout::kFractalZ3D, {8, 3, 3, 3}, 8, groups};
+    const Floats values = RandomFloats(*ByteSize(weight) / 4, 1);
+    ASSERT_TRUE(session->Put("w", weight, ViewOf(values)).ok());
+    const auto got = session->Get("w");
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->descriptor, weight);
+    EXPECT_EQ(FloatsIn(got->data.bytes()), values);
+  }
+}
+
 TEST_F(CppSessionTest, KeepsImages) {
   const auto session = Open();
   const std::vector<uint16_t> pixels = {0, 1, 255, 256, 65534, 65535};
