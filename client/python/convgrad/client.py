@@ -120,8 +120,9 @@ class Client(Caller):
         """Attaches to a session that another process or thread has open, to read it during
         training; see Attached. `session` is the session's id, which permits this.
 
-        This client must be the session's own (same token, or no tokens) or one of its
-        `readers`. Readers may list tensors and run forwards, but not get() tensors.
+        This client must be the session's own (same token or certificate, or a server that
+        asks for neither) or one of its `readers`. Readers may list tensors and run forwards,
+        but not get() tensors.
 
         Errors: SessionExpired if the session doesn't exist; Unimplemented for a name.
         """

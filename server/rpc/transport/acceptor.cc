@@ -1,5 +1,6 @@
 #include "server/rpc/transport/acceptor.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -33,6 +34,13 @@ constexpr char kTlsHandshake = 0x16;
 bool IsShortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS ||
          error == ENOMEM;
+}
+
+// Returns whether a connection waits to be accepted. Without a free descriptor,
+// accept fails in the same way whether or not one waits.
+bool IsAwaited(int listener) {
+  pollfd file = {listener, POLLIN, 0};
+  return poll(&file, 1, 0) > 0;
 }
 
 void Watch(int poll, int file, uint32_t events, int operation) {
@@ -125,7 +133,7 @@ absl::Duration Acceptor::UntilNextChore(absl::Time now) const {
 }
 
 void Acceptor::AcceptAll(int listener, absl::Time now) {
-  while (true) {
+  while (IsAwaited(listener)) {
     FileDescriptor socket(
         accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.ok()) {
@@ -134,7 +142,7 @@ void Acceptor::AcceptAll(int listener, absl::Time now) {
       silent_.emplace_back(now, file);
       Watch(poll_.get(), file, EPOLLIN, EPOLL_CTL_ADD);
     } else if (!IsShortage(errno) || !MakeRoom(now)) {
-      // No connection is left, or one failed. poll_ reports the next one.
+      // A connection failed. poll_ reports the next one.
       return;
     }
   }
