@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "server/compute_engine.h"
 #include "server/devices.h"
 #include "server/limit_watch.h"
@@ -101,7 +102,7 @@ class GrpcServer final : public Server {
   TokenFile tokens_;
   // When calls come, only the background thread uses the members below.
   LimitWatch limits_;
-  absl::Time next_look_ = absl::Now() + kRefresh;
+  absl::Time next_look_ = SteadyNow() + kRefresh;
   // The executor of `engine_`. It is declared later, because nothing waits for
   // memory before calls come.
   BackgroundThread background_;
@@ -184,8 +185,8 @@ void GrpcServer::Tick() {
   const absl::Time now = absl::Now();
   engine_.DropExpired(now, now - config_.buffer_pool_idle_time);
   client_watch_.Expire(now);
-  if (now < next_look_) return;
-  next_look_ = now + kRefresh;
+  if (SteadyNow() < next_look_) return;
+  next_look_ = SteadyNow() + kRefresh;
   limits_.Look();
 }
 
@@ -287,10 +288,9 @@ std::string Version() { return CONVGRAD_VERSION; }
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const Config& config, std::vector<RegisteredBackend> backends) {
   const Machine machine = ReadMachine(config.machine_root);
-  const Config complete = WithDefaults(config, machine);
-  RETURN_IF_ERROR(complete.Validate());
+  RETURN_IF_ERROR(WithDefaults(config, machine).Validate());
   ASSIGN_OR_RETURN(std::vector<RegisteredBackend> selected,
-                   SelectBackends(std::move(backends), complete.backends));
+                   SelectBackends(std::move(backends), config.backends));
   auto server =
       std::make_unique<GrpcServer>(config, machine, std::move(selected));
   RETURN_IF_ERROR(server->Start());

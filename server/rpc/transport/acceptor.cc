@@ -13,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "server/rpc/transport/listening_socket.h"
 #include "server/rpc/transport/refusal_log.h"
 #include "server/rpc/transport/tls_failures.h"
@@ -106,11 +106,11 @@ void Acceptor::Run() {
   std::array<epoll_event, 64> events;
   while (true) {
     const int64_t wait =
-        absl::ToInt64Milliseconds(UntilNextChore(absl::Now())) + 1;
+        absl::ToInt64Milliseconds(UntilNextChore(SteadyNow())) + 1;
     const int count =
         epoll_wait(poll_.get(), events.data(), events.size(),
                    static_cast<int>(std::min(wait, int64_t{1000})));
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     for (int i = 0; i < count; ++i) {
       const int file = events[i].data.fd;
       if (file == stop_.get()) return;
