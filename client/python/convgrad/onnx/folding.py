@@ -19,6 +19,8 @@ from convgrad.onnx.values import Node
 
 MOST_BYTES = 2**26
 """Of a constant that a node makes."""
+MOST_EXTENTS = 1024
+"""Of all operands of a node that calculates with the batch."""
 
 # Operators whose results can be constants: they follow from the operands' sizes and values.
 COMPUTED = frozenset("""

@@ -146,12 +146,17 @@ class Importer(Declared):
                           "an operator that programs have, or a small constant")
 
     def _of_batch(self, node: Node, arrays: Sequence[Array | None]) -> list[Known]:
+        if sum(array.size for array in arrays if array is not None) > folding.MOST_EXTENTS:
+            raise self.refuse(f"{node.operator} of many extents, which depend on the batch",
+                              f"{folding.MOST_EXTENTS} numbers at most")
         try:
-            return [Known(array) for array in folding.of_batch(node, arrays)]
+            results = folding.of_batch(node, arrays)
         except _WRONG:
             raise self.refuse(f"{node.operator} with the size of the batch",
                               "sizes that are a multiple of the batch, or don't depend on it"
                               ) from None
+        self.spend(*results)
+        return [Known(array) for array in results]
 
     def _output(self, name: str) -> Any:
         found = self._env[name]

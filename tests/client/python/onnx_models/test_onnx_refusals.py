@@ -169,6 +169,19 @@ def test_no_node_makes_a_huge_constant(operator, arrays):
     assert error.refusals[0].found == f"{operator} of constants"
 
 
+@pytest.mark.parametrize("operator", ["Concat", "Gather", "Add"])
+def test_no_node_makes_many_extents(operator):
+    """Each node makes twice, or a thousand times, as many as there were."""
+    inputs = {"Concat": "{0} {0}", "Gather": "{0} i", "Add": "{0} c"}[operator]
+    arrays = {"i": np.zeros(1025, int), "c": np.zeros((1000, 1), int)}
+    nodes = [node("Shape", "x", "s0"), *(
+        node(operator, inputs.format(f"s{i}"), f"s{i + 1}", **(
+            {"axis": 0} if operator == "Concat" else {})) for i in range(40)),
+        node("Relu", "x", "y")]
+    error = refusals_of(make_model(nodes, {"x": SHAPE}, {"y": SHAPE}, arrays))
+    assert error.refusals[0].found == f"{operator} of many extents, which depend on the batch"
+
+
 @pytest.mark.parametrize("content", [b"", b"no model", os.urandom(100)])
 def test_other_bytes_are_no_model(content):
     with pytest.raises(convgrad.InvalidArgument, match="a valid ONNX model"):
