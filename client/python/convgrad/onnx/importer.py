@@ -93,7 +93,7 @@ class Importer(Declared):
                     is_value or node.operator not in folding.COMPUTED):
                 raise self.refuse(node.operator, "an operator that programs have")
             return [Unknown(is_value) for _ in node.outputs]
-        if is_shape and isinstance(operands[0], Value):
+        if is_shape and isinstance(operands[0], (Value, Known)):
             return table.shape_of(self, node, operands[0])
         indices = of_rows(self, node, operands)
         if indices is not None:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Extent, Shape, text_of
 from convgrad.onnx.operators.views import expanded, reshaped
@@ -237,10 +239,15 @@ def cast(to: Declared, node: Node, x: Operand) -> Value:
     return _as_float32(to, node, x)
 
 
-def cast_like(to: Declared, node: Node, x: Operand, like: Operand) -> Value:
+def cast_like(to: Declared, node: Node, x: Operand, like: Operand) -> Operand:
     if getattr(like, "dtype", getattr(getattr(like, "array", None), "dtype", None)) != (
             "float32"):
         raise to.refuse("CastLike to another type than float32", "float32")
+    if isinstance(x, Known) and x.array.dtype.kind in "biuf" and (
+            not x.is_trainable or not x.shape):
+        found = Known(x.array.astype(np.float32))
+        to.spend(found.array)
+        return found
     return _as_float32(to, node, x)
 
 
