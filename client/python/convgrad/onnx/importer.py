@@ -135,7 +135,7 @@ class Importer(Declared):
         results = folding.compute(node, proto, arrays)
         if results is not None:
             for one in operands:
-                if one is not None and one.is_trainable and one.array.size > 1:
+                if one is not None:
                     self.fixed.add(one.name)
             self.spend(*results)
             return [Known(result) for result in results]

@@ -224,6 +224,18 @@ def test_constants_are_cast_like_floats(client):
                 x=np.float32([[-1, 1, 2, 5]]))
 
 
+@pytest.mark.parametrize("use", [
+    [node("Add", "p b", "y")], [node("Sub", "b p", "y")], [node("Clip", "p b", "y")],
+    [node("Pow", "p b", "y")], [node("Sigmoid", "b", "c"), node("Mul", "p c", "y")]])
+def test_a_number_that_a_step_has_is_trained_nowhere(client, use):
+    """The Gemm has it as a parameter, the other use as a constant."""
+    nodes = [node("Gemm", "x w b", "p", transB=1), *use]
+    model = make_model(nodes, {"x": ["N", 4]}, {"y": ["N", 1]},
+                       {"w": np.ones((1, 4), np.float32), "b": np.float32([2])})
+    assert convgrad.onnx.load(model).trainable == ["w"]
+    assert_same(client, model, x=np.ones((2, 4), np.float32))
+
+
 @pytest.mark.parametrize("operator", ["Shape", "Size"])
 def test_a_parameter_whose_shape_is_read_is_trained(client, operator):
     nodes = [node(operator, "w", "s"), node("CastLike", "s x", "n"), node("Mul", "w n", "v"),
