@@ -50,7 +50,10 @@ def _computed(node: Node, proto: Any, feeds: dict[str, Array]) -> list[Array] | 
     types = {name: helper.make_tensor_type_proto(
         helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()}
-    if node.operator not in _DYNAMIC and not _are_small(node, proto, feeds, types):
+    if node.operator in _DYNAMIC:
+        if any(array.size * array.ndim > MOST_BYTES // 8 for array in feeds.values()):
+            return None
+    elif not _are_small(node, proto, feeds, types):
         return None
     if node.operator in ("Div", "Mod"):
         divisor = feeds[node.inputs[1]]

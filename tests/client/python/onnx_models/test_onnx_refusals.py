@@ -157,7 +157,7 @@ HUGE = np.array([10**6, 10**6])
 
 @pytest.mark.parametrize("operator, arrays", [
     ("ConstantOfShape", [HUGE]), ("Expand", [np.ones((1, 1), bool), HUGE]),
-    ("Tile", [np.ones((1, 1), bool), HUGE]),
+    ("Tile", [np.ones((1, 1), bool), HUGE]), ("NonZero", [np.ones([1] * 30 + [10**6], bool)]),
     ("Range", [np.array(0), np.array(10**12), np.array(1)]),
     ("And", [np.ones((10**5, 1), bool), np.ones((1, 10**5), bool)])])
 def test_no_node_makes_a_huge_constant(operator, arrays):
