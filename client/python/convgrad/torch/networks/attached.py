@@ -14,7 +14,7 @@ from convgrad.errors import FailedPrecondition, NotFound, SessionExpired, messag
 from convgrad.torch.networks.absent import names_of_state, saved
 from convgrad.torch.networks.effects import call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
-from convgrad.torch.networks.importing import filled
+from convgrad.torch.networks.importing import Variant, filled
 from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.refusals import refuse as refuse_model
 from convgrad.torch.networks.run import compute_dtype_of, inputs_of, taken
@@ -22,7 +22,6 @@ from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import bind, without_values
 from convgrad.torch.networks.variants import (
     PREDICTION,
-    Variant,
     check_kept,
     key_of,
     of_batches,
@@ -65,7 +64,7 @@ class AttachedNetwork(RemoteModule):
                     name, "an input that requires a gradient, for an attached network",
                     "torch.no_grad(), or the network of the process that trains"))
         variant = self._variant(shapes_of(inputs), constants)
-        if variant.imported.asks and call_of(inputs) != PREDICTION:
+        if variant.asks and call_of(inputs) != PREDICTION:
             raise refuse_model("forward", "a question about its call, for an attached network",
                                "calls under torch.no_grad() whose inputs need no gradient")
         used = variant.used(inputs)
@@ -81,8 +80,8 @@ class AttachedNetwork(RemoteModule):
                 "network", "a session without the program of this model's eval mode",
                 "net.prepare(*inputs) of the same model in the process that trains")) from None
         like = next(iter(used.values()), torch.empty(0))
-        return filled(variant.imported.outputs,
-                      [taken(run, name, like) for name in variant.outputs])
+        return filled(variant.returned,
+                      [taken(run, name, like) for name in variant.sources])
 
     @property
     def _parameters(self) -> Any:
@@ -130,7 +129,7 @@ class AttachedNetwork(RemoteModule):
             variant = self._variants.get(key) or self._variants.get(of_batches(key))
             if variant is None:
                 variant = predicting(self.model, inputs, constants)
-                key = of_batches(key) if variant.imported.is_of_batches else key
+                key = of_batches(key) if variant.is_of_batches else key
                 check_kept(variant, key, self._variants)
                 self._variants[key] = variant
             return variant

@@ -20,6 +20,7 @@ from convgrad.sessions.session import Session
 from convgrad.torch.networks.absent import lent, names_of_state, read_by_loading, saved
 from convgrad.torch.networks.endings import end_with
 from convgrad.torch.networks.following import Following
+from convgrad.torch.networks.importing import Variant
 from convgrad.torch.networks.kept_gradients import KeptGradients
 from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.original import Original
@@ -28,7 +29,7 @@ from convgrad.torch.networks.tapes import Tapes
 from convgrad.torch.networks.tracing import without_values
 from convgrad.torch.networks.trainer_state import TrainerState, decode, encode
 from convgrad.torch.networks.transfers import fetch, put
-from convgrad.torch.networks.variants import Variant, Variants
+from convgrad.torch.networks.variants import Variants
 from convgrad.tracebacks import short_traceback
 
 Tensor = torch.Tensor
@@ -225,7 +226,7 @@ class RemoteState(RemoteModule):
 
         Does nothing if no dropout of the program is in training mode.
         """
-        if variant.imported.program.draws_masks:
+        if variant.program.draws_masks:
             seed = torch.randint(2**63 - 1, (), device="cpu").item()
             self.pipeline.send(self.session.put, RANDOMNESS, np.array([seed, 0]))
 
