@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from convgrad import client, operations
-from convgrad.client_base import ClientBase, is_unexplained, stream_of
+from convgrad.client_base import ClientBase, is_unexplained
 from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled, ConvgradError
 from convgrad.moving import transfer
@@ -138,14 +138,15 @@ class Client(ClientBase):
             await asyncio.sleep(delay)
 
     async def _receive(self, call: Call[R], responses: Any) -> R:
-        stream, result = stream_of(call)
-        reply = stream.reply()
+        assert call.stream is not None
+        reply = call.stream.reply()
         try:
             async for response in responses:
                 reply.take(response)
         finally:
             responses.cancel()
-        return result(*reply.finish())
+        found: R = reply.finish()
+        return found
 
     async def close(self) -> None:
         """Cancels running calls, then closes the connections, as the blocking client does."""

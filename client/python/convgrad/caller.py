@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
-from convgrad.client_base import ClientBase, is_unexplained, remaining, stream_of
+from convgrad.client_base import ClientBase, is_unexplained, remaining
 from convgrad.connections.channels import Slot
 from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled, ConvgradError
@@ -108,14 +108,15 @@ class Caller(ClientBase):
                 raise Cancelled("the client was closed") from None
 
     def _receive(self, call: Call[R], responses: Any) -> R:
-        stream, result = stream_of(call)
-        reply = stream.reply()
+        assert call.stream is not None
+        reply = call.stream.reply()
         try:
             for response in responses:
                 reply.take(response)
         finally:
             responses.cancel()  # no effect after the end
-        return result(*reply.finish())
+        found: R = reply.finish()
+        return found
 
     def close(self) -> None:
         """Cancels running calls (Cancelled), then closes the connections.

@@ -28,7 +28,6 @@ from convgrad.options import seconds_of
 from convgrad.outages import Outages
 from convgrad.region import Region
 from convgrad.requests import Call
-from convgrad.streams import Streamed
 
 _LOG = logging.getLogger("convgrad")
 
@@ -182,7 +181,8 @@ class ClientBase:
         message: Any = call.message
         method = call.method
         if message is None:
-            message, method = stream_of(call)[0].requests(), method + "Stream"
+            assert call.stream is not None
+            message, method = call.stream.requests(), method + "Stream"
         return self._pool.method(slot, method)(
             message, timeout=remaining(deadline), metadata=self._metadata(call))
 
@@ -285,8 +285,3 @@ def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
     return (error.reason == "LIMIT_EXCEEDED" and error.field in ("request", "response")
             and call.message is not None and call.stream is not None
             and not call.options.get("self_check", False))
-
-
-def stream_of(call: Call[R]) -> tuple[Streamed, Callable[..., R]]:
-    assert call.stream is not None and call.result is not None
-    return call.stream, call.result

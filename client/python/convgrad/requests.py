@@ -52,16 +52,14 @@ class Call(Generic[R]):
     options: Options = field(default_factory=Options)
     stream: Streamed | None = None
     """The same call as a stream, for servers whose messages are too small."""
-    result: Callable[..., R] | None = None
-    """Makes the result of the stream's gathered reply."""
     frames: Callable[[], Iterator[bytes]] | None = None
     """Yields the messages of a call with several messages and one answer."""
     results: dict[str, Descriptor] = field(default_factory=dict)
     """Descriptors of the results."""
-    kept_results: dict[str, str] = field(default_factory=dict)
-    """Results that a session keeps, with their names there. Such a call is a change."""
+    kept_results: dict[str, Descriptor] = field(default_factory=dict)
+    """Those of the results that a session keeps, by their names there."""
     is_change: bool = False
-    """Whether the call is a change for another reason."""
+    """Whether the call changes its session."""
     metadata: tuple[tuple[str, str | bytes], ...] = ()
     on_start: Callable[[Any], None] | None = None
     """Receives each attempt's grpc.Future, which cancels the attempt."""
@@ -226,7 +224,8 @@ class RequestBuilder:
         request = Request(operation, self._message, wire_options(self._options), payloads,
                           destinations)
         size = sum(payload.nbytes for payload in payloads.values())
-        answer = sum(tensor.byte_size() or 0 for name, tensor in operation.results
+        results = dict(operation.results)
+        answer = sum(tensor.byte_size() or 0 for name, tensor in results.items()
                      if name not in self._kept_results)
         fits_message = max(size, answer) <= MAX_PAYLOAD_BYTES
         stays = bool(self._kept_results)
@@ -245,11 +244,11 @@ class RequestBuilder:
             message=request.by_value() if fits_message and not streams else None,
             decode=request.decoder(result), place=place,
             request_id=request.options.request_id, options=self._options,
-            results=dict(operation.results), kept_results=self._kept_results,
+            results=results, is_change=stays,
+            kept_results={kept: results[name] for name, kept in self._kept_results.items()},
             stream=None if stays else Stream(
                 operation, self._message, request.options, self._payloads,
-                self._options.get("slice_items", 0), destinations),
-            result=result)
+                self._options.get("slice_items", 0), destinations, result))
 
     def _c0(self, dtype: str) -> int:
         return self._options.get("c0", 0) or layouts.default_c0(dtype)

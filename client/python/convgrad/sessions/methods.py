@@ -53,8 +53,7 @@ def operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
         operands = {name: self._operand(kwargs.pop(name))
                     for name in OPERANDS if name in kwargs}
         call = prepare(*map(self._operand, args), **operands, **kwargs)
-        self._remember({kept: call.results[result]
-                        for result, kept in call.kept_results.items()})
+        self._remember(call.kept_results)
         return call, None
 
     return method(named)
@@ -88,8 +87,3 @@ def with_own_bytes(call: Call[R]) -> Call[R]:
     if call.message is not None:
         return replace(call, message=joined(call.message), place=None)
     return call
-
-
-def is_change(call: Call[Any]) -> bool:
-    """Returns whether the call changes the session."""
-    return call.is_change or bool(call.kept_results)

@@ -39,7 +39,7 @@ class Kept:
 
 def kept_of(call: Call[Any]) -> Call[Any]:
     """Returns the call without what belongs to its caller. Requires: it has its own bytes."""
-    return replace(call, decode=lambda _: None, result=None, stream=None, place=None, loan=None,
+    return replace(call, decode=lambda _: None, stream=None, place=None, loan=None,
                    on_start=None, whole=None, results={}, kept_results={})
 
 

@@ -23,14 +23,7 @@ from convgrad.sessions.changes import Changes
 from convgrad.sessions.durable import DurableChanges
 from convgrad.sessions.known_tensors import KnownTensors
 from convgrad.sessions.leases import close_session, renew_regularly
-from convgrad.sessions.methods import (
-    Prepared,
-    is_change,
-    method,
-    operation,
-    plain,
-    with_own_bytes,
-)
+from convgrad.sessions.methods import Prepared, method, operation, plain, with_own_bytes
 from convgrad.sessions.outcomes import ENDS
 from convgrad.sessions.reads import run_read
 from convgrad.sessions.recorder import Recorder
@@ -159,7 +152,7 @@ class Session:
         call = with_own_bytes(call)
         if call.whole is not None:
             instead = whole_if_unknown(call.whole)  # with its own bytes, too
-        if is_change(call):
+        if call.is_change:
             return self._submitted(call, instead, call.whole or call)
         return self._client.submit(self._read, call, self._changes.begin_read())
 
@@ -262,7 +255,7 @@ class Session:
 
     def _perform(self, call: Call[R], instead: Instead | None) -> R:
         """Sends a read or a change and blocks until its outcome is known."""
-        if not is_change(call):
+        if not call.is_change:
             return self._read(call, self._changes.begin_read())
         placed, kept = self._changes.forms_of(call)
         future = self._submitted(placed, instead, kept)

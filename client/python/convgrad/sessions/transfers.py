@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -179,6 +179,8 @@ class GetStream:
     """A GetTensorsRequest whose answer arrives in frames."""
 
     request: bytes
+    result: Callable[[dict[str, Array], int], Any]
+    """Makes the result of the arrays, and the number of the change as of which they are."""
 
     def requests(self) -> Iterator[bytes]:
         """Yields the request."""
@@ -186,13 +188,14 @@ class GetStream:
 
     def reply(self) -> GetReply:
         """Returns an object that gathers the answer of one attempt."""
-        return GetReply()
+        return GetReply(self.result)
 
 
 class GetReply:
     """Gathers the answer of GetTensorsStream. Owned by one attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, result: Callable[[dict[str, Array], int], Any]) -> None:
+        self._result = result
         self._arrays: dict[str, Array] | None = None
         self._number = 0
         self._order: list[Array] = []
@@ -210,12 +213,11 @@ class GetReply:
         else:
             raise bad_reply("part", "another", "a header, then frames")
 
-    def finish(self) -> tuple[dict[str, Array], int]:
-        """Returns the complete arrays and their change's number. Raises Internal if bytes are
-        missing."""
+    def finish(self) -> Any:
+        """Returns the call's result. Raises Internal if bytes are missing."""
         if self._arrays is None or self._next[0] < len(self._order):
             raise bad_reply("message", "the end", "frames of all tensors")
-        return self._arrays, self._number
+        return self._result(self._arrays, self._number)
 
     def _take_header(self, header: session_pb2.GetTensorsResponse) -> None:
         self._order = [empty_array(descriptor_of(info.tensor)) for info in header.tensors]
@@ -249,7 +251,7 @@ def get_call(method: str, request: session_pb2.GetTensorsRequest, options: Optio
     receives the arrays and the number of the change as of which they are."""
     message = request.SerializeToString()
     return Call(method, message, lambda response: result(*_got_tensors(response)),
-                options=options, stream=GetStream(message), result=result)
+                options=options, stream=GetStream(message, result))
 
 
 def _got_tensors(response: Response) -> tuple[dict[str, Array], int]:
