@@ -39,8 +39,10 @@ def to_tensor(array: npt.NDArray[Any], like: torch.Tensor) -> torch.Tensor:
     return tensor.to(like.device)
 
 
-def is_channels_last(tensor: torch.Tensor) -> bool:
-    """Returns whether torch's output for this input would be channels-last."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return tensor.dim() in formats and not tensor.is_contiguous() and (
-        tensor.is_contiguous(memory_format=formats[tensor.dim()]))
+def memory_format(tensor: torch.Tensor) -> torch.memory_format:
+    """Returns the format of torch's output for this input: contiguous or channels-last."""
+    for dims, last in ((4, torch.channels_last), (5, torch.channels_last_3d)):
+        if tensor.dim() == dims and not tensor.is_contiguous() and (
+                tensor.is_contiguous(memory_format=last)):
+            return last
+    return torch.contiguous_format
