@@ -16,11 +16,11 @@ from convgrad.errors import (
     SessionRestored,
     SessionTakenOver,
 )
+from convgrad.moving.machine import tell_differences
 from convgrad.requests import Call
 from convgrad.sessions.asking import ask
 from convgrad.sessions.attempts import DURABLE_TRAILER, Change, Opened, Read, number_of
 from convgrad.sessions.changes import Changes
-from convgrad.sessions.machines import tell_differences
 from convgrad.sessions.recorder import Recorder
 from convgrad.sessions.replay import Replay
 from convgrad.v1 import session_pb2

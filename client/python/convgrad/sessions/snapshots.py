@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from convgrad.moving.machine import tell_differences
 from convgrad.options import timeout_of
 from convgrad.requests import Call
 from convgrad.sessions.durable import DurableChanges, save_state_call
 from convgrad.sessions.known_tensors import KnownTensors
-from convgrad.sessions.machines import tell_differences
 from convgrad.sessions.methods import Owner, Prepared, method
 from convgrad.v1 import session_pb2
 

@@ -6,6 +6,7 @@ import weakref
 from typing import Any, NoReturn
 
 import torch
+from torch.fx.node import map_aggregate
 
 from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
 from convgrad.torch.networks.state import RemoteState
@@ -134,17 +135,9 @@ class RemoteParameter:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (),
                            kwargs: Any = None) -> NoReturn:
         """Refuses torch's functions."""
-        handles: list[RemoteParameter] = []
-
-        def look(value: Any) -> None:
-            if isinstance(value, RemoteParameter):
-                handles.append(value)
-            elif isinstance(value, (list, tuple)):
-                for one in value:
-                    look(one)
-
-        look([*args, *(kwargs or {}).values()])
-        handles[0]._refuse_arithmetic()
+        given: list[Any] = []
+        map_aggregate((args, kwargs or {}), given.append)
+        next(one for one in given if isinstance(one, RemoteParameter))._refuse_arithmetic()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(torch.Tensor, name) and not hasattr(type(self), name):

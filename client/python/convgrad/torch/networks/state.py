@@ -48,7 +48,7 @@ class RemoteState(RemoteModule):
         self.pipeline = Pipeline(session)
         thread = EventThread("convgrad-network")
         self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-", thread)
-        end_with(self, (session,) if owns_session else (), thread)
+        end_with(self, session, thread, closes=owns_session)
         self._following = following = Following(self.model)
         self.kept_gradients = KeptGradients(self.pipeline, lambda: following.parameters)
         self._variants = Variants(self.model, following.settings, self.pipeline)
@@ -182,8 +182,9 @@ class RemoteState(RemoteModule):
     def averaged_buffers(self) -> list[str]:
         """Returns the names of the buffers that an optimizer averages beside parameters: the
         floating ones, such as running statistics."""
+        kept = set(names_of_state(self.model).values())
         return [name for name, buffer in self.model.named_buffers()
-                if buffer.is_floating_point() and name in names_of_state(self.model).values()]
+                if buffer.is_floating_point() and name in kept]
 
     def put_new(self, model: nn.Module) -> None:
         tensors = dict((*model.named_parameters(), *model.named_buffers()))

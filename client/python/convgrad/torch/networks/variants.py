@@ -73,7 +73,6 @@ class Variants:
         self._settings = settings
         self._pipeline = pipeline
         self._variants: dict[Any, Variant] = {}
-        self._asking: set[Any] = set()  # keys of forwards that ask about their call
         self._exports = collections.Counter[str]()
         self._last: tuple[Any, ...] = ()
         self._loaded: set[str] = set()
@@ -88,22 +87,22 @@ class Variants:
         call = call_of(inputs)
         if loss is not None:
             call = replace(call, enables_grad=True, is_inference=False)
-        full = (*key, call if key in self._asking else None)
-        variant = self._variants.get(full) or self._variants.get(of_batches(full))
-        if variant is None:
-            self._count(of_batches(key))
-            check_model(self._model)
-            variant = import_model(self._model, shapes, constants, loss, call)
-            if variant.asks:
-                self._asking.add(key)
-                full = (*key, call)
-            if variant.is_of_batches:
-                full = of_batches(full)
-            check_kept(variant, full, self._variants)
-            if variant.name not in self._loaded:
-                self.load(variant)
-                self._loaded.add(variant.name)
-            self._variants[full] = variant
+        for asked in (None, call):
+            full = (*key, asked)
+            variant = self._variants.get(full) or self._variants.get(of_batches(full))
+            if variant is not None:
+                return variant
+        self._count(of_batches(key))
+        check_model(self._model)
+        variant = import_model(self._model, shapes, constants, loss, call)
+        full = (*key, call if variant.asks else None)
+        if variant.is_of_batches:
+            full = of_batches(full)
+        check_kept(variant, full, self._variants)
+        if variant.name not in self._loaded:
+            self.load(variant)
+            self._loaded.add(variant.name)
+        self._variants[full] = variant
         return variant
 
     def _count(self, key: tuple[Any, ...]) -> None:
