@@ -41,14 +41,13 @@ class Outcome(enum.Enum):
     """The state of a change after an attempt that has failed."""
 
     SESSION_ENDED = enum.auto()
-    REPLY_LOST = enum.auto()
-    """The change is committed, but the server no longer has its reply."""
     RESTORED = enum.auto()
     """The server was started again and has the session as of its durable number."""
     EPOCH_ENDED = enum.auto()
     """An earlier change has failed."""
     COMMITTED = enum.auto()
-    """The change was committed before its caller gave it up."""
+    """The change is committed, but the server no longer has its reply, or the caller has given
+    it up."""
     REFUSED = enum.auto()
     """The server has refused the change and those behind it."""
     UNKNOWN = enum.auto()
@@ -66,7 +65,7 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
     if isinstance(error, SessionRestored):
         return error, Outcome.RESTORED
     if isinstance(error, ReplyLost):
-        return error, Outcome.REPLY_LOST
+        return error, Outcome.COMMITTED
     number = number_of(rpc)
     if change.is_void and number is not None and number >= change.sequence:
         return error, Outcome.COMMITTED  # even in an epoch that has ended

@@ -13,7 +13,8 @@ from convgrad.torch.networks.state import RemoteState
 from convgrad.tracebacks import short_traceback
 
 # What follows from a parameter's shape and dtype.
-_OF_DTYPE = ("is_leaf", "is_floating_point", "is_complex", "element_size", "itemsize", "nbytes",
+_OF_DTYPE = ("shape", "size", "dim", "ndim", "numel", "nelement", "dtype", "is_leaf",
+             "is_floating_point", "is_complex", "element_size", "itemsize", "nbytes",
              "is_sparse", "is_quantized", "layout")
 
 
@@ -53,22 +54,6 @@ class RemoteParameter:
         return self.network.parameter(self.name) is self._tensor
 
     @property
-    def shape(self) -> torch.Size:
-        return self._tensor.shape
-
-    def size(self, dim: int | None = None) -> Any:
-        return self._tensor.size() if dim is None else self._tensor.size(dim)
-
-    def dim(self) -> int:
-        return self._tensor.dim()
-
-    ndim = property(dim)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._tensor.dtype
-
-    @property
     def device(self) -> torch.device:
         """The CPU, where the network takes inputs from and gives outputs to."""
         return torch.device("cpu")
@@ -84,11 +69,6 @@ class RemoteParameter:
     def requires_grad_(self, requires_grad: bool = True) -> RemoteParameter:
         self.requires_grad = requires_grad
         return self
-
-    def numel(self) -> int:
-        return self._tensor.numel()
-
-    nelement = numel
 
     @property
     @short_traceback
