@@ -28,7 +28,6 @@ from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.tapes import Tapes
 from convgrad.torch.networks.tracing import without_values
 from convgrad.torch.networks.trainer_state import TrainerState, decode, encode
-from convgrad.torch.networks.transfers import fetch, put
 from convgrad.torch.networks.variants import Variants
 from convgrad.tracebacks import short_traceback
 
@@ -285,8 +284,8 @@ class RemoteState(RemoteModule):
 
     def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Returns kept tensors by name."""
-        return fetch(self.pipeline, list(names))
+        return self.pipeline.fetch(names)
 
     def put(self, tensors: Mapping[str, Tensor]) -> None:
         """Puts tensors under these names, and waits."""
-        put(self.pipeline, tensors)
+        self.pipeline.put(tensors)

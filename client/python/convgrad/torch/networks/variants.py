@@ -20,7 +20,6 @@ from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.settings import MANY, Settings, frozen
 from convgrad.torch.networks.tracing import check_model, without_values
-from convgrad.torch.networks.transfers import put
 
 _LOG = logging.getLogger("convgrad")
 # What the parts of a key are. Settings warns about the model's own.
@@ -117,8 +116,8 @@ class Variants:
     def load(self, variant: Variant) -> None:
         """Loads a program and its constants. Puts each constant only once, because another put
         would end the tapes that use it."""
-        put(self._pipeline, {name: tensor for name, tensor in variant.constants.items()
-                             if name not in self._constants})
+        self._pipeline.put({name: tensor for name, tensor in variant.constants.items()
+                            if name not in self._constants})
         self._constants.update(variant.constants)
         with variant.naming_steps():
             self._pipeline.call(self._pipeline.session.load_program, variant.name,
@@ -127,5 +126,5 @@ class Variants:
     def put_again(self) -> None:
         """Puts the constants that the session has lost. It keeps its programs."""
         kept = self._pipeline.call(self._pipeline.session.tensors)
-        put(self._pipeline, {name: tensor for name, tensor in self._constants.items()
-                             if name not in kept})
+        self._pipeline.put({name: tensor for name, tensor in self._constants.items()
+                            if name not in kept})
