@@ -126,8 +126,7 @@ class Client(ClientBase):
             except ConvgradError:  # nothing was sent, or the answer is here
                 raise
             except BaseException as ended:  # the task was cancelled, or close() its call
-                if call.loan is not None:
-                    call.loan.give_up()
+                call.loan.give_up()
                 if (isinstance(ended, asyncio.CancelledError) and self._closed.is_set()
                         and not _is_cancelled(asyncio.current_task())):
                     raise Cancelled("the client is closed") from None

@@ -88,8 +88,7 @@ class Caller(ClientBase):
                 if isinstance(rpc, grpc.Future) and rpc.cancelled():
                     raise error from None
             except grpc.FutureCancelledError:
-                if call.loan is not None:  # the server may still use it
-                    call.loan.give_up()
+                call.loan.give_up()  # the server may still use it
                 raise Cancelled("the call was cancelled") from None
             except ValueError as closed:
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):
@@ -98,8 +97,7 @@ class Caller(ClientBase):
             except ConvgradError:  # nothing was sent, or the answer is here
                 raise
             except BaseException:  # Ctrl-C
-                if call.loan is not None:
-                    call.loan.give_up()
+                call.loan.give_up()
                 raise
             if is_unexplained(error, slot):
                 self._explain(error, slot, attempts)

@@ -198,7 +198,7 @@ class ClientBase:
         if error.reason:  # from the server itself
             slot.has_answered = True
             self.outages.reached(slot.target)
-        if call.loan is not None and (error.code in _UNDECIDED or not error.reason):
+        if error.code in _UNDECIDED or not error.reason:
             call.loan.give_up()
         return error
 
@@ -208,7 +208,7 @@ class ClientBase:
         if needs_stream(error, call):
             return replace(call, message=None), 0.0
         attempts.end(error)
-        if not error.reason and call.loan is not None and call.loan.is_written:
+        if not error.reason and call.loan.is_written:
             # A repeat would end while the caller can't know when the lost attempt writes.
             error.message += "; the server may still write the call's results to a region"
             raise error

@@ -25,7 +25,7 @@ Places = Mapping[str, tensor_pb2.Tensor.Region]
 class Loan:
     """The arrays of a call that lie in regions."""
 
-    parts: tuple[tuple[Region, object], ...]
+    parts: tuple[tuple[Region, object], ...] = ()
     results: tuple[Region, ...] = ()
     """Regions into which the server writes the call's results."""
 

@@ -67,7 +67,7 @@ class Call(Generic[R]):
     """The only server that the call may go to; None: any server."""
     place: Callable[[Call[R], Iterable[Region]], Call[R]] | None = None
     """Converts a call by value to one that leaves tensors in the client's regions there."""
-    loan: Loan | None = None
+    loan: Loan = Loan()
     """The arrays that such a call has in regions."""
     whole: Call[R] | None = None
     """The call with all bytes, if this one leaves out those that the server has."""

@@ -114,8 +114,7 @@ class Change:
 
     def abandon(self, error: BaseException) -> None:
         """Fails the caller's future although an attempt may still use the caller's regions."""
-        if self.call.loan is not None:
-            self.call.loan.give_up()
+        self.call.loan.give_up()
         self.fail(error)
 
     def give_up(self, error: BaseException) -> None:
@@ -141,7 +140,7 @@ class Change:
         self.was_committed |= is_committed
         if self.is_repeat or self.is_void and self.was_committed:
             self._become_repeat()
-        elif self.kept is not None and self.call.loan is not None:
+        elif self.kept is not None and self.call.loan.parts:
             self.call = self.kept  # the server no longer has the client's regions
 
     def _become_repeat(self) -> None:

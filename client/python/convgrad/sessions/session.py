@@ -262,7 +262,7 @@ class Session:
         try:
             return future.result()
         except BaseException:
-            if placed.loan is not None and not future.done():  # Ctrl-C
+            if not future.done():  # Ctrl-C
                 placed.loan.give_up()
             raise
 

@@ -81,9 +81,9 @@ class Refusals:
 _WHOLE = "the model"
 
 
-def named(module: nn.Module, path: str) -> str:
-    """Returns the module's name for errors."""
-    return f"{path or _WHOLE} ({type(module).__name__})"
+def named(model: nn.Module, path: str) -> str:
+    """Returns the name of the model's module at this path for errors."""
+    return f"{path or _WHOLE} ({type(model.get_submodule(path)).__name__})"
 
 
 def refuse(where: str, found: object, expected: str) -> Unimplemented:

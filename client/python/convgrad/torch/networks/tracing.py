@@ -44,7 +44,7 @@ def check_model(model: nn.Module) -> None:
     for path, module in model.named_modules():
         refused = _refused(module)
         if refused is not None:
-            refusals.add(refuse(named(module, path), *refused))
+            refusals.add(refuse(named(model, path), *refused))
     refusals.check()
     for name, parameter in model.named_parameters():
         if has_hooks(parameter):
