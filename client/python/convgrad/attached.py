@@ -64,7 +64,7 @@ def _forward(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
         has_names = any(isinstance(one, str) for one in (*args, *named.values()))
         kept = self.tensors() if has_names else {}
         operands = {key: _operand(one, kept) for key, one in named.items()}
-        return self._run(prepare(*(_operand(one, kept) for one in args),
+        return self._perform(prepare(*(_operand(one, kept) for one in args),
                                  **(kwargs | operands)))
 
     return method
@@ -118,11 +118,11 @@ class Attached:
         Errors: NotFound if the trainer hasn't loaded a program of this name.
         """
         _check_reads(keywords)
-        return self._run(networks.run(program, inputs, **keywords))
+        return self._perform(networks.run(program, inputs, **keywords))
 
     def save_state(self, name: str = "", *, timeout: float | None = None) -> int:
         """Makes the server write the session to its disk, as Session.save_state() does."""
-        return self._run(save_state_call(None, name, options=timeout_of(timeout)))
+        return self._perform(save_state_call(None, name, options=timeout_of(timeout)))
 
     def close(self) -> None:
         """Ends the attachment; the session stays open."""
@@ -138,10 +138,7 @@ class Attached:
         """Raises FailedPrecondition in a process that was forked since."""
         self._client.check_process()
 
-    def _perform(self, call: Call[R], instead: None) -> R:
-        return self._run(call)
-
-    def _run(self, call: Call[R]) -> R:
+    def _perform(self, call: Call[R]) -> R:
         if self._is_closed:
             raise Cancelled("the attachment is closed")
         return self._client.run(_attached(call, self._id, self._target))

@@ -70,7 +70,8 @@ class Call(Generic[R]):
     loan: Loan = Loan()
     """The arrays that such a call has in regions."""
     whole: Call[R] | None = None
-    """The call with all bytes, if this one leaves out those that the server has."""
+    """The call with all bytes, if this one leaves out those that the server has. Follows if the
+    server no longer has them."""
 
     def decoded(self, response: Any) -> R:
         """Returns the result of a Response. Errors: Internal if it can't be parsed."""

@@ -10,14 +10,11 @@ from typing import Any, Protocol, TypeVar
 from convgrad.layouts import Descriptor
 from convgrad.problem import OPERANDS
 from convgrad.requests import Call
-from convgrad.sessions.attempts import Instead
 from convgrad.streams import Stream
 from convgrad.tracebacks import short_traceback
 from convgrad.wire import LentMessage, joined
 
 R = TypeVar("R")
-Prepared = tuple[Call[R], "Instead | None"]
-"""A call, and the function that returns the call to send instead if the server refuses it."""
 
 
 class Owner(Protocol):
@@ -25,21 +22,21 @@ class Owner(Protocol):
 
     def check_process(self) -> None: ...
 
-    def _perform(self, call: Call[R], instead: Instead | None) -> R: ...
+    def _perform(self, call: Call[R]) -> R: ...
 
     def _operand(self, tensor: Any) -> Any: ...
 
     def _remember(self, descriptors: Mapping[str, Descriptor]) -> None: ...
 
 
-def method(prepare: Callable[..., Prepared[R]]) -> Callable[..., R]:
+def method(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
     """Makes a method that performs the call that `prepare` returns."""
 
     @short_traceback
     @functools.wraps(prepare)
     def performed(self: Owner, /, *args: Any, **kwargs: Any) -> R:
         self.check_process()
-        return self._perform(*prepare(self, *args, **kwargs))
+        return self._perform(prepare(self, *args, **kwargs))
 
     performed.prepare = prepare  # type: ignore[attr-defined]
     return performed
@@ -49,12 +46,12 @@ def operation(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
     """Makes a method of an operation that accepts names of kept tensors for arrays."""
 
     @functools.wraps(prepare)
-    def named(self: Owner, /, *args: Any, **kwargs: Any) -> Prepared[R]:
+    def named(self: Owner, /, *args: Any, **kwargs: Any) -> Call[R]:
         operands = {name: self._operand(kwargs.pop(name))
                     for name in OPERANDS if name in kwargs}
         call = prepare(*map(self._operand, args), **operands, **kwargs)
         self._remember(call.kept_results)
-        return call, None
+        return call
 
     return method(named)
 
@@ -63,8 +60,8 @@ def plain(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
     """Makes a method of a call that doesn't depend on the session."""
 
     @functools.wraps(prepare)
-    def alone(self: Owner, /, *args: Any, **kwargs: Any) -> Prepared[R]:
-        return prepare(*args, **kwargs), None
+    def alone(self: Owner, /, *args: Any, **kwargs: Any) -> Call[R]:
+        return prepare(*args, **kwargs)
 
     return method(alone)
 

@@ -13,6 +13,7 @@ from convgrad.connections.retries import RetryPolicy
 from convgrad.errors import (
     ConvgradError,
     DeadlineExceeded,
+    NotFound,
     ReplyLost,
     SessionDamaged,
     SessionExpired,
@@ -91,9 +92,10 @@ def delay_after(change: Change, retry: RetryPolicy) -> float | None:
     if change.error is None:  # the reply with the reason was lost
         delay: float | None = retry.backoff(change.attempts)
     else:
-        other = change.instead(change.error) if change.instead else None
-        if other is not None:
-            change.call, change.instead = other, None
+        is_unknown = isinstance(change.error, NotFound) and (
+            change.error.field.endswith(".digest"))
+        if is_unknown and change.call.whole is not None:  # bytes that the server had before
+            change.call = change.call.whole
             return 0.0
         delay = retry.delay(change.error, change.attempts)
     # A committed change is repeated even if its caller no longer waits.

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convgrad import layouts
-from convgrad.errors import ConvgradError, NotFound, bad_reply, invalid, parsing_response
+from convgrad.errors import bad_reply, invalid, parsing_response
 from convgrad.kept import array_of, describe, descriptor_of, empty_array
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.options import Options
@@ -140,7 +140,8 @@ def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
         placed = request.placed(regions)
         if placed is None:
             return by_value
-        return replace(sent(call, placed[0], limit), place=None, loan=placed[1])
+        return replace(sent(call, placed[0], limit), place=None, loan=placed[1],
+                       whole=by_value.whole)
 
     call_by_value = replace(call, place=place)
     if request.size() < limit:
@@ -148,16 +149,6 @@ def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
         if len(message) <= limit:
             return replace(call_by_value, message=message)
     return replace(call_by_value, method=call.method + "Stream", frames=request.frames)
-
-
-def whole_if_unknown(whole: Call[None]) -> Callable[[ConvgradError], Call[None] | None]:
-    """Returns a function that returns `whole`, the put with all bytes, if the server no longer
-    has some that it had before."""
-    def instead(error: ConvgradError) -> Call[None] | None:
-        is_unknown = isinstance(error, NotFound) and error.field.endswith(".digest")
-        return whole if is_unknown else None
-
-    return instead
 
 
 def get_request(names: Iterable[str], dtype: npt.DTypeLike | None, layout: str | None,
