@@ -31,7 +31,6 @@ from convgrad.v1 import session_pb2
 R = TypeVar("R")
 
 _ID_BYTES = 16
-_LIST_TENSORS = "ConvGradSessions/ListTensors"
 # Keywords of an operation and of run() that change a session.
 _CHANGING = ("keep", "add", "tape", "backward", "update", "change")
 
@@ -162,13 +161,9 @@ def attach(client: Caller, session: bytes | str) -> Attached:
                             "session(resume=True), which takes it over")
     check_id("session", session)
     message = session_pb2.ListTensorsRequest(page_size=1).SerializeToString()
-
-    def ask(target: str, options: Options) -> Attached:
-        call = Call(_LIST_TENSORS, message, listed_tensors, options=options)
-        client.run(_attached(call, session, target))
-        return Attached(client, session, target)
-
-    return ask_each(client, ask)
+    call = Call("ConvGradSessions/ListTensors", message, listed_tensors)
+    target, _ = ask_each(client, _attached(call, session, None))
+    return Attached(client, session, target)
 
 
 def check_id(field: str, session: object) -> None:
@@ -179,7 +174,7 @@ def check_id(field: str, session: object) -> None:
         raise invalid("OUT_OF_RANGE", field, found, f"session.id, {_ID_BYTES} bytes")
 
 
-def _attached(call: Call[R], session_id: bytes, target: str) -> Call[R]:
+def _attached(call: Call[R], session_id: bytes, target: str | None) -> Call[R]:
     """Returns the call as a read of the session that doesn't renew its lease."""
     urgent = Options(priority="interactive")
     return replace(call, target=target, options=urgent | call.options, metadata=(
