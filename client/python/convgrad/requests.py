@@ -32,7 +32,7 @@ from convgrad.region import Region
 from convgrad.replies import Arrays
 from convgrad.streams import Stream, Streamed
 from convgrad.v1 import operation_pb2, service_pb2
-from convgrad.wire import Message
+from convgrad.wire import LentMessage, Message, joined
 
 R = TypeVar("R")
 
@@ -77,6 +77,23 @@ class Call(Generic[R]):
         """Returns the result of a Response. Errors: Internal if it can't be parsed."""
         with parsing_response():
             return self.decode(response)
+
+    def with_own_bytes(self) -> Call[R]:
+        """Returns the call with copies of its arrays, so that the caller may change them."""
+        call, message = replace(self, place=None), self.message
+        if self.whole is not None:
+            call = replace(call, whole=self.whole.with_own_bytes())
+        if self.frames is not None:
+            frames = list(self.frames())
+            return replace(call, frames=lambda: iter(frames))
+        if isinstance(self.stream, Stream) and isinstance(message, LentMessage) and (
+                message.payloads):
+            # Message and stream have the same payloads in the same order, and share the copies.
+            payloads = {name: memoryview(bytes(payload))
+                        for name, payload in self.stream.payloads.items()}
+            return replace(call, message=replace(message, payloads=list(payloads.values())),
+                           stream=replace(self.stream, payloads=payloads))
+        return call if message is None else replace(call, message=joined(message))
 
 
 class RequestBuilder:

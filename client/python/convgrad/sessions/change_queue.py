@@ -16,7 +16,6 @@ from convgrad.errors import ConvgradError, DeadlineExceeded, SessionExpired
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Change, Opened, Read
 from convgrad.sessions.events import EventThread
-from convgrad.sessions.methods import with_own_bytes
 from convgrad.sessions.outcomes import lost_with_server
 from convgrad.sessions.pending import Pending
 from convgrad.sessions.recorder import Recorder
@@ -58,7 +57,7 @@ class ChangeQueue:
 
     def forms_of(self, call: Call[Any]) -> tuple[Call[Any], Call[Any] | None]:
         """Returns the call as it is sent, and with its own bytes if it is needed later."""
-        kept = with_own_bytes(call.whole or call) if self._keeps_calls else None
+        kept = (call.whole or call).with_own_bytes() if self._keeps_calls else None
         # Regions would not be in a recording.
         placed = call if self._recorder is not None else self._client.placed(call)
         if kept is not None and placed is call and call.whole is None:

@@ -23,7 +23,7 @@ from convgrad.sessions.changes import Changes
 from convgrad.sessions.durable import DurableChanges
 from convgrad.sessions.known_tensors import KnownTensors
 from convgrad.sessions.leases import close_session, renew_regularly
-from convgrad.sessions.methods import method, operation, plain, with_own_bytes
+from convgrad.sessions.methods import method, operation, plain
 from convgrad.sessions.outcomes import ENDS
 from convgrad.sessions.reads import run_read
 from convgrad.sessions.recorder import Recorder
@@ -141,7 +141,7 @@ class Session:
         if prepare is None or getattr(method, "__self__", None) is not self:
             raise invalid("INVALID_ENUM", "method", method, "a method of this session")
         self.check_process()
-        call = with_own_bytes(prepare(self, *args, **kwargs))
+        call = prepare(self, *args, **kwargs).with_own_bytes()
         if call.is_change:
             return self._submitted(call, call.whole or call)
         return self._client.submit(self._read, call, self._changes.begin_read())
@@ -264,9 +264,6 @@ class Session:
 
     def _read(self, call: Call[R], read: Read) -> R:
         return run_read(self._client, self._opened, self._changes, call, read)
-
-    def _remember(self, descriptors: Mapping[str, Descriptor]) -> None:
-        self._known.remember(descriptors)
 
     def _operand(self, tensor: Any) -> Any:
         return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor

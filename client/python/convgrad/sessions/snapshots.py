@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from convgrad.moving.machine import tell_differences
 from convgrad.options import timeout_of
 from convgrad.requests import Call
-from convgrad.sessions.durable import DurableChanges, save_state_call
-from convgrad.sessions.known_tensors import KnownTensors
+from convgrad.sessions.durable import save_state_call
 from convgrad.sessions.methods import Owner, method
 from convgrad.v1 import session_pb2
 
 _SERVICE = "ConvGradSessions/"
 
 
-class Saving(Owner, Protocol):
-    """The session that the methods belong to."""
-
-    _durable: DurableChanges | None
-    _known: KnownTensors
-
-
 @method
-def save_state(self: Saving, name: str = "", *, timeout: float | None = None) -> Call[int]:
+def save_state(self: Owner, name: str = "", *, timeout: float | None = None) -> Call[int]:
     """Makes the server write the session to its disk, and returns the durable number.
 
     That is the number of the last change that left no tape and, once a change has had a
@@ -37,7 +27,7 @@ def save_state(self: Saving, name: str = "", *, timeout: float | None = None) ->
 
 
 @method
-def restore_state(self: Saving, name: str, *,
+def restore_state(self: Owner, name: str, *,
                   timeout: float | None = None) -> Call[bytes]:
     """Goes back to the snapshot that save_state() has kept under this name, and returns its
     `trainer_state`.
@@ -61,7 +51,7 @@ def restore_state(self: Saving, name: str, *,
 
 
 @method
-def drop_state(self: Saving, name: str, *, timeout: float | None = None) -> Call[None]:
+def drop_state(self: Owner, name: str, *, timeout: float | None = None) -> Call[None]:
     """Drops the snapshot that save_state() has kept under this name, if there is one.
 
     Errors: FailedPrecondition if the session isn't durable.
