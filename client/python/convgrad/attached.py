@@ -11,13 +11,7 @@ import numpy.typing as npt
 
 from convgrad import networks, operations
 from convgrad.caller import Caller
-from convgrad.errors import (
-    Cancelled,
-    FailedPrecondition,
-    invalid,
-    message_of,
-    unimplemented,
-)
+from convgrad.errors import Cancelled, FailedPrecondition, invalid, unimplemented
 from convgrad.kept import Kept, find, listed_tensors
 from convgrad.networks import Run
 from convgrad.options import Options, timeout_of
@@ -37,9 +31,9 @@ _CHANGING = ("keep", "add", "tape", "backward", "update", "change")
 
 def refuse(name: str, thing: str = "session") -> NoReturn:
     """Raises the error for a method that would change an attached session."""
-    raise FailedPrecondition(message_of(
+    raise FailedPrecondition.of(
         name, f"a {thing} that is attached to be read",
-        f"the {thing} of the process that trains, which alone changes it"))
+        f"the {thing} of the process that trains, which alone changes it")
 
 
 def refused(name: str, thing: str = "session") -> Callable[..., Any]:

@@ -19,7 +19,6 @@ from convgrad.errors import (
     SessionExpired,
     SessionTakenOver,
     bad_reply,
-    message_of,
 )
 from convgrad.options import Options
 from convgrad.requests import Call
@@ -109,9 +108,9 @@ def _found(client: Caller, target: str, answer: session_pb2.SessionResponse) -> 
     try:
         client.run(call_of("RenewSession", check, target=address))
     except SessionExpired:
-        raise FailedPrecondition(message_of(
+        raise FailedPrecondition.of(
             "server", f"'{address}', where the server at {target} doesn't have its sessions",
-            "--advertise with an address of that very server")) from None
+            "--advertise with an address of that very server") from None
     return Opened(address, answer)
 
 
@@ -167,8 +166,8 @@ def check_durable(client: Caller, name: str, resume: bool | bytes) -> None:
 
 
 def not_durable() -> FailedPrecondition:
-    return FailedPrecondition(message_of(
-        "durable", "a session that isn't", "one that was opened with durable=True"))
+    return FailedPrecondition.of(
+        "durable", "a session that isn't", "one that was opened with durable=True")
 
 
 def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
+from convgrad.errors import FailedPrecondition, invalid, unimplemented
 from convgrad.networks import ParameterGroup, Update, Updated, average_name
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.state import RemoteState
@@ -288,9 +288,9 @@ class RemoteOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             for name in names_of(group):
                 if owners.get(name) is not self._mark:
-                    raise FailedPrecondition(message_of(
+                    raise FailedPrecondition.of(
                         "optimizer", f"a later optimizer for '{name}'",
-                        "steps by that one, which began its state anew"))
+                        "steps by that one, which began its state anew")
 
 
 def _either(result: dict[str, Any] | None, given: dict[str, Any]) -> dict[str, Any]:

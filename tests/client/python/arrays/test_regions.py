@@ -152,8 +152,11 @@ def test_sessions_keep_what_lies_there(sharing, rng):
     with convgrad.Client(sharing.address) as client, client.session() as session:
         with client.region(2**20) as region:
             inside, = moved(region, x)
-        with pytest.raises(convgrad.NotFound, match="tensors.x: found an array of a region"):
+        with pytest.raises(convgrad.NotFound, match="tensors.x: found an array of") as caught:
             session.put("x", inside)
+        error = caught.value
+        assert error.field == "tensors.x" and error.found in error.message
+        assert error.message.endswith(f", expected {error.expected}")
         session.put("x", x)
 
 

@@ -173,6 +173,25 @@ session.close()
     assert (found.returncode, found.stderr) == (0, "")
 
 
+def test_a_call_in_a_forked_process_is_refused(server, client):
+    """Also if another thread dropped tapes at that moment."""
+    found = python(f"""
+import os, sys, convgrad, torch
+net = convgrad.torch.remote(torch.nn.Linear(2, 2), convgrad.Client(sys.argv[1]))
+net(torch.ones(1, 2))
+with net.tapes._dropping:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            net(torch.ones(1, 2))
+        except convgrad.FailedPrecondition:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+""", arguments=[server.address])
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 def test_a_server_that_is_gone_holds_no_interpreter():
     server = ServerProcess()
     found = python(f"""

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from convgrad.attached import Attached, refuse, refused
-from convgrad.errors import FailedPrecondition, NotFound, SessionExpired, message_of
+from convgrad.errors import FailedPrecondition, NotFound, SessionExpired
 from convgrad.torch.networks.absent import names_of_state, saved
 from convgrad.torch.networks.effects import call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
@@ -60,9 +60,9 @@ class AttachedNetwork(RemoteModule):
         inputs, constants = bind(self.model, args, kwargs)
         for name, tensor in inputs.items():
             if tensor.requires_grad and torch.is_grad_enabled():
-                raise FailedPrecondition(message_of(
+                raise FailedPrecondition.of(
                     name, "an input that requires a gradient, for an attached network",
-                    "torch.no_grad(), or the network of the process that trains"))
+                    "torch.no_grad(), or the network of the process that trains")
         variant = self._variant(shapes_of(inputs), constants)
         if variant.asks and call_of(inputs) != PREDICTION:
             raise refuse_model("forward", "a question about its call, for an attached network",
@@ -76,9 +76,9 @@ class AttachedNetwork(RemoteModule):
         except NotFound as error:
             if isinstance(error, SessionExpired) or error.field != "program":
                 raise
-            raise FailedPrecondition(message_of(
+            raise FailedPrecondition.of(
                 "network", "a session without the program of this model's eval mode",
-                "net.prepare(*inputs) of the same model in the process that trains")) from None
+                "net.prepare(*inputs) of the same model in the process that trains") from None
         like = next(iter(used.values()), torch.empty(0))
         return filled(variant.returned,
                       [taken(run, name, like) for name in variant.sources])

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import torch
 from torch.fx.node import map_aggregate
 
-from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
+from convgrad.errors import FailedPrecondition, invalid, unimplemented
 from convgrad.torch.networks.state import RemoteState
 from convgrad.tracebacks import short_traceback
 
@@ -40,9 +40,9 @@ class RemoteParameter:
     def network(self) -> RemoteState:
         network = self._network()
         if network is None:
-            raise FailedPrecondition(message_of(
+            raise FailedPrecondition.of(
                 f"parameters.{self.name}", "a network that was freed",
-                "a reference to the network or its optimizer"))
+                "a reference to the network or its optimizer")
         return network
 
     def stands_for(self, tensor: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from convgrad.errors import ConvgradError, EpochEnded, FailedPrecondition, message_of
+from convgrad.errors import ConvgradError, EpochEnded, FailedPrecondition
 from convgrad.sessions.session import Session
 from convgrad.torch.tensors import to_array, to_tensor
 
@@ -67,10 +67,10 @@ class Pipeline:
         names, kept = list(names), self.call(self.session.tensors)
         lacking = [name for name in names if name not in kept]
         if lacking:
-            raise FailedPrecondition(message_of(
+            raise FailedPrecondition.of(
                 "session", f"no tensor '{lacking[0]}', which the model has",
                 "a state of the model as it is now, or the modules of the snapshot that was "
-                "restored"))
+                "restored")
         futures = [self.submit(self.session.get, chunk)
                    for chunk in _chunks({name: kept[name].kept_bytes for name in names})]
         return {name: to_tensor(array, torch.empty(0)) for future in futures

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from convgrad.errors import AlreadyExists, message_of, unimplemented
+from convgrad.errors import AlreadyExists, unimplemented
 from convgrad.networks import Run, Update, Updated, average_name, gradient_name
 from convgrad.programs import RANDOMNESS
 from convgrad.sessions.events import EventThread
@@ -189,9 +189,9 @@ class RemoteState(RemoteModule):
         tensors = dict((*model.named_parameters(), *model.named_buffers()))
         taken = self.session.tensors().keys() & tensors.keys()
         if taken:
-            raise AlreadyExists(message_of(
+            raise AlreadyExists.of(
                 "session", f"'{min(taken)}', which it has already",
-                "a session of its own for each network, or put=False"))
+                "a session of its own for each network, or put=False")
         self.put({name: tensor.detach() for name, tensor in tensors.items()})
         self.kept_gradients.reset()
 

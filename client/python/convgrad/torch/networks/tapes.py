@@ -77,6 +77,8 @@ class Tapes:
         self._thread.later(0, self.drop_dead)
 
     def drop_dead(self) -> None:
+        if not self._session.is_at_home:  # in a fork, the lock may be held forever
+            return
         with self._dropping:
             names = [self._dead.popleft() for _ in range(len(self._dead))]
             if names and not self._session.is_lost:
