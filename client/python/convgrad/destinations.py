@@ -37,14 +37,13 @@ def destinations_of(operation: Operation, kept: Mapping[str, str], out: Mapping[
     """
     if not out:
         return Destinations(kept)
-    wanted = dict(operation.results)
     taken = {f"operand {name}": np.frombuffer(payload, np.uint8)
              for name, payload in payloads.items()}
     for name, array in out.items():
         if name in kept:
             raise invalid("DUPLICATE", f"out.{name}", "a result that the session keeps",
                           "one that the call returns")
-        _check(f"out.{name}", array, wanted[name])
+        _check(f"out.{name}", array, operation.results[name])
         for other, memory in taken.items():
             # Exact, because both are contiguous.
             if np.may_share_memory(array, memory):

@@ -95,7 +95,7 @@ class Request:
         places = {field.rpartition(".")[2]: place for field, place in found.items()
                   if field.startswith("out.")}
         message, payloads = self._with_operands(found)
-        for (which, _), request in zip(self.operation.results, message.results):
+        for which, request in zip(self.operation.results, message.results):
             if which in places:
                 place = places[which]
                 request.region.region_id = place.region_id

@@ -105,7 +105,7 @@ class RequestBuilder:
         self._message = operation_pb2.ConvOperation()
         self._payloads: dict[str, memoryview] = {}
         self._operands: dict[str, Descriptor] = {}
-        self._results: list[tuple[str, Descriptor]] = []
+        self._results: dict[str, Descriptor] = {}
         self._kept_results: dict[str, str] = {}
         self._dims: dict[str, Dims] = {}
         unknown = set(options) - set(Options.__annotations__)
@@ -186,7 +186,7 @@ class RequestBuilder:
             if name in self._options.get("scales", {}):
                 request.scale = self._options["scales"][name]
             self._keep_result(name, request)
-            self._results.append((name, self._described(name, request)))
+            self._results[name] = self._described(name, request)
         for key in ("keep", "add", "out"):
             for name in self._options.get(key, {}):  # type: ignore[attr-defined]
                 if name not in names:
@@ -242,8 +242,7 @@ class RequestBuilder:
         request = Request(operation, self._message, wire_options(self._options), payloads,
                           destinations)
         size = sum(payload.nbytes for payload in payloads.values())
-        results = dict(operation.results)
-        answer = sum(tensor.byte_size() or 0 for name, tensor in results.items()
+        answer = sum(tensor.byte_size() or 0 for name, tensor in self._results.items()
                      if name not in self._kept_results)
         fits_message = max(size, answer) <= MAX_PAYLOAD_BYTES
         stays = bool(self._kept_results)
@@ -262,8 +261,8 @@ class RequestBuilder:
             message=request.by_value() if fits_message and not streams else None,
             decode=request.decoder(result), place=place,
             request_id=request.options.request_id, options=self._options,
-            results=results, is_change=stays,
-            kept_results={kept: results[name] for name, kept in self._kept_results.items()},
+            results=self._results, is_change=stays, kept_results={
+                kept: self._results[name] for name, kept in self._kept_results.items()},
             stream=None if stays else Stream(
                 operation, self._message, request.options, self._payloads,
                 self._options.get("slice_items", 0), destinations, result))

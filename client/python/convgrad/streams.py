@@ -118,7 +118,7 @@ class Stream:
         per_item = sum(_item_bytes(tensor) for name, tensor in
                        self.operation.operands.items() if self._is_cut(name))
         sums = 0
-        for name, tensor in self.operation.results:
+        for name, tensor in self.operation.results.items():
             if self._is_cut(name, tensor):
                 per_item += _item_bytes(tensor)
             else:
@@ -131,15 +131,15 @@ class StreamReply:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._operation = stream.operation
-        self._received = {name: 0 for name, _ in self._operation.results}
+        self._results = stream.operation.results
+        self._received = dict.fromkeys(self._results, 0)
         self._end: service_pb2.StreamEnd | None = None
 
     @cached_property
     def _arrays(self) -> Arrays:
         """The results' arrays, allocated when the server has accepted the request."""
         return {name: self._stream.destinations.array(name, tensor)
-                for name, tensor in self._operation.results}
+                for name, tensor in self._results.items()}
 
     def take(self, response: bytes) -> None:
         """Adds a message. Raises Internal for one that doesn't belong to this operation."""
@@ -159,10 +159,9 @@ class StreamReply:
         """Returns the call's result. Raises Internal if bytes are missing."""
         if self._end is None:
             raise bad_reply("message", "no end", "one at the end")
-        if len(self._end.results) != len(self._operation.results):
-            raise bad_reply("results", len(self._end.results),
-                            len(self._operation.results))
-        for named, (name, wanted) in zip(self._end.results, self._operation.results):
+        if len(self._end.results) != len(self._results):
+            raise bad_reply("results", len(self._end.results), len(self._results))
+        for named, (name, wanted) in zip(self._end.results, self._results.items()):
             check_tensor(name, named, wanted)
             if self._received[name] != self._arrays[name].nbytes:
                 raise bad_reply(name, f"{self._received[name]} bytes",
