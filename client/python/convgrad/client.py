@@ -171,7 +171,7 @@ class Client(Caller):
                 raise
             raise unavailable(
                 "NOT_FOUND", "region", f"'{offered.shared_memory.address}', the side socket of "
-                f"another server here", f"that of {self.targets[0]}, a server on this host",
+                "another server here", f"that of {self.targets[0]}, a server on this host",
             ) from None
         return region
 
