@@ -175,7 +175,7 @@ session.close()
 
 def test_a_call_in_a_forked_process_is_refused(server, client):
     """Also if another thread dropped tapes at that moment."""
-    found = python(f"""
+    found = python("""
 import os, sys, convgrad, torch
 net = convgrad.torch.remote(torch.nn.Linear(2, 2), convgrad.Client(sys.argv[1]))
 net(torch.ones(1, 2))
