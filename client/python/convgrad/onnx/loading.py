@@ -7,12 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convgrad.errors import (
-    InvalidArgument,
-    invalid,
-    message_of,
-    unimplemented,
-)
+from convgrad.errors import InvalidArgument, invalid, unimplemented
 from convgrad.onnx.network import Network
 from convgrad.onnx.values import OWN_DOMAINS
 from convgrad.tracebacks import short_traceback
@@ -104,9 +99,7 @@ def _model_of(onnx: Any, model: Any) -> Any:
         raise
     except Exception as error:  # of onnx, protobuf and C++; a model may come from anywhere
         said = str(error).strip().split("\n")[0][:500]
-        wrong = InvalidArgument(message_of("model", said, "a valid ONNX model"))
-        wrong.reason, wrong.field, wrong.found = "MALFORMED", "model", said
-        raise wrong from error
+        raise invalid("MALFORMED", "model", said, "a valid ONNX model") from error
 
 
 def _tensors_of(onnx: Any, model: Any) -> Any:
