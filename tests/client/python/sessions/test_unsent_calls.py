@@ -1,7 +1,11 @@
 """Tests calls of a session that are not sent, and where the user's functions raise: the session
 goes on."""
 
+import contextlib
 import gc
+import inspect
+import itertools
+import pathlib
 import sys
 
 import numpy as np
@@ -51,6 +55,40 @@ def test_a_change_that_cannot_be_started_fails_alone(client, tokens, error):
         session.put("c", X)
         assert session.tensors().keys() == {"a", "c"}
         assert session.number == 2
+
+
+@contextlib.contextmanager
+def interrupted(at):
+    """Interrupts this package's function number `at`, where it begins, as Ctrl-C may. Yields a
+    function that returns the number of functions so far."""
+    numbers, package = itertools.count(), str(pathlib.Path(convgrad.__file__).parent)
+
+    def trace(frame, event, _):
+        # A generator that is freed ignores it.
+        if frame.f_code.co_filename.startswith(package) and not (
+                frame.f_code.co_flags & inspect.CO_GENERATOR) and next(numbers) == at:
+            raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield lambda: next(numbers)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(before)
+
+
+def test_a_change_that_is_interrupted_leaves_no_gap(client):
+    with client.session() as session:
+        for at in itertools.count():
+            with interrupted(at) as functions:
+                session.submit(session.put, "a", X)
+            session.put("b", X + at)
+            assert session.get("b")[0] == 1 + at
+            if functions() <= at:
+                break
+        assert at > 10
 
 
 def test_a_single_call_raises_what_its_start_raised(client, tokens):
