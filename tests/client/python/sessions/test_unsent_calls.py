@@ -1,16 +1,13 @@
 """Tests calls of a session that are not sent, and where the user's functions raise: the session
 goes on."""
 
-import contextlib
 import gc
-import inspect
 import itertools
-import pathlib
 import sys
 
 import numpy as np
 import pytest
-from shared_steps import wait_until
+from shared_steps import interrupted, wait_until
 
 import convgrad
 from convgrad.sessions.attempts import Read
@@ -55,28 +52,6 @@ def test_a_change_that_cannot_be_started_fails_alone(client, tokens, error):
         session.put("c", X)
         assert session.tensors().keys() == {"a", "c"}
         assert session.number == 2
-
-
-@contextlib.contextmanager
-def interrupted(at):
-    """Interrupts this package's function number `at`, where it begins, as Ctrl-C may. Yields a
-    function that returns the number of functions so far."""
-    numbers, package = itertools.count(), str(pathlib.Path(convgrad.__file__).parent)
-
-    def trace(frame, event, _):
-        # A generator that is freed ignores it.
-        if frame.f_code.co_filename.startswith(package) and not (
-                frame.f_code.co_flags & inspect.CO_GENERATOR) and next(numbers) == at:
-            raise KeyboardInterrupt
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        yield lambda: next(numbers)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        sys.settrace(before)
 
 
 def test_a_change_that_is_interrupted_leaves_no_gap(client):
