@@ -76,11 +76,17 @@ class ChangeQueue:
         deadline = self._client.deadline_of(call)
         if call.message is not None:
             call = replace(call, message=joined(call.message))
-        with self._condition:
-            self._await_room(deadline)
-            change = self._pending.add(call, deadline, kept)
-            restores = self._restores
-        self._send(change, restores)
+        change = None
+        try:
+            with self._condition:
+                self._await_room(deadline)
+                restores = self._restores
+                change = self._pending.add(call, deadline, kept)
+            self._send(change, restores)
+        except BaseException as error:  # Ctrl-C, perhaps just before _send() began
+            if change is not None and not change.future.done():
+                self._lose(change, error, restores)
+            raise
         return change.future
 
     def begin_read(self) -> Read:
@@ -159,4 +165,8 @@ class ChangeQueue:
 
     def _send(self, change: Change, restores: int) -> None:
         """Sends the change, unless the session was restored since."""
+        raise NotImplementedError
+
+    def _lose(self, change: Change, error: BaseException, restores: int) -> None:
+        """Settles a change whose attempt may or may not have been started."""
         raise NotImplementedError

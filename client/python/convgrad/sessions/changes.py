@@ -38,37 +38,44 @@ class Changes(ChangeQueue):
             if restores != self._restores or change not in self._pending:
                 return
             acknowledged, epoch = self._pending.acknowledged, self.epoch
-        call, seconds = change.attempt(self._opened, epoch, acknowledged)
         try:
+            call, seconds = change.attempt(self._opened, epoch, acknowledged)
+            attempt = change.attempts
             rpc = self._client.start(call, seconds)
+            rpc.add_done_callback(lambda rpc: self.thread.later(
+                0, functools.partial(self._on_done, change, rpc, restores, attempt)))
         except Cancelled as closed:
             self.stop(closed)
         except BaseException as error:  # such as one of the user's function for the token
-            self.thread.later(
-                0, functools.partial(self._on_unsent, change, error, restores))
-            if not isinstance(error, Exception):  # Ctrl-C
-                change.fail(error)  # so that the caller's next change doesn't depend on it
+            self._lose(change, error, restores)
+            if not isinstance(error, Exception):
                 raise
-        else:
-            rpc.add_done_callback(lambda rpc: self.thread.later(
-                0, functools.partial(self._on_done, change, rpc, restores)))
+
+    def _lose(self, change: Change, error: BaseException, restores: int) -> None:
+        self.thread.later(0, functools.partial(self._on_unsent, change, error, restores))
+        if not isinstance(error, Exception):  # Ctrl-C
+            change.fail(error)  # so that the caller's next change doesn't depend on it
 
     def _send_later(self, change: Change, delay: float) -> None:
         self.thread.later(delay, functools.partial(self._send, change, self._restores))
 
     def _on_unsent(self, change: Change, error: BaseException, restores: int) -> None:
-        """Fails a change whose attempt couldn't be started, and settles it at the server."""
-        if self.error is not None or restores != self._restores:
+        """Fails a change whose attempt wasn't started, or was while Ctrl-C came, and settles it
+        at the server."""
+        with self._condition:
+            is_settled = change not in self._pending
+        if is_settled or self.error is not None or restores != self._restores:
             return
         if change.is_void or change.is_repeat:
             return self._repeat(change, not_started(error))
         change.give_up(error)
-        self._send(change, restores)
+        if not change.is_over:
+            self._send(change, restores)
 
-    def _on_done(self, change: Change, rpc: Any, restores: int) -> None:
+    def _on_done(self, change: Change, rpc: Any, restores: int, attempt: int) -> None:
         self._note_answer(rpc)
-        if self.error is not None or restores != self._restores:
-            return
+        if self.error is not None or restores != self._restores or attempt != change.attempts:
+            return  # a later attempt finds the outcome
         if rpc.code() == grpc.StatusCode.OK:
             self._client.outages.end(self._opened.target)
             return self._commit(change, rpc.result())

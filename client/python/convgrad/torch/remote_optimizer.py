@@ -108,6 +108,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
                  "params": [params] if isinstance(params, RemoteParameter) else list(params)}
         if group["params"] and all(isinstance(one, tuple) for one in group["params"]):
             group["param_names"], group["params"] = map(list, zip(*group["params"]))
+        is_first = self._network is None
         seen = {id(p) for other in self.param_groups for p in other["params"]}
         for parameter in group["params"]:
             if not isinstance(parameter, RemoteParameter):
@@ -123,14 +124,14 @@ class RemoteOptimizer(torch.optim.Optimizer):
         for name, value in self.defaults.items():
             group.setdefault(name, value)
         self._check_group(group, "params")
-        names = names_of(group)
-        network = self.network
-        # A later group leaves the averages of buffers to the first one.
-        buffers = [] if self.param_groups else network.averaged_buffers()
-        if not self._resumes:
-            network.drop_states([*names, *buffers])
-        owned = [*names, *buffers] if self.ema_decay else names
-        network.optimizers.update(dict.fromkeys(owned, self._mark))
+        network, names = self._network, names_of(group)
+        if network is not None:  # otherwise the group is empty
+            # A later group leaves the averages of buffers to the first one.
+            buffers = network.averaged_buffers() if is_first else []
+            if not self._resumes:
+                network.drop_states([*names, *buffers])
+            owned = [*names, *buffers] if self.ema_decay else names
+            network.optimizers.update(dict.fromkeys(owned, self._mark))
         self.param_groups.append(group)
 
     def step(self, closure: Callable[[], Any] | None = None, *,

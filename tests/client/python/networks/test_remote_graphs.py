@@ -1,16 +1,20 @@
 """Tests a remote network in torch's graph: which gradients backwards add, leave, keep and free,
 and what is refused."""
 
+import contextlib
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
 from server_process import ServerProcess
-from shared_steps import sessions_of, wait_until
+from shared_steps import interrupted, sessions_of, wait_until
 from small_networks import OfIntegers, images, integers, make
 from test_remote_import import Module
 from torch import nn
 
 import convgrad
+from convgrad.networks import gradient_name
 from convgrad.torch import remote
 
 
@@ -224,6 +228,36 @@ def test_what_failed_unseen_is_raised_later(make_remote):
     net.zero_grad()
     net(x).sum().backward()
     assert net.gradients()
+
+
+@pytest.mark.parametrize("change, has_gradients", [
+    (lambda net, loss: loss.backward(), False), (lambda net, _: net.zero_grad(), True),
+    (lambda net, _: net.train_step(torch.ones(1, 2), torch.ones(1, 2), loss="mse",
+                                   optimizer=net.optimizer), True),
+    (lambda net, _: setattr(next(net.parameters()), "grad", torch.ones(2, 2)), False)],
+    ids=["backward", "zero_grad", "train_step", "grad"])
+def test_gradients_after_an_interrupt(make_remote, change, has_gradients):
+    """Until the network is asked again, it doesn't know how far the interrupted call came."""
+    net = make_remote(nn.Linear(2, 2))
+    net.optimizer = convgrad.torch.optim.SGD(net.parameters(), lr=1e-3)
+    change(net, net(torch.ones(1, 2)).sum())  # exports, which an interrupt may make abort
+    net.zero_grad()
+    for at in itertools.count():
+        loss = net(torch.ones(1, 2)).sum()
+        if has_gradients:
+            loss.backward()
+        with interrupted(at) as functions:
+            change(net, loss)
+        with contextlib.suppress(convgrad.EpochEnded):  # of what came behind the change
+            net.wait()
+        kept = net.session.tensors()
+        assert net.kept_gradients.names() == {
+            p.name for p in net.parameters() if gradient_name(p.name) in kept}, at
+        net.zero_grad()
+        assert net.gradients() == {}
+        if functions() <= at:
+            break
+    assert at > 10
 
 
 def test_what_is_refused(make_remote):

@@ -77,7 +77,7 @@ def test_what_handles_are_for(net):
     weight, bias = net.parameters()
     assert weight in [bias, weight] and weight == weight and weight != bias
     assert {weight: 1}[weight] == 1 and not isinstance(weight, torch.Tensor)
-    assert (weight.dtype, weight.device.type) == (torch.float32, "cpu")
+    assert (weight.dtype, weight.device.type, weight.is_cuda) == (torch.float32, "cpu", False)
     assert (weight.ndim, weight.size(), weight.size(1), weight.nelement()) == (2, (2, 4), 4, 8)
     with pytest.raises(AttributeError, match="parameter 'weight' is on the server and has no"):
         weight.pow(2)

@@ -216,6 +216,42 @@ def test_a_change_in_place_that_no_load_covers(make_remote):
     assert list(net.state_dict(prefix="a."))[0] == "a.inc.weight"
 
 
+def test_a_copy_into_the_models_own_state(make_remote):
+    net = make_remote(Backbone())
+    with torch.no_grad():
+        net.model.state_dict()["inc.weight"].copy_(torch.ones(4, 3, 3, 3))
+    with pytest.raises(convgrad.Unimplemented, match=r"inc\.weight: found a change in place"):
+        net(X)
+
+
+@pytest.mark.parametrize("values", [
+    lambda model: model.state_dict(), lambda model: dict(model.named_parameters())])
+def test_functional_call(make_remote, values):
+    net = make_remote(Backbone())
+    state, values = net.state_dict(), values(Backbone())
+    with pytest.raises(convgrad.Unimplemented, match="functional_call: found other tensors"):
+        torch.func.functional_call(net, values, X)
+    assert_states(net.state_dict(), state, 0, 0)
+    net(X)
+
+
+def test_compile(make_remote):
+    net = make_remote(Backbone())
+    with pytest.raises(convgrad.Unimplemented, match="torch.compile: found a remote network"):
+        net.compile()
+    net(X)
+
+
+def test_another_default_dtype(make_remote):
+    net = make_remote(Backbone())
+    torch.set_default_dtype(torch.float64)
+    try:
+        net(X).sum().backward()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert net.gradients()
+
+
 def test_layers_before_and_behind_train_with_it(make_remote):
     model = nn.Sequential(nn.Conv2d(3, 3, 1), Backbone(), head())
     net = make_remote(model[1])

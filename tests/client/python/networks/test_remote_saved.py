@@ -64,6 +64,29 @@ def test_a_checkpoints_tapes_go():
     server.kill()
 
 
+def test_a_forward_that_is_interrupted_leaves_no_tape(monkeypatch):
+    """Ctrl-C raises KeyboardInterrupt in the forward's wait. A debugger keeps its traceback."""
+    server = ServerProcess()
+    with convgrad.Client(server.address) as client, remote(OfIntegers(), client) as net:
+        x = X.repeat(20, 1, 1, 1)
+        y = net(x)
+        with_tape = kept_bytes(client)
+        del y
+        wait_until(lambda: kept_bytes(client) < with_tape)
+
+        def interrupted(future):
+            future.result()
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as kept:
+            patch.setattr(net.pipeline, "result", interrupted)
+            net(x)
+        wait_until(lambda: kept_bytes(client) < with_tape)
+        assert kept.tb is not None
+        net(x).sum().backward()
+    server.kill()
+
+
 def test_a_checkpoint_of_modules_that_change(make_remote):
     net = make_remote(nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4)))
     y = checkpoint(net, X, use_reentrant=False)

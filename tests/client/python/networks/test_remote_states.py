@@ -121,6 +121,22 @@ def test_a_group_that_is_added_begins_anew(make_remote):
     assert_states(ours[0].state_dict(), theirs[0].state_dict(), 1e-4, 1e-5)
 
 
+def test_groups_without_parameters(make_remote):
+    ours, theirs = pairs(make_remote)
+    for net, library in (ours, theirs):
+        optimizer = library.SGD([{"params": []}, {"params": net.parameters(), "lr": 0.2}],
+                                lr=0.1, momentum=0.9)
+        optimizer.add_param_group({"params": []})
+        for _ in range(2):
+            step(net, optimizer)
+        optimizer.load_state_dict(optimizer.state_dict())
+        step(net, optimizer)
+    assert_states(ours[0].state_dict(), theirs[0].state_dict(), 1e-4, 1e-5)
+    net = make_remote(torch.nn.BatchNorm2d(2))
+    optim.SGD([{"params": []}, {"params": net.parameters()}], lr=0.1, ema_decay=0.9)
+    assert net.optimizers.keys() == {"weight", "bias", "running_mean", "running_var"}
+
+
 @pytest.mark.parametrize("kind, settings, words", [
     ("SGD", dict(lr=-1), "lr: found -1"), ("SGD", dict(momentum=-0.1), "momentum: found -0.1"),
     ("SGD", dict(weight_decay=-1), "weight_decay"), ("SGD", dict(nesterov=True), "nesterov"),

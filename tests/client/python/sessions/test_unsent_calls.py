@@ -2,11 +2,12 @@
 goes on."""
 
 import gc
+import itertools
 import sys
 
 import numpy as np
 import pytest
-from shared_steps import wait_until
+from shared_steps import interrupted, wait_until
 
 import convgrad
 from convgrad.sessions.attempts import Read
@@ -51,6 +52,18 @@ def test_a_change_that_cannot_be_started_fails_alone(client, tokens, error):
         session.put("c", X)
         assert session.tensors().keys() == {"a", "c"}
         assert session.number == 2
+
+
+def test_a_change_that_is_interrupted_leaves_no_gap(client):
+    with client.session() as session:
+        for at in itertools.count():
+            with interrupted(at) as functions:
+                session.submit(session.put, "a", X)
+            session.put("b", X + at)
+            assert session.get("b")[0] == 1 + at
+            if functions() <= at:
+                break
+        assert at > 10
 
 
 def test_a_single_call_raises_what_its_start_raised(client, tokens):

@@ -48,7 +48,9 @@ class _Absent:
             raise unimplemented("net.model", "a parameter made of one whose values are on the "
                                 "server", "plain parameters, without weight_norm and other "
                                 "parametrizations")
-        return _absent_tensor(self)
+        make: Any = torch.Tensor._make_subclass
+        with _TORCH._C._DisableTorchDispatch():
+            return make(AbsentTensor, self)  # which shares the version, as torch's detach()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         return absent(self)  # type: ignore[arg-type]

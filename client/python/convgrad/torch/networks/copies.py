@@ -21,8 +21,8 @@ def copy_without_values(model: nn.Module) -> nn.Module:
     memo: dict[int, Any] = {}
     with _TORCH.inference_mode(False):
         for parameter in model.parameters():
-            memo[id(parameter)] = nn.Parameter(torch.empty(parameter.shape),
-                                               parameter.requires_grad)
+            memo[id(parameter)] = nn.Parameter(
+                torch.empty(parameter.shape, dtype=parameter.dtype), parameter.requires_grad)
         for buffer in model.buffers():
             memo[id(buffer)] = torch.empty(buffer.shape, dtype=buffer.dtype)
         copied = copy.deepcopy(model, memo)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
 
+from convgrad.errors import unimplemented
 from convgrad.torch.networks.absent import absent
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.settings import Settings
@@ -32,7 +34,8 @@ class Following:
     def follow(self, put: Callable[[dict[str, torch.Tensor]], None]) -> None:
         """Calls `put` with the tensors that the model has got since the last call.
 
-        Errors: Unimplemented naming a tensor or module that a server can't have.
+        Errors: Unimplemented naming a tensor or module that a server can't have, or
+        functional_call.
         """
         self._is_behind |= self.settings.look()
         if not self._is_behind:
@@ -45,6 +48,9 @@ class Following:
             elif self._on_server.get(name) is not tensor:
                 raise refuse(name, "a tensor without values, from another place or model",
                              "tensors under the names that they had, or new ones with values")
+        if given and _is_within_functional_call():
+            raise unimplemented("functional_call", "other tensors than the network's",
+                                "net.load_state_dict with them, before a call of the network")
         put(given)
         _drop_values(self._model)
         self._on_server |= _tensors_of(self._model)
@@ -55,6 +61,14 @@ class Following:
 
 def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
     return dict((*model.named_parameters(), *model.named_buffers()))
+
+
+def _is_within_functional_call() -> bool:
+    """Returns whether torch.func.functional_call lends the model tensors for one call."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_functional_call":
+        frame = frame.f_back
+    return frame is not None
 
 
 def _drop_values(model: nn.Module) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import torch
 
@@ -19,7 +20,8 @@ class KeptGradients:
     def __init__(self, pipeline: Pipeline, parameters: Callable[[], Iterable[str]]) -> None:
         self._pipeline = pipeline
         self._parameters = parameters
-        # Valid as long as no change fails; None: unknown.
+        # Valid as long as no change fails; None: unknown, also while a change is being sent,
+        # which Ctrl-C may interrupt.
         self._names: set[str] | None = None
         self._failures = pipeline.session.failures
         # By parameter, the tensor that the caller has and the values that the server has.
@@ -66,9 +68,9 @@ class KeptGradients:
 
     def put(self, gradients: Mapping[str, torch.Tensor]) -> None:
         """Replaces the gradients of these parameters, lends the tensors, and waits."""
-        names = self.names()
+        names, self._names = self.names(), None
         self._pipeline.put({gradient_name(name): g for name, g in gradients.items()})
-        names.update(gradients)
+        self._names = names.union(gradients)
         self._lent.update({name: (g, g.clone()) for name, g in gradients.items()})
 
     def settle(self) -> None:
@@ -102,27 +104,30 @@ class KeptGradients:
             self.clip_norm = 0.0
         return found
 
-    def note(self, names: Iterable[str]) -> None:
-        """Records a backward that is about to be sent.
+    @contextlib.contextmanager
+    def sending(self, added: Iterable[str] = (), update: Update | None = None,
+                ) -> Iterator[None]:
+        """Records what the block sends: a backward that adds gradients, an update, or both.
 
-        Errors: Unimplemented between clip_grad_norm_() and the step, because torch would clip
-        only the earlier gradients.
+        Errors: Unimplemented for a backward between clip_grad_norm_() and the step, because
+        torch would clip only the earlier gradients.
         """
-        added = set(names)
+        added = set(added)
         if self.clip_norm and added:
             raise unimplemented("clip_grad_norm_", "a backward between it and the step",
                                 "clip_grad_norm_() behind the last backward")
         self.settle()
-        if self._names is not None:
-            self._names.update(added)
-
-    def forget(self, update: Update) -> None:
-        """Records an update. The set is unknown after one that the server may skip."""
-        self.clip_norm = 0.0
-        if update.skip_nonfinite:
-            self._names = None
-        elif not update.keep_gradients and self._names is not None:
-            self._names.difference_update(*(group.parameters for group in update.groups))
+        names, self._names = self._names, None
+        yield
+        if update is not None:
+            self.clip_norm = 0.0
+            if update.skip_nonfinite:
+                return  # the server may have dropped the gradients
+        if names is not None:
+            names |= added
+            if update is not None and not update.keep_gradients:
+                names.difference_update(*(group.parameters for group in update.groups))
+        self._names = names
 
     def lose(self, names: Iterable[str]) -> None:
         """Records that the parameters have no gradient."""
@@ -135,6 +140,8 @@ class KeptGradients:
     def drop(self, wanted: Iterable[str]) -> None:
         """Makes the server drop the gradients of the parameters, if they have any."""
         dropped = sorted(self.end_clip(wanted))
-        self.lose(dropped)
         if dropped:
+            names, self._names = self.names(), None
             self._pipeline.send(self._pipeline.session.drop, *map(gradient_name, dropped))
+            self.lose(dropped)
+            self._names = names.difference(dropped)

@@ -7,7 +7,7 @@ import logging
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -173,6 +173,10 @@ class RemoteModule(nn.Module):
         missing_keys += [prefix + name for name in result.missing_keys]
         if strict:
             unexpected_keys += [prefix + name for name in result.unexpected_keys]
+
+    def compile(self, *_arguments: Any, **_keywords: Any) -> NoReturn:
+        raise unimplemented("torch.compile", "a remote network",
+                            "calls of it as it is: the server compiles networks itself")
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> Any:

@@ -214,9 +214,7 @@ class RemoteNetwork(RemoteState):
             raise invalid("INVALID_ENUM", "optimizer", "one of another network",
                           "one of this network's parameters()")
         update = optimizer.update(keep_gradients=False)  # which follows the model
-        future = self._submit_loss_run(args, loss, attributes, update, trainer_state)
-        self.kept_gradients.forget(update)
-        return future
+        return self._submit_loss_run(args, loss, attributes, update, trainer_state)
 
     def named_parameters(  # type: ignore[override]
             self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True,
@@ -289,11 +287,11 @@ class RemoteNetwork(RemoteState):
         tensors, dtype = variant.used(inputs), compute_dtype_of(inputs, self._dtype)
         arrays = inputs_of(variant, tensors, dtype, self.session.client)
         arrays[TARGET] = to_array(target.long() if found.is_index else target)
-        self.kept_gradients.note(variant.trainable)
-        self.draw_seed(variant)
-        future = self.pipeline.submit(
-            self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
-            backward=Backward(leave_parameters=not variant.trainable), update=update,
-            fast=self.fast, recompute=self.recompute,
-            trainer_state=self.encoded(trainer_state))
+        with self.kept_gradients.sending(variant.trainable, update):
+            self.draw_seed(variant)
+            future = self.pipeline.submit(
+                self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
+                backward=Backward(leave_parameters=not variant.trainable),
+                update=update, fast=self.fast, recompute=self.recompute,
+                trainer_state=self.encoded(trainer_state))
         return mapped(future, lambda run: float(run.values["loss"]), variant.name_step)

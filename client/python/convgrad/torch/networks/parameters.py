@@ -58,6 +58,8 @@ class RemoteParameter:
         """The CPU, where the network takes inputs from and gives outputs to."""
         return torch.device("cpu")
 
+    is_cuda = False
+
     @property
     def requires_grad(self) -> bool:
         return self._tensor.requires_grad

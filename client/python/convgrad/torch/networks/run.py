@@ -83,12 +83,17 @@ class _Differentiable(torch.autograd.Function):
                 *inputs: Tensor) -> tuple[Tensor, ...]:
         ctx.network, ctx.variant = call.network, call.variant
         tape = call.network.tapes.new_name()
+        token = call.network.tapes.token(tape, call.variant)
         ctx.inputs = [(name, x.dtype, x.device, x.shape) for name, x in call.inputs.items()]
-        outputs = call.run(tape)
+        try:
+            outputs = call.run(tape)
+        except BaseException:  # Ctrl-C, too; the traceback would keep the token
+            del token
+            raise
         ctx.mark_non_differentiable(
             *(y for y, is_constant in zip(outputs, call.are_constant()) if is_constant))
         # torch frees saved tensors when no backward can follow; that drops the tape.
-        ctx.save_for_backward(call.network.tapes.token(tape, call.variant))
+        ctx.save_for_backward(token)
         ctx.set_materialize_grads(False)
         return outputs
 

@@ -209,16 +209,16 @@ class RemoteState(RemoteModule):
         dropped.
         """
         made = sorted(set(zero) - self.kept_gradients.names()) if parameters and zero else []
-        self.kept_gradients.note(parameters)
         keywords: Any = dict(input_gradients=inputs, leave_parameters=not parameters,
                              retain=True)
         found = None
-        if inputs:
-            found = self.pipeline.call(self.session.backward, tape, gradients, **keywords)
-        else:
-            self.pipeline.send(self.session.backward, tape, gradients, **keywords)
-        if made:
-            self.pipeline.send(self.session.drop, *map(gradient_name, made))
+        with self.kept_gradients.sending(parameters):
+            if inputs:
+                found = self.pipeline.call(self.session.backward, tape, gradients, **keywords)
+            else:
+                self.pipeline.send(self.session.backward, tape, gradients, **keywords)
+            if made:
+                self.pipeline.send(self.session.drop, *map(gradient_name, made))
         return found
 
     def draw_seed(self, variant: Variant) -> None:
@@ -273,14 +273,14 @@ class RemoteState(RemoteModule):
 
     def send_update(self, update: Update, state: TrainerState | None) -> None:
         encoded = self.encoded(state)
-        self.kept_gradients.forget(update)
-        self.pipeline.send(self.session.update, update, trainer_state=encoded)
+        with self.kept_gradients.sending(update=update):
+            self.pipeline.send(self.session.update, update, trainer_state=encoded)
 
     def submit_update(self, update: Update, state: TrainerState | None,
                       ) -> Future[Updated]:
         encoded = self.encoded(state)
-        self.kept_gradients.forget(update)
-        return self.pipeline.submit(self.session.update, update, trainer_state=encoded)
+        with self.kept_gradients.sending(update=update):
+            return self.pipeline.submit(self.session.update, update, trainer_state=encoded)
 
     def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Returns kept tensors by name."""
