@@ -48,10 +48,7 @@ class Importer(Declared):
     def __init__(self, model: Any, exported: Exported) -> None:
         super().__init__(model, exported)
         self._model = model
-        self._exported = exported
         self._lent: dict[int, torch.Tensor] = {}  # constants that values are views of
-        self._env: dict[torch.fx.Node, Any] = {}
-        self._node: Any = None
         self._counts: dict[str, tuple[Value, Unimplemented]] = {}
         self._refusals = Refusals()
         self.counted: list[str] = []
@@ -81,9 +78,24 @@ class Importer(Declared):
             try:
                 self._env[node] = self._evaluate(node)
             except (Unimplemented, TypeError) as error:
-                self._refusals.add(refusal_of(self, node, error))
-                self._env[node] = Unknown()
+                self._env[node] = self._instead(node, error)
         raise AssertionError("a graph without output")
+
+    def _instead(self, node: torch.fx.Node, error: Unimplemented | TypeError) -> Any:
+        """Returns inputs that the client computes, where programs have no step."""
+        found = self.given(node)
+        if found is not None:
+            return found
+        drawn = [one for one in node.all_input_nodes if isinstance(self._env.get(one), Noise)]
+        sent = [self.given(one) for one in drawn]
+        if drawn and all(one is not None for one in sent):
+            self._env.update(zip(drawn, sent))
+            try:
+                return self._evaluate(node)
+            except (Unimplemented, TypeError) as again:
+                error = again
+        self._refusals.add(refusal_of(self, node, error))
+        return Unknown()
 
     def _output(self, argument: Any) -> Any:
         try:
@@ -173,9 +185,9 @@ class Importer(Declared):
         if not isinstance(result, Value):
             return result
         if isinstance(self._node.meta["val"], torch.Tensor):
-            is_integer = self.dtype in INDICES  # as views of inputs may be
+            is_own = self.dtype in (*INDICES, torch.bool) or result.dtype == torch.bool
             result = replace(result, shape=self.shape,
-                             dtype=self.dtype if is_integer else result.dtype)
+                             dtype=self.dtype if is_own else result.dtype)
         if table.is_in_place(target):
             if table.changes_shape(target):
                 self._memories.check_alone(self, given[0])
@@ -243,14 +255,6 @@ class Importer(Declared):
 
     # What the table's functions use; operators.values.Importer says what it does.
 
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        return tuple(map(plain, self._node.meta["val"].shape))
-
-    @property
-    def dtype(self) -> Any:
-        return getattr(self._node.meta.get("val"), "dtype", None)
-
     def refuse(self, found: object, expected: str) -> Unimplemented:
         path = module_path(self._node)
         error = refuse(named(self._model.get_submodule(path), path), found, expected)
@@ -278,13 +282,6 @@ class Importer(Declared):
             return Value(name, self._memories.new(), time=self._memories.time)
         return Value(name, view.base.memory, view.base.branch, time=self._memories.time,
                      views=(*view.base.views, view))
-
-    def like(self, extent: Any) -> Value:
-        for value in self._env.values():
-            if isinstance(value, Value) and value.kind != "a parameter" and (
-                    value.dtype not in INDICES and value.shape[:1] == (extent,)):
-                return value
-        raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
 
     def count_batch(self, batches: Value) -> Value:
         if not table.is_in_place(self._node.target):

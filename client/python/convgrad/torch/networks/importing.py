@@ -16,6 +16,7 @@ from convgrad.torch.networks.effects import Asked, Call
 from convgrad.torch.networks.exporting import Output, Shape, again_of, export
 from convgrad.torch.networks.graphs import mapped
 from convgrad.torch.networks.importer import Importer
+from convgrad.torch.networks.operators.given import Prelude
 from convgrad.torch.networks.operators.values import text_of
 from convgrad.torch.networks.refusals import refuse
 
@@ -51,6 +52,8 @@ class Imported:
     """Whether modules keep tensors of the first call, which may follow from its sizes."""
     asks: bool
     """Whether the forward has asked about its call, so that the program is for such calls."""
+    prelude: Prelude
+    """Computes those inputs that aren't arguments."""
     is_of_batches: bool = False
     """Whether the forward depends on its batches, so that the program is for these alone."""
 
@@ -178,7 +181,8 @@ def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
                     tuple(p.name for p in message.parameters if not p.fixed),
                     sources, importer.places,
                     {p.name: importer.constants[p.name] for p in message.parameters
-                     if p.name in importer.constants}, exported.change is not None, asks)
+                     if p.name in importer.constants}, exported.change is not None, asks,
+                    importer.prelude)
 
 
 def _check_indices(message: Any) -> None:

@@ -46,8 +46,9 @@ class Variant:
         return list(self.imported.program.message.outputs)
 
     def used(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Returns the inputs that the program has."""
-        return {name: x for name, x in inputs.items() if name in self.imported.inputs}
+        """Returns the inputs that the program has, with those that the client computes."""
+        return {**{name: x for name, x in inputs.items() if name in self.imported.inputs},
+                **self.imported.prelude(inputs)}
 
     @functools.cached_property
     def images(self) -> frozenset[str]:

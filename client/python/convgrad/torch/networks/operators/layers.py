@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from convgrad.torch.networks.operators import masks
+from convgrad.torch.networks.operators.detaching import detach
 from convgrad.torch.networks.operators.elements import binary, of_each
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
@@ -138,6 +140,8 @@ def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
         return x
     if x.kind == "an input" and x.dtype in WIDENED.get(dtype, ()):
         return replace(x, dtype=dtype)
+    if dtype == torch.bool and x.dtype == torch.float32:
+        return masks.is_not_zero(to, detach(to, as_value(to, x)))
     if dtype != torch.float32:
         raise to.refuse(f"a conversion to {dtype}",
                         "none: remote(..., dtype=torch.bfloat16) computes in bf16")

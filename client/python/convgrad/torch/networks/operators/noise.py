@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from convgrad.torch.networks.operators.values import Importer, Noise, Value, text_of
-from convgrad.torch.networks.operators.writes import all_of
+from convgrad.torch.networks.operators.known import all_of
 
 
 def empty(to: Importer, *_: Any) -> Noise:

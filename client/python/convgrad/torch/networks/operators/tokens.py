@@ -14,6 +14,7 @@ from convgrad.shapes import axis_of
 from convgrad.torch.networks.operators.elements import binary, times, with_number
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.layers import normalized
+from convgrad.torch.networks.operators.masks import chosen
 from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import as_value, expanded, permute, reshaped
 
@@ -133,6 +134,8 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
             raise to.refuse(f"attention with dropout and {mask} that leaves a query no key",
                             "a key for each query")
         mask = None if mask.tensor.all() else _added_mask(to, mask)
+    elif isinstance(mask, Value) and mask.dtype == torch.bool:
+        mask = chosen(to, mask, 0.0, -math.inf, mask.shape)
     if dropout:
         return _with_dropout(to, query, key, value, mask, dropout, scale)
     # Leading axes broadcast, for example if all heads share their keys (multi-query attention).
