@@ -123,6 +123,15 @@ class Declared(Importer):
                 return self.given(node, then)  # type: ignore[no-any-return]
         return None
 
+    def is_range(self, value: Any, extent: Any) -> bool:
+        if isinstance(value, Known):
+            own = value.tensor
+            return own.dtype == torch.int64 and own.dim() == 1 and own.tolist() == list(
+                range(len(own))) and len(own) == extent
+        one = self._given.get(value.name) if isinstance(value, Value) else None
+        return one is not None and str(one.node.target) == "aten.arange.default" and (
+            value.shape == (extent,))
+
     @property
     def is_returned(self) -> bool:
         return only_returned(self._node)

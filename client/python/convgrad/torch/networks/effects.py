@@ -34,6 +34,8 @@ from convgrad.torch.networks.tracing import CAPTURING, hooks_of
 _FOLLOWING = threading.RLock()
 # How often a forward is followed again that may draw random numbers.
 _TRIES = 10
+# Where a recurrent layer has its parameters, too. torch.export sets them.
+_FLAT = ("_flat_weights", "_flat_weight_refs")
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,8 @@ class Attributes:
             if self._before.get((path, name)) == value:
                 continue
             module = self._model.get_submodule(path)
-            if isinstance(module, nn.RNNBase):
-                raise refuse(named(module, path), "a recurrent layer",
-                             "convolutions, attention or linear layers")
+            if isinstance(module, nn.RNNBase) and name in _FLAT:
+                continue
             part, instead = changed_part(name, self._before.get((path, name)), value)
             change = refuse(named(module, path), f"'{part}', which its forward changes", (
                 f"a forward that changes running statistics of BatchNorm alone{instead}"))

@@ -28,7 +28,7 @@ from convgrad.torch.networks.graphs import (
 )
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.detaching import results_of_region
-from convgrad.torch.networks.operators.known import Known, computed, holds, takes_masks
+from convgrad.torch.networks.operators.known import Known, computed, holds, takes_known
 from convgrad.torch.networks.operators.values import INDICES, Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 from convgrad.torch.networks.stand_ins import (
@@ -207,12 +207,12 @@ class Importer(Declared):
         if not isinstance(argument, Known):
             return argument
         tensor = argument.tensor
+        if tensor.numel() and takes_known(self._node.target, tensor):
+            return argument
         if not tensor.dim():
             return tensor.item()
         if not tensor.numel():
             return Empty(tuple(tensor.shape))
-        if tensor.dtype == torch.bool and takes_masks(self._node.target):
-            return argument
         if tensor.dtype not in (torch.float32, torch.int64):
             raise self.refuse(argument, "torch.float32")
         if table.place_of_result(self._node.target) != "apart":

@@ -43,9 +43,11 @@ class Known:
         return f"a constant of {text_of(self.tensor.shape)}, {self.tensor.dtype}"
 
 
-def takes_masks(target: Any) -> bool:
-    """Returns whether the operator takes booleans, which broadcast to its other operands."""
-    return str(target).partition(".")[2].partition(".")[0] in _OF_MASKS
+def takes_known(target: Any, tensor: torch.Tensor) -> bool:
+    """Returns whether the operator takes the constant itself: places, or booleans that
+    broadcast to its other operands."""
+    name = str(target).partition(".")[2].partition(".")[0]
+    return name == "index" or tensor.dtype == torch.bool and name in _OF_MASKS
 
 
 def computed(to: Importer, node: torch.fx.Node, name: str, args: Any, kwargs: Any) -> Any:

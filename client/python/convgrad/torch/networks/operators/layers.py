@@ -132,7 +132,7 @@ def of_two_or(operator: str, along: Callable[..., list[Any]]) -> Callable[..., A
 def dropout(to: Importer, x: Value, p: float, training: bool) -> Value:
     if not training or p == 0:
         return x
-    return to.add("dropout", as_value(to, x), p=float(p), training=True)
+    return replace(to.add("dropout", as_value(to, x), p=float(p), training=True), shape=x.shape)
 
 
 def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:

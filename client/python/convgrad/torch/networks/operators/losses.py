@@ -105,7 +105,7 @@ def _nll(to: Importer, logs: Value, target: Value, weight: Value | None, reducti
     if reduction == 1:
         return binary(to, "div", *(reduce(to, "sum", one, None, False)
                                    for one in (loss, share)))
-    return _reduced(to, loss, reduction)
+    return reduced_loss(to, loss, reduction)
 
 
 def _one_hot(to: Importer, target: Value, classes: int) -> Value:
@@ -134,7 +134,7 @@ def _of_probabilities(to: Importer, logs: Value, target: Value, weight: Value | 
     if weight is not None:
         target = binary(to, "mul", target, _of_classes(to, logs, weight))
     each = of_each(to, "neg", reduce(to, "sum", binary(to, "mul", logs, target), 1, False))
-    return _reduced(to, each, reduction)
+    return reduced_loss(to, each, reduction)
 
 
 def of_elements(operator: str, *names: str) -> Callable[..., Value]:
@@ -145,10 +145,10 @@ def of_elements(operator: str, *names: str) -> Callable[..., Value]:
                          **dict(zip(names, map(float, numbers))))
         apart = binary(to, "sub", x, target)
         if operator == "mse":
-            return _reduced(to, binary(to, "mul", apart, apart), reduction)
+            return reduced_loss(to, binary(to, "mul", apart, apart), reduction)
         apart = of_each(to, "abs", apart)
         beta = numbers[0] if numbers else 0
-        return _reduced(to, times(to, _huber(to, apart, beta), 1 / beta) if beta else apart,
+        return reduced_loss(to, times(to, _huber(to, apart, beta), 1 / beta) if beta else apart,
                         reduction)
 
     return row
@@ -156,7 +156,7 @@ def of_elements(operator: str, *names: str) -> Callable[..., Value]:
 
 def huber(to: Importer, x: Value, target: Value, reduction: int, delta: float) -> Value:
     apart = of_each(to, "abs", binary(to, "sub", x, target))
-    return _reduced(to, _huber(to, apart, delta), reduction)
+    return reduced_loss(to, _huber(to, apart, delta), reduction)
 
 
 def _huber(to: Importer, apart: Value, delta: float) -> Value:
@@ -176,7 +176,7 @@ def binary_cross_entropy(to: Importer, x: Value, target: Value, weight: Any, pos
         extra = binary(to, "mul", target, binary(to, "sub", pos_weight, 1))
         falling = binary(to, "mul", falling, with_number(to, "add", extra, 1.0))
     each = binary(to, "add", falling, binary(to, "mul", x, inverted(to, target)))
-    return _reduced(to, each if weight is None else binary(to, "mul", each, weight), reduction)
+    return reduced_loss(to, each if weight is None else binary(to, "mul", each, weight), reduction)
 
 
 def kl_div(to: Importer, x: Value, target: Value, reduction: int, log_target: bool) -> Value:
@@ -185,10 +185,10 @@ def kl_div(to: Importer, x: Value, target: Value, reduction: int, log_target: bo
         share, logs = of_each(to, "exp", target), target
     else:  # where 0 times its logarithm is 0
         share, logs = target, of_each(to, "log", clamp(to, target, torch.finfo().tiny))
-    return _reduced(to, binary(to, "mul", share, binary(to, "sub", logs, x)), reduction)
+    return reduced_loss(to, binary(to, "mul", share, binary(to, "sub", logs, x)), reduction)
 
 
-def _reduced(to: Importer, each: Value, reduction: int) -> Value:
+def reduced_loss(to: Importer, each: Value, reduction: int) -> Value:
     return reduce(to, _REDUCTIONS[reduction], each, None, False) if reduction else each
 
 

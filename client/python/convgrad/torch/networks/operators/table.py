@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from convgrad.torch.networks.operators import (
+    composed,
     detaching,
     elements,
     layers,
@@ -15,6 +16,8 @@ from convgrad.torch.networks.operators import (
     masks,
     moves,
     noise,
+    places,
+    recurrent,
     resizing,
     sums,
     tokens,
@@ -37,6 +40,7 @@ _RESIZINGS: dict[str, Function] = {
         ("trilinear", 3), ("bicubic", 2))},
     **{name: resizing.by_matrices(name) for name in (
         "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")},
+    **{f"_upsample_nearest_exact{axes}d": resizing.nearest_exact(axes) for axes in (1, 2, 3)},
 }
 _LAYERS: dict[str, Function] = {
     **_each("conv1d conv2d conv3d", layers.conv),
@@ -94,7 +98,9 @@ _VIEWS: dict[str, Function] = {
     "pixel_shuffle": moves.pixel_shuffle, "pixel_unshuffle": moves.pixel_unshuffle,
     "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
     **_each("repeat tile", moves.repeat), "unfold": moves.unfold,
-    "im2col": moves.im2col, "col2im": moves.col2im, "index": moves.index,
+    "im2col": moves.im2col, "col2im": moves.col2im, "index": places.index, "gather": places.gather,
+    "diag": places.diagonal_matrix, "triu": places.triangle(torch.triu),
+    "tril": places.triangle(torch.tril),
     "index_select": moves.index_select, "embedding": moves.embedding,
     "detach": detaching.detach,
 }
@@ -127,8 +133,16 @@ _LOSSES: dict[str, Function] = {
     "smooth_l1_loss": losses.of_elements("smooth_l1", "beta"),
     "binary_cross_entropy_with_logits": losses.binary_cross_entropy,
 }
+_COMPOSED: dict[str, Function] = {
+    **{name: getattr(composed, name) for name in (
+        "logsumexp", "cosine_similarity", "pairwise_distance", "triplet_margin_loss", "celu",
+        "softshrink", "hardshrink", "threshold", "bilinear", "cdist")},
+    "cumsum": composed.accumulated("add", 0.0), "cumprod": composed.accumulated("mul", 1.0),
+    **{name: recurrent.layers(name) for name in recurrent.STEPS},
+    **{f"{name}_cell": recurrent.cell(name) for name in recurrent.STEPS},
+}
 _OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_WRITES, **_MASKS,
-              **_TOKENS, **_LOSSES}
+              **_TOKENS, **_LOSSES, **_COMPOSED}
 # By overload, where others take other arguments.
 _OVERLOADS: dict[str, tuple[str, ...]] = {
     name: tuple(overloads.split()) for overloads, names in {
@@ -147,6 +161,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "dim other": "max min",
         "dtype device dtype_layout": "to",
         "float": "bernoulli_",
+        "input": " ".join(recurrent.STEPS),
         "int": "softmax log_softmax select unbind transpose unflatten",
         "p": "bernoulli",
         "sections indices": "tensor_split",

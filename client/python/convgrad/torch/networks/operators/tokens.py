@@ -25,7 +25,8 @@ def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
         y = product(to, x, weight)
         return y if bias is None else binary(to, "add", y, bias)
     if weight.kind == "a parameter" and (bias is None or bias.kind == "a parameter"):
-        return to.add("linear", x, parameters=(weight, bias))
+        y = to.add("linear", x, parameters=(weight, bias))
+        return replace(y, shape=(*x.shape[:-1], weight.shape[0]))
     if weight.kind == "a parameter":
         y = to.add("linear", x, parameters=(weight, None))
     else:
@@ -86,9 +87,8 @@ def product(to: Importer, x: Value, y: Value) -> Value:
 
 def addmm(to: Importer, x: Value, first: Value, second: Value, beta: float = 1,
           alpha: float = 1) -> Value:
-    if beta == 0:
-        raise to.refuse("addmm with beta=0", "a product without an addend")
-    return binary(to, "add", times(to, product(to, first, second), alpha), times(to, x, beta))
+    y = times(to, product(to, first, second), alpha)
+    return binary(to, "add", y, times(to, x, beta)) if beta else expanded(to, y, to.shape)
 
 
 def einsum(to: Importer, equation: str, operands: Sequence[Value], *_: Any) -> Value:

@@ -125,6 +125,9 @@ class Importer(Protocol):
         the client computes in each call. None if the operand doesn't follow from the call's
         inputs alone."""
 
+    def is_range(self, value: Any, extent: Any) -> bool:
+        """Returns whether a value or a constant has 0, 1, ... up to the extent."""
+
     @property
     def is_returned(self) -> bool:
         """Whether the forward only returns the result under way."""
