@@ -85,10 +85,9 @@ class Attributes:
         """
         change: Unimplemented | None = None
         for (path, name), value in _state_of(self._model).items():
-            if self._before.get((path, name)) == value:
-                continue
             module = self._model.get_submodule(path)
-            if isinstance(module, nn.RNNBase) and name in _FLAT:
+            is_flat = isinstance(module, nn.RNNBase) and name in _FLAT
+            if is_flat or self._before.get((path, name)) == value:
                 continue
             part, instead = changed_part(name, self._before.get((path, name)), value)
             change = refuse(named(module, path), f"'{part}', which its forward changes", (

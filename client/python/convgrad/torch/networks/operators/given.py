@@ -1,7 +1,7 @@
 """Tensors that follow from a call's inputs alone, such as masks of tokens, and random numbers.
 
-If the server lacks an operator for one, the client computes it in each call, by torch, and sends
-it as an input of the program. No gradient may pass through such a tensor.
+If the server lacks an operator for one, the client computes it in each call, by torch, and
+sends it as an input of the program. No gradient may pass through such a tensor.
 """
 
 from __future__ import annotations

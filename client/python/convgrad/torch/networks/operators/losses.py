@@ -176,7 +176,9 @@ def binary_cross_entropy(to: Importer, x: Value, target: Value, weight: Any, pos
         extra = binary(to, "mul", target, binary(to, "sub", pos_weight, 1))
         falling = binary(to, "mul", falling, with_number(to, "add", extra, 1.0))
     each = binary(to, "add", falling, binary(to, "mul", x, inverted(to, target)))
-    return reduced_loss(to, each if weight is None else binary(to, "mul", each, weight), reduction)
+    if weight is not None:
+        each = binary(to, "mul", each, weight)
+    return reduced_loss(to, each, reduction)
 
 
 def kl_div(to: Importer, x: Value, target: Value, reduction: int, log_target: bool) -> Value:

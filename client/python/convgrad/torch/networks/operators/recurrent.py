@@ -1,5 +1,5 @@
-"""Recurrent layers and cells, step by step, by functions with the arguments of ATen's operators.
-"""
+"""Recurrent layers and cells, step by step, by functions with the arguments of ATen's
+operators."""
 
 from __future__ import annotations
 

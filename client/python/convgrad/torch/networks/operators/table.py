@@ -98,7 +98,8 @@ _VIEWS: dict[str, Function] = {
     "pixel_shuffle": moves.pixel_shuffle, "pixel_unshuffle": moves.pixel_unshuffle,
     "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
     **_each("repeat tile", moves.repeat), "unfold": moves.unfold,
-    "im2col": moves.im2col, "col2im": moves.col2im, "index": places.index, "gather": places.gather,
+    "im2col": moves.im2col, "col2im": moves.col2im, "index": places.index,
+    "gather": places.gather,
     "diag": places.diagonal_matrix, "triu": places.triangle(torch.triu),
     "tril": places.triangle(torch.tril),
     "index_select": moves.index_select, "embedding": moves.embedding,
@@ -148,13 +149,15 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
     name: tuple(overloads.split()) for overloads, names in {
         "": "detach_",
         "Scalar": "pow_",
-        "Scalar Tensor": "masked_fill masked_fill_ div div_ divide divide_ fill fill_ lerp lerp_",
+        "Scalar Tensor": "masked_fill masked_fill_ div div_ divide divide_ fill fill_ lerp "
+                         "lerp_",
         "ScalarOpt_dim": "norm",
         "Tensor": "index",
         "Tensor sizes": "split",
         "Tensor_Scalar Tensor_Tensor": "pow",
         "correction dim": "var std var_mean",
-        "default": "linalg_vector_norm linalg_norm index_select embedding addmm baddbmm narrow view",
+        "default": "linalg_vector_norm linalg_norm index_select embedding addmm baddbmm narrow "
+                   "view",
         "default dim": "mean",
         "default dim dims": "squeeze",
         "default dim_IntList": "sum",

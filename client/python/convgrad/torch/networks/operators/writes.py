@@ -11,7 +11,7 @@ import torch
 
 from convgrad.torch.networks.operators.known import Known, all_of
 from convgrad.torch.networks.operators.masks import chosen
-from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import (
     as_value,
     expanded,
