@@ -95,7 +95,8 @@ class Declared(Importer):
         """Returns inputs in place of the node's results, which the client computes and sends.
         None if they don't follow from the call's inputs alone."""
         exported = self._exported
-        calls = None if exported.change else given_by(node, exported.inputs, exported.constants)
+        is_whole = not exported.change and node.graph is exported.nodes[0].graph
+        calls = given_by(node, exported.inputs, exported.constants) if is_whole else None
         drawn = [self._env[one] for one in calls or () if isinstance(self._env.get(one), Noise)]
         if calls is None or any(isinstance(one, Value) for it in drawn for one in it.users):
             return None

@@ -8,16 +8,18 @@ from typing import Any
 
 import torch
 
+from convgrad.shapes import broadcast
 from convgrad.torch.networks.operators import masks, moves
 from convgrad.torch.networks.operators.detaching import detach
 from convgrad.torch.networks.operators.elements import binary, clamp, of_each, with_number
 from convgrad.torch.networks.operators.losses import reduced_loss
 from convgrad.torch.networks.operators.sums import norm, reduce
 from convgrad.torch.networks.operators.tokens import product
-from convgrad.torch.networks.operators.values import Importer, Value
+from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import (
     as_value,
     cut,
+    expanded,
     extent_of,
     permute,
     reshaped,
@@ -38,16 +40,24 @@ def logsumexp(to: Importer, x: Value, dim: Any, keepdim: bool = False) -> Value:
 
 def cosine_similarity(to: Importer, x: Value, y: Value, dim: int = 1,
                       eps: float = 1e-8) -> Value:
-    parts = [binary(to, "div", one, clamp(to, norm(to, one, 2, dim, True), eps))
-             for one in (as_value(to, x), as_value(to, y))]
-    products = binary(to, "mul", *parts)
-    return reduce(to, "sum", products, dim, False)
+    shape = broadcast(x.shape, y.shape)
+    if shape is None:
+        raise to.refuse(f"cosine_similarity of {text_of(x.shape)} and {text_of(y.shape)}",
+                        "operands whose extents are equal, or 1")
+    parts = [expanded(to, as_value(to, one, len(shape)), shape) for one in (x, y)]
+    units = [binary(to, "div", one, clamp(to, norm(to, one, 2, dim, True), eps))
+             for one in parts]
+    return reduce(to, "sum", binary(to, "mul", *units), dim, False)
 
 
 def pairwise_distance(to: Importer, x: Value, y: Value, p: float = 2, eps: float = 1e-6,
                       keepdim: bool = False) -> Value:
     apart = with_number(to, "add", binary(to, "sub", x, y), eps)
     return norm(to, apart, p, -1, keepdim)
+
+
+def outer(to: Importer, x: Value, y: Value) -> Value:
+    return binary(to, "mul", reshaped(to, x, (*x.shape, 1)), y)
 
 
 def cdist(to: Importer, x: Value, y: Value, p: float = 2, _: Any = None) -> Value:

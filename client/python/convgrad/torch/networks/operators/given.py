@@ -98,7 +98,8 @@ def given_by(node: torch.fx.Node, placeholders: Mapping[str, str],
             continue
         is_input = one.op == "placeholder" and one.name in placeholders
         is_constant = one.op == "placeholder" and one.name in constants and (
-            constants[one.name].tensor is not None)
+            constants[one.name].tensor is not None) and all(  # numbers in the forward's text
+            table.name_of(user.target) == "aten.lift_fresh_copy" for user in one.users)
         if one in changed or not (is_input or is_constant or _is_call(one)):
             return None
         if is_input and number.is_floating_point() and any(

@@ -30,10 +30,10 @@ def compare(operator: str) -> Callable[..., Value]:
         for one in (x, y):
             if isinstance(one, Value) and one.dtype not in (torch.float32, torch.bool):
                 raise to.refuse(f"{operator} of {one.dtype}", "torch.float32")
-        x, y = (detach(to, as_value(to, one)) if isinstance(one, Value) else one
-                for one in (x, y))
         if isinstance(x, Value) and isinstance(y, Value) and x.name == y.name:
             raise to.refuse(f"{operator} of a tensor and itself", "two tensors, or a number")
+        x, y = (detach(to, as_value(to, one)) if isinstance(one, Value) else one
+                for one in (x, y))
         if operator in ("gt", "le"):
             found = _is_positive(to, binary(to, "sub", x, y))
         elif operator in ("lt", "ge"):

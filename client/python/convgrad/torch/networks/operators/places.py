@@ -36,7 +36,10 @@ def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
     if len(given) == 2 and len(x.shape) > 2 and to.is_range(given[0][1], x.shape[0]) and (
             given[1][0] == 1):
         return _of_rows(to, x, given[1][1])
-    if len(given) != 1 or isinstance(given[0][1], Value) and given[0][1].dtype == torch.bool:
+    if any(isinstance(one, Value) and one.dtype == torch.bool for _, one in given):
+        raise to.refuse("an index by a mask that follows from data",
+                        "torch.where or masked_fill, which keep the shape")
+    if len(given) != 1:
         raise to.refuse(f"an index of {len(given)} axes", "one axis, or constants")
     return index_select(to, x, *given[0])
 
@@ -61,8 +64,7 @@ def _at_constants(to: Importer, x: Value, axes: list[int], places: list[torch.Te
         [axis] for axis in range(last, len(x.shape))]
     flat = reshaped(to, as_value(to, x), merged(x.shape, groups)) if len(axes) > 1 or (
         last - first > 1) else as_value(to, x)
-    return reshaped(to, taken(to, flat, first, to.constant(found.long().contiguous())),
-                    to.shape)
+    return reshaped(to, taken(to, flat, first, to.constant(found.long().reshape(-1))), to.shape)
 
 
 def _of_rows(to: Importer, x: Value, places: Any) -> Value:

@@ -137,7 +137,7 @@ _LOSSES: dict[str, Function] = {
 _COMPOSED: dict[str, Function] = {
     **{name: getattr(composed, name) for name in (
         "logsumexp", "cosine_similarity", "pairwise_distance", "triplet_margin_loss", "celu",
-        "softshrink", "hardshrink", "threshold", "bilinear", "cdist")},
+        "softshrink", "hardshrink", "threshold", "bilinear", "cdist", "outer")},
     "cumsum": composed.accumulated("add", 0.0), "cumprod": composed.accumulated("mul", 1.0),
     **{name: recurrent.layers(name) for name in recurrent.STEPS},
     **{f"{name}_cell": recurrent.cell(name) for name in recurrent.STEPS},
@@ -208,7 +208,7 @@ def of_operator(target: Any) -> Function | None:
     overloads = _OVERLOADS.get(name)
     if overloads is not None and target._overloadname not in overloads:
         return None
-    return _OPERATORS.get(name.removesuffix("_"))
+    return _OPERATORS.get(name) or _OPERATORS.get(name.removesuffix("_"))
 
 
 def arguments_of(target: Any, args: Any, kwargs: Any) -> list[Any]:
