@@ -9,10 +9,12 @@ from typing import Any
 import torch
 import torch.fx
 
+from convgrad.errors import Unimplemented
 from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
 from convgrad.torch.networks.graphs import only_returned, plain
-from convgrad.torch.networks.operators.given import Given, Prelude, given_by
+from convgrad.torch.networks.operators import table
+from convgrad.torch.networks.operators.given import Given, Prelude, base_of, given_by
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.memories import Memories
 from convgrad.torch.networks.operators.values import INDICES, Importer, Noise, Value
@@ -31,6 +33,7 @@ class Declared(Importer):
         self._node: Any = None
         self._env: dict[torch.fx.Node, Any] = {}
         self._given: dict[str, Given] = {}
+        self._sent: set[torch.fx.Node] = set()  # bases of tensors that the client computes
         self._memories = Memories()
         self._kept: dict[int, Value] = {}
         self.constants: dict[str, torch.Tensor] = {}
@@ -92,21 +95,24 @@ class Declared(Importer):
 
     def given(self, node: torch.fx.Node, then: Callable[..., torch.Tensor] | None = None
               ) -> Any:
-        """Returns inputs in place of the node's results, which the client computes and sends.
-        None if they don't follow from the call's inputs alone."""
+        """Returns inputs in place of the node's results, which the client computes and sends,
+        as they are at the call under way. None if they don't follow from inputs alone."""
         exported = self._exported
         is_whole = not exported.change and node.graph is exported.nodes[0].graph
-        calls = given_by(node, exported.inputs, exported.constants) if is_whole else None
+        until = self._node
+        calls = given_by(node, until, exported.inputs, exported.constants) if (
+            is_whole and until.graph is node.graph) else None
         drawn = [self._env[one] for one in calls or () if isinstance(self._env.get(one), Noise)]
         if calls is None or any(isinstance(one, Value) for it in drawn for one in it.users):
             return None
         for one in drawn:
             one.users.append(node)
         results = node.meta["val"]
+        self._sent.add(base_of(node))
 
         def declared(result: torch.Tensor, part: int | None) -> Value:
             name = self.program.free_name(node.name if part is None else f"{node.name}_{part}")
-            self._given[self.program.input(name)] = Given(node, part, then, calls)
+            self._given[self.program.input(name)] = Given(node, part, then, until, calls)
             return Value(name, self._memories.new(), kind="an input",
                          shape=tuple(map(plain, result.shape)), dtype=result.dtype,
                          time=self._memories.time)
@@ -114,6 +120,18 @@ class Declared(Importer):
         if isinstance(results, torch.Tensor):
             return declared(results, None)
         return [declared(one, i) for i, one in enumerate(results)]
+
+    def given_instead(self, node: torch.fx.Node) -> Any:
+        """Returns what given() does of a call. If it changes a tensor in place, all tensors in
+        its memory become inputs."""
+        if not table.is_in_place(node.target):
+            return self.given(node)
+        base = base_of(node)
+        sent = {one: self.given(one) for one in (*self._env, node) if base_of(one) is base}
+        if any(one is None for one in sent.values()):
+            return None
+        self._env.update(sent)
+        return sent[node]
 
     def sent(self, value: Value, then: Callable[..., torch.Tensor]) -> Value | None:
         for node in self._node.all_input_nodes:
@@ -171,3 +189,7 @@ class Declared(Importer):
 
     def apart(self, value: Value) -> Value:
         return self._memories.apart(self, value)
+
+    def changed(self, parameter: Value) -> Unimplemented:
+        return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
+                           "a forward that changes running statistics of BatchNorm alone")

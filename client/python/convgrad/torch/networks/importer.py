@@ -28,6 +28,7 @@ from convgrad.torch.networks.graphs import (
 )
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.detaching import results_of_region
+from convgrad.torch.networks.operators.given import base_of
 from convgrad.torch.networks.operators.known import Known, computed, holds, takes_known
 from convgrad.torch.networks.operators.values import INDICES, Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
@@ -83,7 +84,7 @@ class Importer(Declared):
 
     def _instead(self, node: torch.fx.Node, error: Unimplemented | TypeError) -> Any:
         """Returns inputs that the client computes, where programs have no step."""
-        found = self.given(node)
+        found = self.given_instead(node)
         if found is not None:
             return found
         drawn = [one for one in node.all_input_nodes if isinstance(self._env.get(one), Noise)]
@@ -147,6 +148,9 @@ class Importer(Declared):
         if isinstance(changed, Value) and changed.memory in self._kept and (
                 name != "aten.add_" or self.dtype != torch.int64):
             raise self.changed(self._kept[changed.memory])
+        if table.is_in_place(target) and base_of(self._node) in self._sent:
+            raise self.refuse(f"{name} of what the client computes",
+                              "a change that follows from inputs alone")
         if isinstance(changed, Value) and changed.memory < self._start and (
                 changed.memory not in self._kept):
             raise self.refuse(f"{name} under torch.no_grad() of a tensor from outside of it",
@@ -248,10 +252,6 @@ class Importer(Declared):
         found = (self._values[exported.inputs[name]] if name in exported.inputs
                  else self._parameters[exported.tensors[name]])
         return replace(found, shape=self.shape, dtype=self.dtype)
-
-    def changed(self, parameter: Value) -> Unimplemented:
-        return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
-                           "a forward that changes running statistics of BatchNorm alone")
 
     # What the table's functions use; operators.values.Importer says what it does.
 

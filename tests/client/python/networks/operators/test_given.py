@@ -61,17 +61,46 @@ def sorted_words(self, x, ids, _):
     return x.gather(1, order[:, :, None].expand(-1, -1, 6))
 
 
-@pytest.mark.parametrize("function", [padding, mean_of_words, of_lengths, last_word,
-                                      shifted_words, one_hot, sorted_words])
+def labels_to_the_right(self, _, ids, __):
+    """As models with encoder and decoder make their decoder's inputs."""
+    shifted = ids.new_zeros(ids.shape)
+    shifted[:, 1:] = ids[:, :-1].clone()
+    shifted[:, 0] = 3
+    shifted.masked_fill_(shifted == 5, 1)
+    return self.embedding(shifted)
+
+
+def changed_in_place(self, x, ids, _):
+    """Each use has what the memory holds then, also by way of a view of before."""
+    mask = ids != 4
+    view = mask[:, 1:]
+    first = x * mask[..., None]
+    view[:, 0] = False
+    second = x * mask[..., None]
+    mask[:, 2] = True
+    return first + 2 * second + F.pad(x[:, 1:] * view[..., None], (0, 0, 0, 1))
+
+
+def changed_ids(self, x, ids, _):
+    """The caller's tensor stays as it is."""
+    ids[:, 0] = 2
+    return self.embedding(ids.sub_(1).clamp_(min=0)) + x
+
+
+@pytest.mark.parametrize("function", [
+    labels_to_the_right, changed_in_place, changed_ids, padding, mean_of_words, of_lengths,
+    last_word, shifted_words, one_hot, sorted_words])
 def test_masks_and_indices_of_inputs(make_remote, function):
     model = OfTokens(function)
     net = make_remote(copy.deepcopy(model))
     for ids in (IDS, IDS[:2], IDS[:1], IDS.flip(0)):
         lengths = torch.arange(1, len(ids) + 1)
+        results = []
         for one in (net, model):
-            y = one(ids, lengths)
+            y = one(ids if one is net else ids.clone(), lengths)
             (y * y.detach().cos()).sum().backward()
-        torch.testing.assert_close(net(ids, lengths), model(ids, lengths), rtol=1e-5, atol=1e-6)
+            results.append(y)
+        torch.testing.assert_close(*results, rtol=1e-5, atol=1e-6)
     assert_states(net.gradients(), {
         name: p.grad for name, p in model.named_parameters() if p.grad is not None})
 
@@ -84,6 +113,7 @@ def test_masks_and_indices_of_inputs(make_remote, function):
     lambda self, x: torch.relu(x) * (torch.rand(x.shape) > 0.5),
     lambda self, x: torch.where(torch.rand(x.shape[0], 1, 1, 1) < 0.4, torch.relu(x), x * 2),
     lambda self, x: x * (torch.rand(x.shape[0], 1, 1, 1) + 1.5).floor(),
+    lambda self, x: x + x.new_empty(x.shape).normal_(std=0.1) + torch.zeros(5).uniform_(-1, 1),
     lambda self, x: torch.relu(x)[:, torch.randint(3, (9,))],
     lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1).add(0.5, alpha=3).floor()])
 def test_random_numbers_are_torchs(make_remote, function):
@@ -131,8 +161,14 @@ def test_a_gradient_is_never_lost():
         import_(Module(lambda self, x: torch.erf(x) * torch.relu(x)))
 
 
+def data_into_ids(self, x):
+    own = torch.zeros(x.shape[0], 5).copy_(x[:, 0, 0] * (x[:, 1, 1] > 0))
+    own[:, 1] = self.c(x)[:, 0, 0, 0]
+    return own
+
+
 @pytest.mark.parametrize("function, words", [
-    (lambda self, x: torch.relu(x) * (x > 0).clone().fill_(True), "fill_|bool"),
+    (data_into_ids, "aten.copy_ of what the client computes|aten.copy_ of a constant"),
     (lambda self, x: (torch.relu(x), x > 0), "torch.bool among what it returns"),
     (lambda self, x: x * (x.mean() * self.c.weight).argmax(), r"aten\.argmax")])
 def test_what_is_refused(function, words):

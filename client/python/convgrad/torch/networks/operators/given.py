@@ -32,8 +32,10 @@ class Given:
     """Which one of the node's results; None: it has one."""
     then: Callable[[torch.Tensor], torch.Tensor] | None
     """Changes the result."""
+    until: torch.fx.Node
+    """The last call that may have changed the result in place."""
     calls: tuple[torch.fx.Node, ...] = field(repr=False)
-    """What leads to the node, in the graph's order."""
+    """What leads to the result, in the graph's order."""
 
 
 @dataclass(frozen=True)
@@ -58,33 +60,39 @@ class Prelude:
         for node in graph.nodes:
             if node.op == "placeholder" and node.name in self.placeholders:
                 x = inputs[self.placeholders[node.name]].detach().cpu()
-                values[node] = x.float() if x.is_floating_point() else x
                 symbols.update(_symbols_of(node, x.shape))
-            elif node.op == "placeholder" and node.name in self.constants:
+                if node in calls:  # which may change it
+                    values[node] = x.float() if x.is_floating_point() else x.clone()
+            elif node in calls and node.op == "placeholder":
                 values[node] = self.constants[node.name].tensor
+        found = {}
+        device = next(iter(inputs.values())).device if inputs else torch.device("cpu")
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
             for node in graph.nodes:
                 if node in calls and node not in values:
                     args, kwargs = map_aggregate(
                         (node.args, node.kwargs), lambda one: _value_of(one, values, symbols))
                     values[node] = node.target(*args, **kwargs)
-        device = next(iter(inputs.values())).device if inputs else torch.device("cpu")
-        found = {}
-        for name, one in self.given.items():
-            y = values[one.node] if one.part is None else values[one.node][one.part]
-            found[name] = (y if one.then is None else one.then(y)).contiguous().to(device)
+                for name, one in self.given.items():
+                    if one.until is node:
+                        y = values[one.node] if one.part is None else (
+                            values[one.node][one.part])
+                        y = y.clone() if one.then is None else one.then(y)
+                        found[name] = y.contiguous().to(device)
         return found
 
 
-def given_by(node: torch.fx.Node, placeholders: Mapping[str, str],
+def given_by(node: torch.fx.Node, until: torch.fx.Node, placeholders: Mapping[str, str],
              constants: Mapping[str, Any]) -> tuple[torch.fx.Node, ...] | None:
-    """Returns the calls that lead from inputs alone to the node, in the graph's order. None if
-    parameters, results or changes in place are among them, or if a gradient may be."""
+    """Returns the calls that lead from inputs alone to what the node's result is after another
+    call, in the graph's order. None if parameters or results of the server are among them, or
+    if a gradient may be."""
     if not all(map(_can_be_sent, _results_of(node))):
         return None
     symbols = {symbol for one in node.graph.nodes if one.op == "placeholder"
                and one.name in placeholders for symbol, _ in _symbols_of(one)}
-    changed = _changed_in_place(node.graph)
+    order = {one: i for i, one in enumerate(node.graph.nodes)}
+    changes = _changes(node.graph)
     found: set[torch.fx.Node] = set()
     todo = [node]
     while todo:
@@ -100,12 +108,15 @@ def given_by(node: torch.fx.Node, placeholders: Mapping[str, str],
         is_constant = one.op == "placeholder" and one.name in constants and (
             constants[one.name].tensor is not None) and all(  # numbers in the forward's text
             table.name_of(user.target) == "aten.lift_fresh_copy" for user in one.users)
-        if one in changed or not (is_input or is_constant or _is_call(one)):
+        if not (is_input or is_constant or _is_call(one)) or any(
+                _changes_inside(user) for user in one.users):
             return None
         if is_input and number.is_floating_point() and any(
                 y.is_floating_point() for y in _results_of(node)):
             return None
         found.add(one)
+        todo += [change for change in changes.get(base_of(one), ())
+                 if order[change] <= order[until]]
         if _takes_shapes(one):
             if any(not {*_free(n)} <= symbols for given in one.all_input_nodes
                    for y in _results_of(given) for n in y.shape):
@@ -128,7 +139,7 @@ def _can_be_sent(result: torch.Tensor) -> bool:
 def _is_call(node: torch.fx.Node) -> bool:
     name = table.name_of(node.target)
     return node.op == "call_function" and bool(_results_of(node)) and (
-        name.startswith("aten.") or name == "getitem") and not table.is_in_place(node.target)
+        name.startswith("aten.") or name == "getitem")
 
 
 def _takes_shapes(node: torch.fx.Node) -> bool:
@@ -137,17 +148,33 @@ def _takes_shapes(node: torch.fx.Node) -> bool:
     return name.endswith("_like") or name.startswith("new_")
 
 
-def _changed_in_place(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """Returns the tensors that a call changes, and those in whose memory they may be."""
-    found: set[torch.fx.Node] = set()
+def base_of(node: torch.fx.Node) -> torch.fx.Node:
+    """Returns the tensor in whose memory the node's result may be."""
+    while node.op == "call_function" and node.args and (
+            table.place_of_result(node.target) != "apart"):
+        base = node.args[0]
+        if not isinstance(base, torch.fx.Node):
+            break
+        node = base
+    return node
+
+
+def _changes(graph: torch.fx.Graph) -> dict[torch.fx.Node, list[torch.fx.Node]]:
+    """Returns the calls that change a tensor in place, by the base of the tensor."""
+    found: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for node in graph.nodes:
-        one = node.args[0] if table.is_in_place(node.target) and node.args else None
-        while isinstance(one, torch.fx.Node) and one not in found:
-            found.add(one)
-            is_view = one.op == "call_function" and one.args and (
-                table.place_of_result(one.target) != "apart")
-            one = one.args[0] if is_view else None
+        if node.op == "call_function" and table.is_in_place(node.target):
+            found.setdefault(base_of(node), []).append(node)
     return found
+
+
+def _changes_inside(node: torch.fx.Node) -> bool:
+    """Returns whether the node is a region, as that of an autocast, with changes in place."""
+    if not table.name_of(node.target).startswith("wrap_with"):
+        return False
+    regions = [one for one in node.all_input_nodes if one.op == "get_attr"]
+    root: Any = node.graph.owning_module
+    return any(bool(_changes(getattr(root, str(one.target)).graph)) for one in regions)
 
 
 def _free(extent: Any) -> set[Any]:
