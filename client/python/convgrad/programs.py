@@ -107,7 +107,7 @@ class Program:
         None stands for an omitted operand. The value's name is `name`, with a number appended
         if it is taken.
         """
-        result = self._free_name(name or operator)
+        result = self.free_name(name or operator)
         step = self.message.steps.add(
             result=self._new_name(result), operator=operator,
             operands=[operand or "" for operand in operands])
@@ -132,6 +132,14 @@ class Program:
                 if name not in needed:
                     del entries[i]
 
+    def free_name(self, name: str) -> str:
+        """Returns the name, with a number appended if it is taken."""
+        found, number = name, 1
+        while found in self._names:
+            number += 1
+            found = f"{name}_{number}"
+        return found
+
     def _training(self) -> set[str]:
         """Returns the operators of the steps that train."""
         return {step.operator for step in self.message.steps for attribute in step.attributes
@@ -144,12 +152,6 @@ class Program:
         self._names.add(name)
         return name
 
-    def _free_name(self, name: str) -> str:
-        found, number = name, 1
-        while found in self._names:
-            number += 1
-            found = f"{name}_{number}"
-        return found
 
 
 def name_of_constant(array: layouts.Array) -> str:

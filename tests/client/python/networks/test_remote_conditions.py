@@ -136,13 +136,10 @@ def test_a_time_that_bf16_lacks_is_refused(make_remote):
 
 
 @pytest.mark.parametrize("forward, found", [
-    (lambda self, x, t: self.conv(x) + (t + 1)[:, None, None, None], "add in torch.int64"),
     (lambda self, x, t: self.conv(x) * t[:, None, None, None]
      + self.scales[t][:, None, None, None], "t, an input, as indices and as numbers"),
-    (lambda self, x, t: self.conv(x) * self.scales[t + 1][:, None, None, None],
-     "torch.int64|an index that follows from data"),
     (lambda self, x, t: self.conv(x) * self.scales[t[0]], "a number that depends on")])
-def test_arithmetic_of_integers_is_refused(forward, found):
+def test_integers_that_are_refused(forward, found):
     explanation = convgrad.torch.explain(Conditioned(forward), *batch(3)[:2])
     assert any(re.search(found, refusal.found) for refusal in explanation.refusals)
 

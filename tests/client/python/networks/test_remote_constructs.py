@@ -376,7 +376,6 @@ def all_keys_masked(self, y, x):
 
 @pytest.mark.parametrize("function, words", [
     (all_keys_masked, "leaves a query no key"),
-    (masks_of_samples, "a parameter of torch.int64, expected torch.float32"),
     (lambda self, y, x: y + y[:, :, :0].sum((1, 2, 3), keepdim=True),
      r"a tensor without elements, \(2, 4, 0, 6\)"),
     (lambda self, y, x: (y, y[:, :0]), "without elements, .* among what it returns"),

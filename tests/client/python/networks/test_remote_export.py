@@ -168,30 +168,36 @@ def test_what_fixes_the_batch(make_remote, model):
         torch.testing.assert_close(net(x), model(x))
 
 
+class Atan(nn.Module):
+    def forward(self, x):
+        return torch.atan(x)
+
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv, self.act = nn.Conv2d(3, 3, 1), nn.CELU()
+        self.conv, self.act = nn.Conv2d(3, 3, 1), Atan()
 
     def forward(self, x):
-        return torch.erf(self.act(self.conv(x))).cumsum(1)
+        return torch.erf(self.act(self.conv(x))).cummax(1)[0]
 
 
 def test_all_that_is_refused_is_one_list():
     with pytest.raises(convgrad.Unimplemented) as caught:
-        import_(nn.Sequential(Block(), Block(), nn.Softshrink(), Block()), ("input",))
+        import_(nn.Sequential(Block(), Block(), nn.FractionalMaxPool2d(1, 3), Block()),
+                ("input",))
     text = str(caught.value)
-    for words in ("3 x aten.celu, first in 0.act (CELU)",
+    for words in ("3 x aten.atan, first in 0.act (Atan)",
                   "3 x aten.erf, first in 0 (Block) at ",
-                  "3 x aten.cumsum, first in 0 (Block) at ",
-                  "1 x aten.softshrink, first in 2 (Softshrink)"):
+                  "3 x aten.cummax, first in 0 (Block) at ",
+                  "1 x aten.fractional_max_pool2d, first in 2 (FractionalMaxPool2d)"):
         assert words in text
     assert text.count(f"at {__file__}:") == 3 and text.count("\n") == 4
-    with pytest.raises(convgrad.Unimplemented, match="cumsum.*; 2 times in all"):
-        import_(Module(lambda self, x: (x.cumsum(2), x.cumsum(1))))
+    with pytest.raises(convgrad.Unimplemented, match="cummax.*; 2 times in all"):
+        import_(Module(lambda self, x: (x.cummax(2)[0], x.cummax(1)[0])))
     with pytest.raises(convgrad.Unimplemented) as caught:
-        import_(nn.Sequential(nn.CELU(), nn.ReLU(), nn.CELU()), ("input",))
-    assert "0 (CELU): found aten.celu, expected " in str(caught.value)
+        import_(nn.Sequential(Atan(), nn.ReLU(), Atan()), ("input",))
+    assert "0 (Atan): found aten.atan, expected " in str(caught.value)
     assert str(caught.value).endswith("; 2 times in all")
 
 
@@ -303,14 +309,7 @@ def twice(x, drawn):
 
 
 @pytest.mark.parametrize("function, words", [
-    (lambda self, x: x + torch.rand(1), "random numbers"),
-    (lambda self, x: x * (torch.rand(x.shape[0], 1, 1, 1) + 1.5).floor(), "floor.*from 0 to 1"),
-    (lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1), "random numbers of"),
-    (lambda self, x: x * (torch.rand(x.shape[0], 1, 1, 1) + x).floor(), "random numbers"),
-    (lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1).add(0.5).mul(2).floor(), "random"),
-    (lambda self, x: x * torch.relu(torch.rand(x.shape[0], 1, 1, 1)), "random"),
-    (lambda self, x: x * (torch.rand(3, 1, 1) + 0.5).floor(), "of one number for each sample"),
-    (lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1).add(0.5, alpha=3).floor(), "0 to 1"),
+    (lambda self, x: x * (torch.rand(x.shape[0], 1, 1, 1) + x).floor(), "floor"),
     (lambda self, x: twice(x, torch.rand(x.shape[0], 1, 1, 1)), "that two results use"),
     (lambda self, x: x.floor(), "floor")])
 def test_random_numbers_that_cannot_be_followed(function, words):

@@ -262,7 +262,11 @@ class OfSums(nn.Conv2d):
     """A derived class, whose own forward is imported."""
 
     def forward(self, x):
-        return F.conv2d(x.cumsum(1), self.weight, self.bias)
+        return F.conv2d(x.cummax(1)[0], self.weight, self.bias)
+
+
+def of_itself(y):
+    return y.eq(y) * y
 
 
 def hooked(module):
@@ -277,18 +281,22 @@ def parametrized():
 
 
 @pytest.mark.parametrize("model, words", [
-    (lambda: nn.Sequential(nn.Linear(2, 2), nn.CELU()),
-     r"1 \(CELU\): found aten\.celu, "),
-    (lambda: nn.Sequential(nn.Sequential(nn.LPPool2d(3, 2))), r"0\.0 \(LPPool2d\).*aten\.sign"),
+    (lambda: nn.Sequential(nn.Linear(2, 2), nn.RReLU()),
+     r"1 \(RReLU\): found aten\.rrelu, "),
+    (lambda: nn.Sequential(nn.Sequential(nn.FractionalMaxPool2d(2, 3))),
+     r"0\.0 \(FractionalMaxPool2d\).*aten\.fractional_max_pool2d"),
     (lambda: nn.Sequential(Depends()), r"0 \(Depends\).*control flow"),
-    (lambda: nn.Sequential(OfSums(3, 3, 3)), r"0 \(OfSums\).*cumsum"),
+    (lambda: nn.Sequential(OfSums(3, 3, 3)), r"0 \(OfSums\).*cummax"),
     (lambda: Module(lambda self, x: x * (torch.zeros(8) > 1)),
      r"a constant of \(8\), torch.bool"),
     (lambda: Module(lambda self, x: x * torch.zeros(8).copy_(self.c.bias), c=nn.Linear(2, 8)),
      r"aten\.copy_ of a constant of \(8\)"),
     (lambda: Module(lambda self, x: (torch.relu(x), torch.zeros(2, 2))),
      r"a constant of \(2, 2\), torch.float32 among what it returns"),
-    (lambda: Module(lambda self, x: x.clamp(torch.relu(x))), r"aten\.clamp, "),
+    (lambda: Module(lambda self, x: of_itself(self.c(x)), c=nn.Conv2d(3, 3, 1)),
+     "eq of a tensor and itself"),
+    (lambda: Module(lambda self, x: self.c(x).isnan() * x, c=nn.Conv2d(3, 3, 1)),
+     r"aten\.isnan, "),
     (lambda: Module(lambda self, x: x.div(2, rounding_mode="floor")), r"aten\.div, "),
     (lambda: Module(lambda self, x: x.sum((2, 3), dtype=torch.float64)),
      r"sum in torch\.float64"),

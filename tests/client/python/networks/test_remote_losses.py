@@ -200,18 +200,93 @@ def test_a_loss_that_the_forward_returns(make_remote, loss, labels):
         torch.testing.assert_close(net(x), model(x), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss, labels, found", [
-    (lambda _, x, y: F.cross_entropy(x, y) / 2, INDICES, "div of a loss, expected a loss that"),
-    (lambda _, x, y: F.cross_entropy(x, y, reduction="none"), INDICES, "reduction='none', exp"),
-    (lambda _, x, y: F.cross_entropy(x, y[:, 0]), INDICES[:, None], r"of \(6\), expected cla"),
-    (lambda _, x, y: F.cross_entropy(x.expand(5, 5, 5).mT, y.t()), torch.ones(5, 5).long(),
-     r"of \(5, 5\), expected cla"),
-    (lambda m, x, y: F.binary_cross_entropy_with_logits(x, y, m.of_class), FLOATS, "neither"),
-])
-def test_losses_that_a_forward_can_not_return(make_remote, loss, labels, found):
-    net = make_remote(WithLoss(loss))
-    with pytest.raises(convgrad.Unimplemented, match=found):
-        net(images(len(labels), 3, 6, 6), labels=labels)
+def with_auxiliary(module, x, y):
+    """The sum of two losses, as segmentation models with an auxiliary head have it."""
+    main, other = F.cross_entropy(x, y), F.cross_entropy(x.flip(1) * 2, y, ignore_index=3)
+    return main + 0.4 * other
+
+
+def focal(module, x, y):
+    each = F.cross_entropy(x, y, reduction="none")
+    return ((1 - torch.exp(-each)) ** 2 * each).mean()
+
+
+def distilled(module, x, y):
+    soft = F.kl_div(F.log_softmax(x / 2, 1), F.softmax(module.of_class.expand_as(x), 1),
+                    reduction="batchmean")
+    return 0.3 * F.cross_entropy(x, y, module.of_class, label_smoothing=0.1) + soft
+
+
+def shifted(module, x, y):
+    """A loss of the next label, as language models have it."""
+    return F.cross_entropy(x[:-1], y[1:])
+
+
+@pytest.mark.parametrize("loss, labels", [
+    (lambda _, x, y: F.cross_entropy(x, y) / 2, INDICES),
+    (lambda _, x, y: F.cross_entropy(x, y, reduction="none"), INDICES),
+    (lambda _, x, y: F.cross_entropy(x, y, reduction="none", ignore_index=2).mean(), INDICES),
+    (lambda _, x, y: F.cross_entropy(x, y[:, 0]), INDICES[:, None]),
+    (lambda _, x, y: F.cross_entropy(x.expand(5, *x.shape).mT, y.t()), torch.ones(5, 5).long()),
+    (lambda _, x, y: -F.nll_loss(x.log_softmax(1), y, reduction="sum"), INDICES),
+    (lambda _, x, y: F.cross_entropy(x @ x.T, torch.arange(len(x))) + 0 * y.sum(), FLOATS),
+    (lambda _, x, y: F.cross_entropy(x, y.softmax(1), label_smoothing=0.2) * 3, FLOATS),
+    (lambda m, x, y: F.cross_entropy(x, y.softmax(1), m.of_class, reduction="none"), FLOATS),
+    (lambda m, x, y: F.binary_cross_entropy_with_logits(x * 30, y, m.of_class), FLOATS),
+    (lambda m, x, y: F.binary_cross_entropy_with_logits(
+        x, y, pos_weight=m.of_class, reduction="none").square(), FLOATS),
+    (lambda _, x, y: F.mse_loss(x, y) + F.l1_loss(x, y, reduction="sum"), FLOATS),
+    (lambda _, x, y: F.smooth_l1_loss(x, y, reduction="none", beta=0.3) ** 2, FLOATS),
+    (lambda _, x, y: F.huber_loss(x, y, delta=0.7), FLOATS),
+    (lambda _, x, y: F.kl_div(x, y.log_softmax(1), log_target=True, reduction="sum"), FLOATS),
+    (with_auxiliary, INDICES), (focal, INDICES), (distilled, INDICES), (shifted, INDICES)])
+def test_losses_that_a_forward_computes_with(make_remote, loss, labels):
+    model, x = WithLoss(loss), images(len(labels), 3, 6, 6)
+    net = make_remote(copy.deepcopy(model))
+    for batch in (len(labels), 4):
+        for one in (net, model):
+            one(x[:batch], labels=labels[:batch])["loss"].sum().backward()
+        torch.testing.assert_close(*(one(x[:batch], labels=labels[:batch])["loss"]
+                                     for one in (net, model)), rtol=1e-5, atol=1e-5)
+    assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})
+
+
+def test_a_loss_of_many_classes(make_remote):
+    """More than a table of rows for each class has."""
+    class Many(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc = nn.Linear(3, 3000)
+
+        def forward(self, x, y):
+            return F.cross_entropy(self.fc(x), y, reduction="none") * 2
+
+    model, x = Many(), torch.randn(4, 3)
+    net, y = make_remote(copy.deepcopy(model)), torch.tensor([0, 2999, -100, 1500])
+    for one in (net, model):
+        one(x, y).sum().backward()
+    torch.testing.assert_close(net(x, y), model(x, y))
+    assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})
+
+
+def test_a_loss_of_what_is_left_out(make_remote):
+    """Logits of minus infinity, as masks make them: others are chosen, or it is infinite."""
+    model = WithLoss(lambda _, x, y: 2 * F.cross_entropy(x.masked_fill(
+        torch.arange(5) == 1, -float("inf")), y, reduction="none"))
+    net, x = make_remote(copy.deepcopy(model)), images(6, 3, 6, 6)
+    labels = torch.where(INDICES == 1, 0, INDICES)
+    for one in (net, model):
+        one(x, labels=labels)["loss"].sum().backward()
+    assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()})
+    labels[2] = 1
+    torch.testing.assert_close(*(one(x, labels=labels)["loss"] for one in (net, model)))
+
+
+def test_a_target_that_is_refused(make_remote):
+    net = make_remote(WithLoss(lambda m, x, y: F.cross_entropy(x, x.argmax(1))))
+    with pytest.raises(convgrad.Unimplemented, match=r"aten\.argmax"):
+        net(images(6, 3, 6, 6), labels=INDICES)
 
 
 def test_what_a_forward_sets_in_its_configuration(make_remote):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
+import torch.fx
 
+from convgrad.errors import Unimplemented
 from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
+from convgrad.torch.networks.graphs import only_returned, plain
+from convgrad.torch.networks.operators import table
+from convgrad.torch.networks.operators.given import Given, Prelude, base_of, given_by
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.memories import Memories
-from convgrad.torch.networks.operators.values import Importer, Value
+from convgrad.torch.networks.operators.values import INDICES, Importer, Noise, Value
 
 # Steps that keep positive numbers positive.
 _MEANS = ("avg_pool", "adaptive_avg_pool", "mean", "flatten", "reshape", "permute")
@@ -23,6 +29,11 @@ class Declared(Importer):
     """Has the program and its values for a model's tensors. Owned by one thread."""
 
     def __init__(self, model: Any, exported: Exported) -> None:
+        self._exported = exported
+        self._node: Any = None
+        self._env: dict[torch.fx.Node, Any] = {}
+        self._given: dict[str, Given] = {}
+        self._sent: set[torch.fx.Node] = set()  # bases of tensors that the client computes
         self._memories = Memories()
         self._kept: dict[int, Value] = {}
         self.constants: dict[str, torch.Tensor] = {}
@@ -60,6 +71,90 @@ class Declared(Importer):
             self._constants[name] = self._declare(name, tensor)
         return self._constants[name]
 
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return tuple(map(plain, self._node.meta["val"].shape))
+
+    @property
+    def dtype(self) -> Any:
+        return getattr(self._node.meta.get("val"), "dtype", None)
+
+    def like(self, extent: Any) -> Value:
+        for value in self._env.values():
+            if isinstance(value, Value) and value.kind != "a parameter" and (
+                    value.dtype not in INDICES and value.shape[:1] == (extent,)):
+                return value
+        raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
+
+    @property
+    def prelude(self) -> Prelude:
+        """What the client computes for the inputs that the program has."""
+        names = {one.name for one in self.program.message.inputs}
+        return Prelude(self._exported.inputs, self._exported.constants, {
+            name: one for name, one in self._given.items() if name in names})
+
+    def given(self, node: torch.fx.Node, then: Callable[..., torch.Tensor] | None = None
+              ) -> Any:
+        """Returns inputs in place of the node's results, which the client computes and sends,
+        as they are at the call under way. None if they don't follow from inputs alone."""
+        exported = self._exported
+        is_whole = not exported.change and node.graph is exported.nodes[0].graph
+        until = self._node
+        calls = given_by(node, until, exported.inputs, exported.constants) if (
+            is_whole and until.graph is node.graph) else None
+        drawn = [self._env[one] for one in calls or () if isinstance(self._env.get(one), Noise)]
+        if calls is None or any(isinstance(one, Value) for it in drawn for one in it.users):
+            return None
+        for one in drawn:
+            one.users.append(node)
+        results = node.meta["val"]
+        self._sent.add(base_of(node))
+
+        def declared(result: torch.Tensor, part: int | None) -> Value:
+            name = self.program.free_name(node.name if part is None else f"{node.name}_{part}")
+            self._given[self.program.input(name)] = Given(node, part, then, until, calls)
+            return Value(name, self._memories.new(), kind="an input",
+                         shape=tuple(map(plain, result.shape)), dtype=result.dtype,
+                         time=self._memories.time)
+
+        if isinstance(results, torch.Tensor):
+            return declared(results, None)
+        return [declared(one, i) for i, one in enumerate(results)]
+
+    def given_instead(self, node: torch.fx.Node) -> Any:
+        """Returns what given() does of a call. If it changes a tensor in place, all tensors in
+        its memory become inputs."""
+        if not table.is_in_place(node.target):
+            return self.given(node)
+        base = base_of(node)
+        sent = {one: self.given(one) for one in (*self._env, node) if base_of(one) is base}
+        if any(one is None for one in sent.values()):
+            return None
+        self._env.update(sent)
+        return sent[node]
+
+    def sent(self, value: Value, then: Callable[..., torch.Tensor]) -> Value | None:
+        for node in self._node.all_input_nodes:
+            found = self._env.get(node)
+            if isinstance(found, Known):
+                found = self._constants.get(found.name)
+            if found is value:
+                return self.given(node, then)  # type: ignore[no-any-return]
+        return None
+
+    def is_range(self, value: Any, extent: Any) -> bool:
+        if isinstance(value, Known):
+            own = value.tensor
+            return own.dtype == torch.int64 and own.dim() == 1 and own.tolist() == list(
+                range(len(own))) and len(own) == extent
+        one = self._given.get(value.name) if isinstance(value, Value) else None
+        return one is not None and str(one.node.target) == "aten.arange.default" and (
+            value.shape == (extent,))
+
+    @property
+    def is_returned(self) -> bool:
+        return only_returned(self._node)
+
     def is_ones(self, value: Value) -> bool:
         return value.name in self.constants and bool((self.constants[value.name] == 1).all())
 
@@ -94,3 +189,7 @@ class Declared(Importer):
 
     def apart(self, value: Value) -> Value:
         return self._memories.apart(self, value)
+
+    def changed(self, parameter: Value) -> Unimplemented:
+        return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
+                           "a forward that changes running statistics of BatchNorm alone")

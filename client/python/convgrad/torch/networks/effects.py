@@ -34,6 +34,8 @@ from convgrad.torch.networks.tracing import CAPTURING, hooks_of
 _FOLLOWING = threading.RLock()
 # How often a forward is followed again that may draw random numbers.
 _TRIES = 10
+# Where a recurrent layer has its parameters, too. torch.export sets them.
+_FLAT = ("_flat_weights", "_flat_weight_refs")
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,10 @@ class Attributes:
         """
         change: Unimplemented | None = None
         for (path, name), value in _state_of(self._model).items():
-            if self._before.get((path, name)) == value:
-                continue
             module = self._model.get_submodule(path)
-            if isinstance(module, nn.RNNBase):
-                raise refuse(named(self._model, path), "a recurrent layer",
-                             "convolutions, attention or linear layers")
+            is_flat = isinstance(module, nn.RNNBase) and name in _FLAT
+            if is_flat or self._before.get((path, name)) == value:
+                continue
             part, instead = changed_part(name, self._before.get((path, name)), value)
             change = refuse(named(self._model, path), f"'{part}', which its forward changes", (
                 f"a forward that changes running statistics of BatchNorm alone{instead}"))

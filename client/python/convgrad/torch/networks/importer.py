@@ -28,7 +28,8 @@ from convgrad.torch.networks.graphs import (
 )
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.detaching import results_of_region
-from convgrad.torch.networks.operators.known import Known, computed, holds, takes_masks
+from convgrad.torch.networks.operators.given import base_of
+from convgrad.torch.networks.operators.known import Known, computed, holds, takes_known
 from convgrad.torch.networks.operators.values import INDICES, Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 from convgrad.torch.networks.stand_ins import (
@@ -48,10 +49,7 @@ class Importer(Declared):
     def __init__(self, model: Any, exported: Exported) -> None:
         super().__init__(model, exported)
         self._model = model
-        self._exported = exported
         self._lent: dict[int, torch.Tensor] = {}  # constants that values are views of
-        self._env: dict[torch.fx.Node, Any] = {}
-        self._node: Any = None
         self._counts: dict[str, tuple[Value, Unimplemented]] = {}
         self._refusals = Refusals()
         self.counted: list[str] = []
@@ -81,9 +79,24 @@ class Importer(Declared):
             try:
                 self._env[node] = self._evaluate(node)
             except (Unimplemented, TypeError) as error:
-                self._refusals.add(refusal_of(self, node, error))
-                self._env[node] = Unknown()
+                self._env[node] = self._instead(node, error)
         raise AssertionError("a graph without output")
+
+    def _instead(self, node: torch.fx.Node, error: Unimplemented | TypeError) -> Any:
+        """Returns inputs that the client computes, where programs have no step."""
+        found = self.given_instead(node)
+        if found is not None:
+            return found
+        drawn = [one for one in node.all_input_nodes if isinstance(self._env.get(one), Noise)]
+        sent = [self.given(one) for one in drawn]
+        if drawn and all(one is not None for one in sent):
+            self._env.update(zip(drawn, sent))
+            try:
+                return self._evaluate(node)
+            except (Unimplemented, TypeError) as again:
+                error = again
+        self._refusals.add(refusal_of(self, node, error))
+        return Unknown()
 
     def _output(self, argument: Any) -> Any:
         try:
@@ -135,6 +148,9 @@ class Importer(Declared):
         if isinstance(changed, Value) and changed.memory in self._kept and (
                 name != "aten.add_" or self.dtype != torch.int64):
             raise self.changed(self._kept[changed.memory])
+        if table.is_in_place(target) and base_of(self._node) in self._sent:
+            raise self.refuse(f"{name} of what the client computes",
+                              "a change that follows from inputs alone")
         if isinstance(changed, Value) and changed.memory < self._start and (
                 changed.memory not in self._kept):
             raise self.refuse(f"{name} under torch.no_grad() of a tensor from outside of it",
@@ -173,9 +189,9 @@ class Importer(Declared):
         if not isinstance(result, Value):
             return result
         if isinstance(self._node.meta["val"], torch.Tensor):
-            is_integer = self.dtype in INDICES  # as views of inputs may be
+            is_own = self.dtype in (*INDICES, torch.bool) or result.dtype == torch.bool
             result = replace(result, shape=self.shape,
-                             dtype=self.dtype if is_integer else result.dtype)
+                             dtype=self.dtype if is_own else result.dtype)
         if table.is_in_place(target):
             if table.changes_shape(target):
                 self._memories.check_alone(self, given[0])
@@ -195,12 +211,12 @@ class Importer(Declared):
         if not isinstance(argument, Known):
             return argument
         tensor = argument.tensor
+        if tensor.numel() and takes_known(self._node.target, tensor):
+            return argument
         if not tensor.dim():
             return tensor.item()
         if not tensor.numel():
             return Empty(tuple(tensor.shape))
-        if tensor.dtype == torch.bool and takes_masks(self._node.target):
-            return argument
         if tensor.dtype not in (torch.float32, torch.int64):
             raise self.refuse(argument, "torch.float32")
         if table.place_of_result(self._node.target) != "apart":
@@ -237,19 +253,7 @@ class Importer(Declared):
                  else self._parameters[exported.tensors[name]])
         return replace(found, shape=self.shape, dtype=self.dtype)
 
-    def changed(self, parameter: Value) -> Unimplemented:
-        return self.refuse(f"'{parameter.name.rpartition('.')[2]}', which its forward changes",
-                           "a forward that changes running statistics of BatchNorm alone")
-
     # What the table's functions use; operators.values.Importer says what it does.
-
-    @property
-    def shape(self) -> tuple[Any, ...]:
-        return tuple(map(plain, self._node.meta["val"].shape))
-
-    @property
-    def dtype(self) -> Any:
-        return getattr(self._node.meta.get("val"), "dtype", None)
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
         error = refuse(named(self._model, module_path(self._node)), found, expected)
@@ -277,13 +281,6 @@ class Importer(Declared):
             return Value(name, self._memories.new(), time=self._memories.time)
         return Value(name, view.base.memory, view.base.branch, time=self._memories.time,
                      views=(*view.base.views, view))
-
-    def like(self, extent: Any) -> Value:
-        for value in self._env.values():
-            if isinstance(value, Value) and value.kind != "a parameter" and (
-                    value.dtype not in INDICES and value.shape[:1] == (extent,)):
-                return value
-        raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
 
     def count_batch(self, batches: Value) -> Value:
         if not table.is_in_place(self._node.target):

@@ -19,6 +19,7 @@ from convgrad.torch.networks.effects import Asked, Call
 from convgrad.torch.networks.exporting import Output, Shape, again_of, export
 from convgrad.torch.networks.graphs import mapped
 from convgrad.torch.networks.importer import Importer
+from convgrad.torch.networks.operators.given import Prelude
 from convgrad.torch.networks.operators.values import text_of
 from convgrad.torch.networks.refusals import refuse
 
@@ -56,6 +57,8 @@ class Variant:
     """Whether modules keep tensors of the first call, which may follow from its sizes."""
     asks: bool
     """Whether the forward has asked about its call, so that the program is for such calls."""
+    prelude: Prelude
+    """Computes those inputs that aren't arguments."""
     is_of_batches: bool = False
     """Whether the forward depends on its batches, so that the program is for these alone."""
 
@@ -66,7 +69,7 @@ class Variant:
 
     @functools.cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Those arguments that the outputs depend on."""
+        """Those arguments that the outputs depend on, and what the prelude computes."""
         return tuple(entry.name for entry in self.program.message.inputs)
 
     @functools.cached_property
@@ -80,8 +83,9 @@ class Variant:
         return frozenset(one.name for one in self.program.message.inputs if one.is_index)
 
     def used(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Returns the inputs that the program has."""
-        return {name: x for name, x in inputs.items() if name in self.inputs}
+        """Returns the inputs that the program has, with those that the client computes."""
+        return {**{name: x for name, x in inputs.items() if name in self.inputs},
+                **self.prelude(inputs)}
 
     def sources_of(self, outputs: Iterable[str]) -> set[str]:
         """Returns the inputs, parameters and outputs that the outputs depend on."""
@@ -227,7 +231,8 @@ def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
                    tuple(p.name for p in message.parameters if not p.fixed),
                    sources, importer.places,
                    {p.name: importer.constants[p.name] for p in message.parameters
-                    if p.name in importer.constants}, exported.change is not None, asks)
+                    if p.name in importer.constants}, exported.change is not None, asks,
+                   importer.prelude)
 
 
 def _check_indices(message: Any) -> None:

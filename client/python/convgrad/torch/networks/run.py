@@ -191,6 +191,8 @@ def _input_of(name: str, array: np.ndarray[Any, Any], is_index: bool,
     forward does: no step takes them otherwise."""
     if is_index:
         return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "b":
+        array = array.view(np.uint8)
     if array.dtype.kind == "i" or array.dtype.itemsize > 2 and array.dtype.kind == "u":
         integers, array = array, array.astype(np.float32)
         rounded = array.astype(layouts.DTYPES[compute_dtype]).astype(np.float32)

@@ -15,6 +15,7 @@ from convgrad.torch.networks.operators.values import Importer, Value, Wide, text
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
+_COMPUTED = (None, torch.float32, torch.bfloat16, torch.bool)
 _MOVES = ("flatten", "reshape", "permute", "slice", "select", "expand", "concat")
 
 
@@ -53,8 +54,8 @@ def check_operands(to: Importer, operator: str, operands: Sequence[Any],
                    parameters: Sequence[Any]) -> None:
     """Raises Unimplemented unless a step can have the operands and the dtype of the call under
     way. None is an omitted operand."""
-    # Autocast calls in bf16. An input of integers may only be moved.
-    if to.dtype not in (None, torch.float32, torch.bfloat16) and operator not in _MOVES:
+    # Autocast calls in bf16. Masks are of ones and zeros. Integers may only be moved.
+    if to.dtype not in _COMPUTED and operator not in _MOVES:
         raise to.refuse(f"{operator} in {to.dtype}", "torch.float32")
     for i, operand in enumerate((*operands, *parameters)):
         is_parameter = i >= len(operands)

@@ -13,6 +13,8 @@ from convgrad.torch.networks.operators.views import as_value, wide
 
 def detach(to: Importer, x: Value) -> Value:
     """Returns the value without its gradient, in the same memory."""
+    if not isinstance(x, Value):
+        raise to.refuse(f"detach of {x}", "one of a result")
     if not to.has_gradient(x.base if isinstance(x, Wide) else x):
         return x
     x = as_value(to, x)

@@ -86,10 +86,6 @@ def clamp(to: Importer, x: Value, least: float | None = None,
                    max=None if most is None else float(most))
 
 
-def clamp_max(to: Importer, x: Value, most: float) -> Value:
-    return clamp(to, x, None, most)
-
-
 def glu(to: Importer, x: Value, dim: int) -> Value:
     """The first half times the sigmoid of the second one."""
     extent = x.shape[dim]
@@ -125,6 +121,8 @@ def add(to: Importer, x: Any, y: Any, alpha: float = 1) -> Any:
         return to.count_batch(x)
     if isinstance(x, Noise):
         return noise.raised(to, x, y, alpha)
+    if to.dtype == torch.bool:
+        raise to.refuse("add of masks", "logical_or")
     return binary(to, "add", x, times(to, y, alpha))
 
 

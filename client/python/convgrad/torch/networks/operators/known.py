@@ -10,7 +10,8 @@ import torch
 from torch.fx.node import map_aggregate
 
 from convgrad.programs import name_of_constant
-from convgrad.torch.networks.operators.values import Importer, text_of
+from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.views import as_value, expanded
 
 _MADE = frozenset(("zeros", "ones", "full", "arange", "linspace", "eye", "scalar_tensor"))
 _MADE_LIKE = frozenset(("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like",
@@ -42,9 +43,11 @@ class Known:
         return f"a constant of {text_of(self.tensor.shape)}, {self.tensor.dtype}"
 
 
-def takes_masks(target: Any) -> bool:
-    """Returns whether the operator takes booleans, which broadcast to its other operands."""
-    return str(target).partition(".")[2].partition(".")[0] in _OF_MASKS
+def takes_known(target: Any, tensor: torch.Tensor) -> bool:
+    """Returns whether the operator takes the constant itself: places, or booleans that
+    broadcast to its other operands."""
+    name = str(target).partition(".")[2].partition(".")[0]
+    return name == "index" or tensor.dtype == torch.bool and name in _OF_MASKS
 
 
 def computed(to: Importer, node: torch.fx.Node, name: str, args: Any, kwargs: Any) -> Any:
@@ -88,6 +91,15 @@ def _is_mask_for_each(node: torch.fx.Node, args: Any) -> bool:
         not isinstance(sizes[0], int)) and all(
         str(user.target).startswith("aten.scaled_dot_product_attention.")
         for user in node.users)
+
+
+def all_of(to: Importer, shape: tuple[Any, ...], number: Any) -> Value:
+    """Returns a value that has a number everywhere."""
+    if to.dtype != torch.float32 or not isinstance(number, (bool, int, float)):
+        raise to.refuse(f"a constant of {text_of(shape)} in {to.dtype}",
+                        "torch.float32, or a shape without the batch")
+    one = to.constant(torch.full([1] * len(shape), float(number)))
+    return expanded(to, as_value(to, one), shape)
 
 
 def holds(kind: type, arguments: Any) -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from convgrad.torch.networks.operators import masks
+from convgrad.torch.networks.operators.detaching import detach
 from convgrad.torch.networks.operators.elements import binary, of_each
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
@@ -130,7 +132,7 @@ def of_two_or(operator: str, along: Callable[..., list[Any]]) -> Callable[..., A
 def dropout(to: Importer, x: Value, p: float, training: bool) -> Value:
     if not training or p == 0:
         return x
-    return to.add("dropout", as_value(to, x), p=float(p), training=True)
+    return replace(to.add("dropout", as_value(to, x), p=float(p), training=True), shape=x.shape)
 
 
 def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
@@ -138,6 +140,8 @@ def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
         return x
     if x.kind == "an input" and x.dtype in WIDENED.get(dtype, ()):
         return replace(x, dtype=dtype)
+    if dtype == torch.bool and x.dtype == torch.float32:
+        return masks.is_not_zero(to, detach(to, as_value(to, x)))
     if dtype != torch.float32:
         raise to.refuse(f"a conversion to {dtype}",
                         "none: remote(..., dtype=torch.bfloat16) computes in bf16")

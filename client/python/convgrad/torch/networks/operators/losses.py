@@ -1,4 +1,5 @@
-"""Losses that a forward returns, by functions with the arguments of ATen's operators."""
+"""Losses by functions with the arguments of ATen's operators. The server computes a loss that
+the forward only returns. Others are composed of steps, and may be computed with."""
 
 from __future__ import annotations
 
@@ -6,48 +7,195 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
+
+from convgrad.errors import invalid
+from convgrad.torch.networks.operators.elements import (
+    binary,
+    clamp,
+    of_each,
+    times,
+    with_number,
+)
+from convgrad.torch.networks.operators.masks import chosen, inverted
+from convgrad.torch.networks.operators.sums import reduce
+from convgrad.torch.networks.operators.tokens import softmax
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
-from convgrad.torch.networks.operators.views import as_value
+from convgrad.torch.networks.operators.views import as_value, permute, reshaped, taken
 
 _REDUCTIONS = {1: "mean", 2: "sum"}
+# A larger table of one row for each class is computed for each target.
+_MOST_CLASSES = 2048
 
 
 def cross_entropy(to: Importer, logits: Value, target: Value, weight: Value | None,
                   reduction: int, ignore_index: int, label_smoothing: float) -> Value:
     if len(logits.shape) < 2:
         raise to.refuse(f"cross_entropy of {text_of(logits.shape)}", "a batch of logits")
-    if target.shape == logits.shape:  # probabilities
+    is_index = target.shape != logits.shape
+    smoothing = float(label_smoothing)
+    if not (to.is_returned and reduction in _REDUCTIONS):
+        logs = softmax("log_softmax")(to, as_value(to, logits), 1)
+        logs = replace(logs, shape=logits.shape)
+        if is_index:
+            return _nll(to, logs, target, weight, reduction, ignore_index, smoothing)
+        return _of_probabilities(to, logs, target, weight, reduction, smoothing)
+    if not is_index:
         return _loss(to, "cross_entropy", reduction, logits, as_value(to, target), weight,
-                     label_smoothing=float(label_smoothing))
+                     label_smoothing=smoothing)
+    return _loss(to, "cross_entropy", reduction, logits, _classes(to, target), weight,
+                 label_smoothing=smoothing, ignore_index=ignore_index)
+
+
+def nll(to: Importer, logs: Value, target: Value, weight: Value | None, reduction: int,
+        ignore_index: int) -> Value:
+    return _nll(to, as_value(to, logs), target, weight, reduction, ignore_index, 0.0)
+
+
+def _classes(to: Importer, target: Value) -> Value:
+    """Returns class indices as a loss takes them, which are a whole input or a constant."""
     whole = target.whole
     is_whole = whole.shape == target.shape and all(
         view.key[0] == "reshape" for view in target.views)
-    if whole.dtype not in INDICES or whole.kind != "an input" or not is_whole:
+    if whole.kind == "a parameter" and whole is target:
+        return target
+    if whole.dtype in INDICES and whole.kind == "an input" and is_whole:
+        return to.indices(whole)
+    found = to.sent(target, lambda classes: classes)
+    if found is None:
         raise to.refuse(f"cross_entropy with a target of {text_of(target.shape)}",
-                        "class indices in the shape of an input")
-    return _loss(to, "cross_entropy", reduction, logits, to.indices(whole), weight,
-                 label_smoothing=float(label_smoothing), ignore_index=ignore_index)
+                        "class indices that follow from inputs alone")
+    return to.indices(found)
+
+
+def _nll(to: Importer, logs: Value, target: Value, weight: Value | None, reduction: int,
+         ignore_index: int, smoothing: float) -> Value:
+    """The loss of class indices, from logarithms of probabilities (N, C, ...)."""
+    classes = logs.shape[1]
+    if not isinstance(classes, int):
+        raise to.refuse(f"a loss of {text_of(logs.shape)}", "a number of classes")
+
+    def checked(indices: torch.Tensor) -> torch.Tensor:
+        """Returns the indices with one more class for what is ignored."""
+        is_ignored = indices == ignore_index
+        wrong = indices[~is_ignored & ((indices < 0) | (indices >= classes))]
+        if len(wrong):
+            raise invalid("OUT_OF_RANGE", "target", int(wrong[0]),
+                          f"a class from 0 to {classes - 1}, or {ignore_index}")
+        return indices.masked_fill(is_ignored, classes)
+
+    found = to.sent(target, checked)
+    if found is None:
+        raise to.refuse(f"a loss with a target of {text_of(target.shape)}",
+                        "class indices that follow from inputs alone")
+    mask = _one_hot(to, found, classes)
+    picked = of_each(to, "neg", reduce(to, "sum", chosen(
+        to, mask, logs, 0.0, logs.shape), 1, False))
+    shares = mask if weight is None else binary(to, "mul", mask, _of_classes(to, logs, weight))
+    share = reduce(to, "sum", shares, 1, False)
+    loss = picked if weight is None else binary(to, "mul", picked, share)
+    if smoothing:
+        weighted = logs if weight is None else binary(
+            to, "mul", logs, _of_classes(to, logs, weight))
+        is_used = reduce(to, "sum", mask, 1, False)
+        even = chosen(to, is_used, of_each(to, "neg", reduce(
+            to, "sum", weighted, 1, False)), 0.0, loss.shape)
+        loss = binary(to, "add", with_number(to, "mul", loss, 1 - smoothing),
+                      with_number(to, "mul", even, smoothing / classes))
+    if reduction == 1:
+        return binary(to, "div", *(reduce(to, "sum", one, None, False)
+                                   for one in (loss, share)))
+    return reduced_loss(to, loss, reduction)
+
+
+def _one_hot(to: Importer, target: Value, classes: int) -> Value:
+    """Returns (N, C, ...), 1 at each one's class. The class after the last has zeros alone."""
+    last = len(target.shape)
+    if classes <= _MOST_CLASSES:
+        table = as_value(to, to.constant(torch.eye(classes + 1, classes)))
+        rows = taken(to, table, 0, target)
+        return permute(to, rows, [0, last, *range(1, last)])
+    numbers = torch.arange(classes, dtype=torch.float32).reshape(1, -1, *[1] * (last - 1))
+    column = reshaped(to, target, (target.shape[0], 1, *target.shape[1:]))
+    apart = of_each(to, "abs", binary(to, "sub", column, to.constant(numbers)))
+    return inverted(to, clamp(to, apart, 0.0, 1.0))
+
+
+def _of_classes(to: Importer, logs: Value, weight: Value) -> Value:
+    return reshaped(to, weight, (1, logs.shape[1], *[1] * (len(logs.shape) - 2)))
+
+
+def _of_probabilities(to: Importer, logs: Value, target: Value, weight: Value | None,
+                      reduction: int, smoothing: float) -> Value:
+    target = as_value(to, target)
+    if smoothing:
+        target = with_number(to, "add", with_number(to, "mul", target, 1 - smoothing),
+                             smoothing / logs.shape[1])
+    if weight is not None:
+        target = binary(to, "mul", target, _of_classes(to, logs, weight))
+    each = of_each(to, "neg", reduce(to, "sum", binary(to, "mul", logs, target), 1, False))
+    return reduced_loss(to, each, reduction)
 
 
 def of_elements(operator: str, *names: str) -> Callable[..., Value]:
     """Returns the row of a loss with attributes of these names."""
-    return lambda to, x, target, reduction, *numbers: _loss(
-        to, operator, reduction, x, as_value(to, target), **dict(
-            zip(names, map(float, numbers))))
+    def row(to: Importer, x: Value, target: Value, reduction: int, *numbers: float) -> Value:
+        if to.is_returned and reduction in _REDUCTIONS:
+            return _loss(to, operator, reduction, x, as_value(to, target),
+                         **dict(zip(names, map(float, numbers))))
+        apart = binary(to, "sub", x, target)
+        if operator == "mse":
+            return reduced_loss(to, binary(to, "mul", apart, apart), reduction)
+        apart = of_each(to, "abs", apart)
+        beta = numbers[0] if numbers else 0
+        return reduced_loss(to, times(to, _huber(to, apart, beta), 1 / beta) if beta else apart,
+                        reduction)
+
+    return row
+
+
+def huber(to: Importer, x: Value, target: Value, reduction: int, delta: float) -> Value:
+    apart = of_each(to, "abs", binary(to, "sub", x, target))
+    return reduced_loss(to, _huber(to, apart, delta), reduction)
+
+
+def _huber(to: Importer, apart: Value, delta: float) -> Value:
+    """Half the square up to `delta`, and its tangent there from then on."""
+    near = clamp(to, apart, None, delta)
+    return binary(to, "mul", near, binary(to, "sub", apart, times(to, near, 0.5)))
 
 
 def binary_cross_entropy(to: Importer, x: Value, target: Value, weight: Any, pos_weight: Any,
                          reduction: int) -> Value:
-    if weight is not None or pos_weight is not None:
-        raise to.refuse("binary_cross_entropy_with_logits with weight or pos_weight",
-                        "neither of them")
-    return _loss(to, "binary_cross_entropy_with_logits", reduction, x, as_value(to, target))
+    if to.is_returned and reduction in _REDUCTIONS and weight is None and pos_weight is None:
+        return _loss(to, "binary_cross_entropy_with_logits", reduction, x,
+                     as_value(to, target))
+    target = as_value(to, target)
+    falling = of_each(to, "softplus", of_each(to, "neg", x), beta=1.0, threshold=20.0)
+    if pos_weight is not None:
+        extra = binary(to, "mul", target, binary(to, "sub", pos_weight, 1))
+        falling = binary(to, "mul", falling, with_number(to, "add", extra, 1.0))
+    each = binary(to, "add", falling, binary(to, "mul", x, inverted(to, target)))
+    if weight is not None:
+        each = binary(to, "mul", each, weight)
+    return reduced_loss(to, each, reduction)
+
+
+def kl_div(to: Importer, x: Value, target: Value, reduction: int, log_target: bool) -> Value:
+    target = as_value(to, target)
+    if log_target:
+        share, logs = of_each(to, "exp", target), target
+    else:  # where 0 times its logarithm is 0
+        share, logs = target, of_each(to, "log", clamp(to, target, torch.finfo().tiny))
+    return reduced_loss(to, binary(to, "mul", share, binary(to, "sub", logs, x)), reduction)
+
+
+def reduced_loss(to: Importer, each: Value, reduction: int) -> Value:
+    return reduce(to, _REDUCTIONS[reduction], each, None, False) if reduction else each
 
 
 def _loss(to: Importer, operator: str, reduction: int, x: Value, target: Value,
           *weight: Value | None, **attributes: Any) -> Value:
-    if reduction not in _REDUCTIONS:
-        raise to.refuse(f"{operator} with reduction='none'", "'mean' or 'sum'")
     is_index = isinstance(target, Value) and target.kind == "a parameter"
     y = to.add(operator, as_value(to, x), *(() if is_index else (target,)),
                parameters=((target,) if is_index else ()) + weight,

@@ -29,14 +29,6 @@ from convgrad.torch.networks.operators.views import (
 from convgrad.torch.networks.stand_ins import Empty
 
 
-def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
-    """Places along one axis, which an input, a buffer or a constant has."""
-    given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
-    if len(given) != 1:
-        raise to.refuse(f"an index of {len(given)} axes", "one axis")
-    return index_select(to, x, given[0][0], given[0][1])
-
-
 def index_select(to: Importer, x: Value, dim: int, places: Any) -> Value:
     whole = places.whole if isinstance(places, Value) else None
     if whole is None or whole.dtype not in INDICES or whole.kind == "a result":

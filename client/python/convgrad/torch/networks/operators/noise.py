@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from convgrad.torch.networks.operators.known import all_of
 from convgrad.torch.networks.operators.values import Importer, Noise, Value, text_of
-from convgrad.torch.networks.operators.writes import all_of
 
 
 def empty(to: Importer, *_: Any) -> Noise:

@@ -9,7 +9,7 @@ import torch
 from convgrad.torch.networks.operators.layers import ints
 from convgrad.torch.networks.operators.tokens import product
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
-from convgrad.torch.networks.operators.views import as_value, permute
+from convgrad.torch.networks.operators.views import as_value, permute, taken
 
 # Some of which PyTorch 1.13 lacks, by which types are checked.
 _TORCH: Any = torch
@@ -22,6 +22,23 @@ def upsample(mode: str) -> Any:
         return to.add("upsample", as_value(to, x), size=ints(size), mode=mode,
                       align_corners=any(align_corners),
                       scale_factor=None if scales is None else [float(n) for n in scales])
+
+    return row
+
+
+def nearest_exact(axes: int) -> Any:
+    """Returns the row of an interpolation that takes places along each axis."""
+    def row(to: Importer, x: Value, size: Any, scales: Any) -> Value:
+        x = as_value(to, x)
+        operator = getattr(_TORCH.ops.aten, f"_upsample_nearest_exact{axes}d").vec
+        for i, extent in enumerate(x.shape[2:]):
+            places = torch.arange(extent, dtype=torch.float64).reshape(
+                1, 1, *[1] * i, -1, *[1] * (axes - 1 - i))
+            found = _resized(operator, places, [to.shape[2 + i] if j == i else 1
+                                                for j in range(axes)], [],
+                             scales and [scales[i] if j == i else 1 for j in range(axes)])
+            x = taken(to, x, 2 + i, to.constant(found.reshape(-1).long()))
+        return x
 
     return row
 

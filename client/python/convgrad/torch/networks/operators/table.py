@@ -8,12 +8,16 @@ from typing import Any
 import torch
 
 from convgrad.torch.networks.operators import (
+    composed,
     detaching,
     elements,
     layers,
     losses,
+    masks,
     moves,
     noise,
+    places,
+    recurrent,
     resizing,
     sums,
     tokens,
@@ -36,6 +40,7 @@ _RESIZINGS: dict[str, Function] = {
         ("trilinear", 3), ("bicubic", 2))},
     **{name: resizing.by_matrices(name) for name in (
         "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa")},
+    **{f"_upsample_nearest_exact{axes}d": resizing.nearest_exact(axes) for axes in (1, 2, 3)},
 }
 _LAYERS: dict[str, Function] = {
     **_each("conv1d conv2d conv3d", layers.conv),
@@ -62,7 +67,7 @@ _ELEMENTS: dict[str, Function] = {
     "softplus": elements.with_numbers("softplus", "beta", "threshold"),
     "elu": elements.elu, "gelu": elements.gelu, "hardtanh": elements.hardtanh,
     "glu": elements.glu, "log_sigmoid": elements.log_sigmoid, "selu": elements.selu,
-    **_each("clamp clamp_min", elements.clamp), "clamp_max": elements.clamp_max,
+    **_each("clamp clamp_min", masks.clamp), "clamp_max": masks.clamp_max,
     **_each("pow square", elements.power), "prelu": elements.prelu,
     "add": elements.add, "mul": elements.mul, "rsub": elements.rsub,
     **_each("sub subtract", elements.sub), **_each("div divide true_divide", elements.div),
@@ -93,7 +98,10 @@ _VIEWS: dict[str, Function] = {
     "pixel_shuffle": moves.pixel_shuffle, "pixel_unshuffle": moves.pixel_unshuffle,
     "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
     **_each("repeat tile", moves.repeat), "unfold": moves.unfold,
-    "im2col": moves.im2col, "col2im": moves.col2im, "index": moves.index,
+    "im2col": moves.im2col, "col2im": moves.col2im, "index": places.index,
+    "gather": places.gather,
+    "diag": places.diagonal_matrix, "triu": places.triangle(torch.triu),
+    "tril": places.triangle(torch.tril),
     "index_select": moves.index_select, "embedding": moves.embedding,
     "detach": detaching.detach,
 }
@@ -104,6 +112,14 @@ _WRITES: dict[str, Function] = {
     **_each("zero zeros new_zeros zeros_like", writes.full_of(0.0)),
     **_each("ones new_ones ones_like", writes.full_of(1.0)),
 }
+_MASKS: dict[str, Function] = {
+    **{name: masks.compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{f"{kind}_{name}": masks.logical(name) for kind in ("logical", "bitwise")
+       for name in ("and", "or", "xor")},
+    **{f"__{name}__": masks.logical(name) for name in ("and", "or", "xor")},
+    **_each("logical_not bitwise_not", masks.negation), "any": masks.any_of,
+    "all": masks.all_true, "sign": masks.sign,
+}
 _TOKENS: dict[str, Function] = {
     "linear": tokens.linear, "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,
     "group_norm": tokens.group_norm, "instance_norm": tokens.instance_norm,
@@ -113,30 +129,42 @@ _TOKENS: dict[str, Function] = {
 }
 _LOSSES: dict[str, Function] = {
     "cross_entropy_loss": losses.cross_entropy, "mse_loss": losses.of_elements("mse"),
-    "l1_loss": losses.of_elements("l1"),
+    "l1_loss": losses.of_elements("l1"), "huber_loss": losses.huber,
+    **_each("nll_loss nll_loss_nd nll_loss2d", losses.nll), "kl_div": losses.kl_div,
     "smooth_l1_loss": losses.of_elements("smooth_l1", "beta"),
     "binary_cross_entropy_with_logits": losses.binary_cross_entropy,
 }
-_OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_WRITES, **_TOKENS, **_LOSSES}
+_COMPOSED: dict[str, Function] = {
+    **{name: getattr(composed, name) for name in (
+        "logsumexp", "cosine_similarity", "pairwise_distance", "triplet_margin_loss", "celu",
+        "softshrink", "hardshrink", "threshold", "bilinear", "cdist", "outer")},
+    "cumsum": composed.accumulated("add", 0.0), "cumprod": composed.accumulated("mul", 1.0),
+    **{name: recurrent.layers(name) for name in recurrent.STEPS},
+    **{f"{name}_cell": recurrent.cell(name) for name in recurrent.STEPS},
+}
+_OPERATORS = {**_LAYERS, **_ELEMENTS, **_SUMS, **_VIEWS, **_WRITES, **_MASKS,
+              **_TOKENS, **_LOSSES, **_COMPOSED}
 # By overload, where others take other arguments.
 _OVERLOADS: dict[str, tuple[str, ...]] = {
     name: tuple(overloads.split()) for overloads, names in {
         "": "detach_",
-        "Scalar": "masked_fill masked_fill_ pow_",
-        "Scalar Tensor": "div div_ divide divide_ fill fill_ lerp lerp_",
+        "Scalar": "pow_",
+        "Scalar Tensor": "masked_fill masked_fill_ div div_ divide divide_ fill fill_ lerp "
+                         "lerp_",
         "ScalarOpt_dim": "norm",
         "Tensor": "index",
         "Tensor sizes": "split",
         "Tensor_Scalar Tensor_Tensor": "pow",
         "correction dim": "var std var_mean",
-        "default": "clamp clamp_ clamp_min clamp_min_ clamp_max clamp_max_ linalg_vector_norm "
-                   "linalg_norm index_select embedding addmm baddbmm narrow view",
+        "default": "linalg_vector_norm linalg_norm index_select embedding addmm baddbmm narrow "
+                   "view",
         "default dim": "mean",
         "default dim dims": "squeeze",
         "default dim_IntList": "sum",
         "dim other": "max min",
         "dtype device dtype_layout": "to",
         "float": "bernoulli_",
+        "input": " ".join(recurrent.STEPS),
         "int": "softmax log_softmax select unbind transpose unflatten",
         "p": "bernoulli",
         "sections indices": "tensor_split",
@@ -180,7 +208,7 @@ def of_operator(target: Any) -> Function | None:
     overloads = _OVERLOADS.get(name)
     if overloads is not None and target._overloadname not in overloads:
         return None
-    return _OPERATORS.get(name.removesuffix("_"))
+    return _OPERATORS.get(name) or _OPERATORS.get(name.removesuffix("_"))
 
 
 def arguments_of(target: Any, args: Any, kwargs: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from convgrad.shapes import axis_of
 from convgrad.torch.networks.operators.elements import binary, times, with_number
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.layers import normalized
+from convgrad.torch.networks.operators.masks import chosen
 from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import as_value, expanded, permute, reshaped
 
@@ -24,7 +25,8 @@ def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
         y = product(to, x, weight)
         return y if bias is None else binary(to, "add", y, bias)
     if weight.kind == "a parameter" and (bias is None or bias.kind == "a parameter"):
-        return to.add("linear", x, parameters=(weight, bias))
+        y = to.add("linear", x, parameters=(weight, bias))
+        return replace(y, shape=(*x.shape[:-1], weight.shape[0]))
     if weight.kind == "a parameter":
         y = to.add("linear", x, parameters=(weight, None))
     else:
@@ -85,9 +87,8 @@ def product(to: Importer, x: Value, y: Value) -> Value:
 
 def addmm(to: Importer, x: Value, first: Value, second: Value, beta: float = 1,
           alpha: float = 1) -> Value:
-    if beta == 0:
-        raise to.refuse("addmm with beta=0", "a product without an addend")
-    return binary(to, "add", times(to, product(to, first, second), alpha), times(to, x, beta))
+    y = times(to, product(to, first, second), alpha)
+    return binary(to, "add", y, times(to, x, beta)) if beta else expanded(to, y, to.shape)
 
 
 def einsum(to: Importer, equation: str, operands: Sequence[Value], *_: Any) -> Value:
@@ -133,6 +134,8 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
             raise to.refuse(f"attention with dropout and {mask} that leaves a query no key",
                             "a key for each query")
         mask = None if mask.tensor.all() else _added_mask(to, mask)
+    elif isinstance(mask, Value) and mask.dtype == torch.bool:
+        mask = chosen(to, mask, 0.0, -math.inf, mask.shape)
     if dropout:
         return _with_dropout(to, query, key, value, mask, dropout, scale)
     # Leading axes broadcast, for example if all heads share their keys (multi-query attention).

@@ -81,8 +81,9 @@ class Noise:
     divisor: float = 1.0
     raised: float | None = None
     """What was added to numbers from 0 to 1 that will be rounded down."""
-    users: list[Value] = field(default_factory=list)
-    """What was multiplied with these numbers, or with others that follow from the same draw."""
+    users: list[Any] = field(default_factory=list)
+    """What was multiplied with these numbers, or with others that follow from the same draw.
+    A node, if the client draws them."""
 
     def __str__(self) -> str:
         return f"random numbers of {text_of(self.shape)}"
@@ -118,6 +119,18 @@ class Importer(Protocol):
 
     def indices(self, value: Value) -> Value:
         """Returns a value of torch.int64 as a step takes it for indices."""
+
+    def sent(self, value: Value, then: Callable[..., torch.Tensor]) -> Value | None:
+        """Returns an input with what `then` makes of an operand of the call under way, which
+        the client computes in each call. None if the operand doesn't follow from the call's
+        inputs alone."""
+
+    def is_range(self, value: Any, extent: Any) -> bool:
+        """Returns whether a value or a constant has 0, 1, ... up to the extent."""
+
+    @property
+    def is_returned(self) -> bool:
+        """Whether the forward only returns the result under way."""
 
     def has_gradient(self, value: Value) -> bool:
         """Returns whether a backward may give the value a gradient that it passes on."""

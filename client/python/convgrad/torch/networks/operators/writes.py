@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators.known import Known
-from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.known import Known, all_of
+from convgrad.torch.networks.operators.masks import chosen
+from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import (
     as_value,
     expanded,
@@ -45,8 +46,10 @@ def masked_fill(to: Importer, x: Value, mask: Any, number: Any) -> Value:
 def where(to: Importer, mask: Any, x: Any, y: Any) -> Value:
     """Takes elements by an index, so that no NaN comes out of those that aren't taken."""
     shape = to.shape
+    if isinstance(mask, Value) and mask.dtype == torch.bool:
+        return chosen(to, mask, x, y)
     if not isinstance(mask, Known) or mask.tensor.dtype != torch.bool:
-        raise to.refuse("a mask that follows from data", "a constant of torch.bool")
+        raise to.refuse(f"a mask of {getattr(mask, 'dtype', mask)}", "torch.bool")
     is_apart = not all(isinstance(n, int) for n in shape)  # the rows of a batch are alike
     inner = shape[1:] if is_apart else shape
     if is_apart and mask.tensor.dim() == len(shape):
@@ -74,12 +77,3 @@ def full(place: int) -> Callable[..., Value]:
 def full_of(number: float) -> Callable[..., Value]:
     """Returns the row of an operator that makes a tensor of this number."""
     return lambda to, *_: all_of(to, to.shape, number)
-
-
-def all_of(to: Importer, shape: tuple[Any, ...], number: Any) -> Value:
-    """Returns a value that has a number everywhere."""
-    if to.dtype != torch.float32 or not isinstance(number, (bool, int, float)):
-        raise to.refuse(f"a constant of {text_of(shape)} in {to.dtype}",
-                        "torch.float32, or a shape without the batch")
-    one = to.constant(torch.full([1] * len(shape), float(number)))
-    return expanded(to, as_value(to, one), shape)

@@ -1,0 +1,1 @@
+"""Lets the tests of parts use what the tests of networks define."""

@@ -1,0 +1,87 @@
+"""Tests masks that follow from data against PyTorch: comparisons, and choices by masks."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_networks import images
+from test_remote_import import Module
+from test_remote_writes import Model, assert_as_torch
+from torch import nn
+
+EXTREMES = torch.tensor([0.0, -0.0, 2.0**-149, -2.0**-149, 1e-38, -1e-38, 1.0, -1.0, 3e38,
+                         -3e38, math.inf, -math.inf])
+
+
+@pytest.mark.parametrize("function", [
+    lambda self, y, x: torch.where(y > 0, y, 0.1 * x[:, :1]),
+    lambda self, y, x: torch.where(y > 0.1, y.clamp(min=0.05).log(), 0.0),
+    lambda self, y, x: torch.where(y > 0, y.abs().log(), torch.zeros(())),
+    lambda self, y, x: y.masked_fill(y < self.bias, -1e4),
+    lambda self, y, x: y.masked_fill((y < 0) & ~(x[:, :1] > 0) | (y > 1.5), 0.25),
+    lambda self, y, x: y.softmax(1).masked_fill(torch.tril(self.bias.outer(self.bias)[:4]) == 0,
+                                                -math.inf).clamp(min=-9),
+    lambda self, y, x: (y >= 0).float() * x[:, :1] + (y != self.bias).float().mean(1, True),
+    lambda self, y, x: y * (y.abs() > 0.5).logical_xor(x[:, :1] < 0),
+    lambda self, y, x: y * (y > -1).all(1, keepdim=True) + x[:, 1:2] * (y > 1).any(1, True),
+    lambda self, y, x: y.sign() * y.abs().sqrt() + y.relu().bool() * x[:, :1],
+    lambda self, y, x: y.clamp(min=self.bias, max=self.bias + 0.5),
+    lambda self, y, x: torch.clamp(y, x[:, :1], x[:, :1].abs()),
+    lambda self, y, x: y.clamp_min(self.mean[:, None, None] - 1).clamp_max(x[:, 2:]),
+    lambda self, y, x: F.scaled_dot_product_attention(y, y, y, attn_mask=(y @ y.mT) > -0.1),
+    lambda self, y, x: F.hardshrink(y, 0.3) + F.threshold(x[:, :1], 0.1, -2.0)])
+def test_choices_by_data(make_remote, function):
+    assert_as_torch(make_remote, Model(function))
+
+
+COMPARISONS = {"gt": torch.gt, "ge": torch.ge, "lt": torch.lt, "le": torch.le, "eq": torch.eq,
+               "ne": torch.ne}
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_comparisons_are_exact(make_remote, name):
+    """Of the smallest and largest numbers, and of infinite ones with finite ones."""
+    class Compared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one = nn.Parameter(torch.ones(1))
+
+        def forward(self, x, y):
+            x, y = x * self.one, y * self.one
+            return (COMPARISONS[name](x, y).float(), COMPARISONS[name](x, 0).float(),
+                    COMPARISONS[name](x, 1.5).float())
+
+    pairs = torch.cartesian_prod(EXTREMES, EXTREMES)
+    pairs = pairs[~(pairs.isinf().all(1) & (pairs[:, 0] == pairs[:, 1]))]
+    net = make_remote(Compared())
+    for found, expected in zip(net(*pairs.T[..., None]), Compared()(*pairs.T[..., None])):
+        assert torch.equal(found, expected)
+
+
+def test_a_nan_of_what_is_not_chosen_stays_out(make_remote):
+    """Also out of the gradients, as in torch. A NaN that is compared shows in the result."""
+    def forward(self, x):
+        y = self.conv(x)
+        return torch.where(y > 100, (y - 200).log(), y), y.masked_fill(y > -100, 1.0)
+
+    model = Module(forward, conv=nn.Conv2d(3, 2, 1))
+    net, x = make_remote(copy.deepcopy(model)), images(2, 3, 4, 4)
+    for one in (net, model):
+        chosen, filled = one(x)
+        assert filled.eq(1).all()
+        chosen.sum().backward()
+    torch.testing.assert_close(net(x)[0], model(x)[0])
+    for name, parameter in model.named_parameters():
+        assert torch.isfinite(net.gradients()[name]).all()
+        torch.testing.assert_close(net.gradients()[name], parameter.grad, rtol=1e-4, atol=1e-5)
+    x[0, 0, 0, 0] = math.nan
+    assert net(x)[0].isnan().any()
+
+
+def test_a_mask_in_bf16(make_remote):
+    model = Module(lambda self, x: torch.where(self.conv(x) > 0, 1.0, -1.0),
+                   conv=nn.Conv2d(3, 2, 1))
+    found = make_remote(copy.deepcopy(model), dtype=torch.bfloat16)(images(2, 3, 4, 4))
+    assert set(found.unique().tolist()) == {1.0, -1.0}
