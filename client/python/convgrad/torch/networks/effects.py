@@ -87,10 +87,10 @@ class Attributes:
                 continue
             module = self._model.get_submodule(path)
             if isinstance(module, nn.RNNBase):
-                raise refuse(named(module, path), "a recurrent layer",
+                raise refuse(named(self._model, path), "a recurrent layer",
                              "convolutions, attention or linear layers")
             part, instead = changed_part(name, self._before.get((path, name)), value)
-            change = refuse(named(module, path), f"'{part}', which its forward changes", (
+            change = refuse(named(self._model, path), f"'{part}', which its forward changes", (
                 f"a forward that changes running statistics of BatchNorm alone{instead}"))
             # A buffer that no state_dict has may be replaced like any other tensor.
             new = module._buffers.get(name) if name in module._non_persistent_buffers_set else (

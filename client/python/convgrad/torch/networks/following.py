@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from convgrad.errors import unimplemented
+from convgrad.torch.networks.absent import absent
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.settings import Settings
-from convgrad.torch.networks.tracing import check_model, without_value
+from convgrad.torch.networks.tracing import check_model
 
 
 class Following:
@@ -79,4 +80,4 @@ def _drop_values(model: nn.Module) -> None:
                 if tensor is not None and not tensor.is_meta:
                     # Keeps the tensor as well, so that no other tensor gets its id.
                     _, own[name] = shapes.setdefault(
-                        id(tensor), (tensor, without_value(tensor)))
+                        id(tensor), (tensor, absent(tensor)))
