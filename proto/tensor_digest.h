@@ -12,9 +12,10 @@ namespace convgrad {
 
 inline constexpr size_t kDigestBytes = 32;
 
-// Returns the SHA-256 of a line with dtype, layout and dims as in ToString
-// ("f32:OIX[64,3,7,7]"; for FRACTAL_Z_3D with several groups also " g" and the
-// groups), a line feed, and `bytes`, packed. Thread-safe.
+// Returns the SHA-256 of a line with dtype, layout, c0 and dims as in ToString
+// ("f32:OIX[64,3,7,7]", "f32:NDC1HWC0/8[1,3,5,5]"; for FRACTAL_Z_3D with
+// several groups also " g" and the groups), a line feed, and `bytes`, packed.
+// Thread-safe.
 std::string DigestOf(const TensorDescriptor& descriptor,
                      absl::string_view bytes);
 

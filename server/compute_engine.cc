@@ -1,29 +1,15 @@
 #include "server/compute_engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "server/devices.h"
 #include "server/memory/admission.h"
 #include "server/workers.h"
 
 namespace convgrad {
-
-namespace {
-
-// Returns a clock that steps of the system's clock don't change, because these
-// must neither end sessions nor keep them.
-SessionUse::Clock SteadyClock() {
-  using Clock = std::chrono::steady_clock;
-  return [began = absl::Now(), start = Clock::now()] {
-    return began + absl::FromChrono(Clock::now() - start);
-  };
-}
-
-}  // namespace
 
 ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
                              std::vector<RegisteredBackend> own_backends,
@@ -37,7 +23,9 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
       regions(&memory->budget, config.max_region_bytes),
       sessions(std::make_shared<KeptMemory>(memory, config.max_kept_bytes),
                {config.max_client_sessions, config.max_client_kept_bytes},
-               SteadyClock()),
+               // Steps of the system's clock must neither end sessions nor keep
+               // them.
+               SteadyNow),
       plans(config.plan_cache_bytes, &memory->budget),
       weights(config.weight_cache_bytes),
       router(backends, {config.max_macs, config.max_reference_macs},

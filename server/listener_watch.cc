@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -161,9 +161,9 @@ std::unique_ptr<BackgroundThread> WatchListeners(
     const std::vector<std::string>& addresses,
     std::function<void(Hearing)> tell) {
   auto watch = std::make_shared<ListenerWatch>(addresses, std::move(tell));
-  watch->Tick(absl::Now());
+  watch->Tick(SteadyNow());
   return std::make_unique<BackgroundThread>(
-      absl::Seconds(1), [watch] { watch->Tick(absl::Now()); });
+      absl::Seconds(1), [watch] { watch->Tick(SteadyNow()); });
 }
 
 }  // namespace convgrad

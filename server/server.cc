@@ -7,6 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "server/compute_engine.h"
 #include "server/devices.h"
 #include "server/limit_watch.h"
@@ -41,6 +42,11 @@ constexpr int kCopyThreads = 2;
 
 std::function<void(std::function<void()>)> PostTo(BackgroundThread* thread) {
   return [=](std::function<void()> task) { thread->Post(std::move(task)); };
+}
+
+void WarnUnread(const char* what, const absl::Status& status) {
+  if (status.ok()) return;
+  spdlog::warn("{} stay as they were: {}", what, std::string(status.message()));
 }
 
 class GrpcServer final : public Server {
@@ -86,26 +92,30 @@ class GrpcServer final : public Server {
   SelfCheckSampler self_check_sampler_;
   CertificateCopies certificates_;
   std::unique_ptr<MetricsEndpoint> metrics_;
-  // Null: no spans.
-  std::unique_ptr<Tracer> tracer_;
+  std::unique_ptr<Tracer> tracer_;  // Null: no spans.
   Gate gate_;
   ClientWatch client_watch_;
   ConnectionTraffic traffic_;
   ArrivalWatch arrivals_{&traffic_};
   grpc::ResourceQuota quota_{"convgrad"};
   bool is_saved_ = false;
+  TokenFile tokens_;
   // When calls come, only the background thread uses the members below.
   LimitWatch limits_;
-  TokenFile tokens_;
-  absl::Time next_refresh_ = absl::Now() + kRefresh;
+  absl::Time next_look_ = SteadyNow() + kRefresh;
   // The executor of `engine_`. It is declared later, because nothing waits for
   // memory before calls come.
   BackgroundThread background_;
+  // Reads files. No call waits for this thread, so a disk that hangs delays
+  // none.
+  BackgroundThread files_{kRefresh, [this] {
+                            WarnUnread("tokens", tokens_.Refresh());
+                            WarnUnread("certificates", certificates_.Refresh());
+                          }};
   BackgroundThread copies_{kCopyThreads};
   BackgroundThread plans_{PlanThreads(config_)};
   BackgroundThread arrival_watch_{kArrivalTick, [this] { arrivals_.Look(); }};
-  // Null: no regions.
-  std::unique_ptr<RegionListener> region_listener_;
+  std::unique_ptr<RegionListener> region_listener_;  // Null: no regions.
   Lifecycle lifecycle_;
   CallServices services_;
   const std::vector<std::unique_ptr<grpc::Service>> listed_services_ =
@@ -126,9 +136,9 @@ GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
       self_check_sampler_(config_.self_check_ratio),
       certificates_({config_.tls_cert, config_.tls_key, config_.tls_client_ca}),
       client_watch_(config_.unary_idle_timeout, config_.min_client_rate),
+      tokens_(config_.token_file, &gate_),
       limits_(flags, machine, &engine_,
               [this](int64_t bytes) { quota_.Resize(bytes); }),
-      tokens_(config_.token_file, &gate_),
       background_(kTick, [this] { Tick(); }),
       warmer_(&engine_.backends, config_.threads_per_worker, &engine_.plans) {
   gate_.SetLimits({config_.max_client_calls, config_.max_client_bytes});
@@ -141,11 +151,9 @@ GrpcServer::~GrpcServer() {
   engine_.proofs->Tell(nullptr);
   readiness_->StartDraining();
   warmer_.Stop();
-  // The sessions' replies are slices of gRPC, so they are freed before gRPC
-  // stops.
+  // The sessions' replies are slices of gRPC, so they end before gRPC does.
   engine_.sessions.EndAll(DrainingError());
-  // Cancels the calls that are left. Each call still ends by itself, so no job
-  // or waiter is left when this returns.
+  // Cancels the calls that are left, and blocks until they have ended.
   listeners_.reset();
   // A stream exists until its alarm has run, possibly after its call ended.
   lifecycle_.AwaitIdle(absl::InfiniteFuture());
@@ -177,16 +185,9 @@ void GrpcServer::Tick() {
   const absl::Time now = absl::Now();
   engine_.DropExpired(now, now - config_.buffer_pool_idle_time);
   client_watch_.Expire(now);
-  if (now < next_refresh_) return;
-  next_refresh_ = now + kRefresh;
+  if (SteadyNow() < next_look_) return;
+  next_look_ = SteadyNow() + kRefresh;
   limits_.Look();
-  const auto warn = [](const char* what, const absl::Status& status) {
-    if (status.ok()) return;
-    spdlog::warn("{} stay as they were: {}", what,
-                 std::string(status.message()));
-  };
-  warn("tokens", tokens_.Refresh());
-  warn("certificates", certificates_.Refresh());
 }
 
 absl::Status GrpcServer::StartMetrics() {
@@ -287,10 +288,9 @@ std::string Version() { return CONVGRAD_VERSION; }
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(
     const Config& config, std::vector<RegisteredBackend> backends) {
   const Machine machine = ReadMachine(config.machine_root);
-  const Config complete = WithDefaults(config, machine);
-  RETURN_IF_ERROR(complete.Validate());
+  RETURN_IF_ERROR(WithDefaults(config, machine).Validate());
   ASSIGN_OR_RETURN(std::vector<RegisteredBackend> selected,
-                   SelectBackends(std::move(backends), complete.backends));
+                   SelectBackends(std::move(backends), config.backends));
   auto server =
       std::make_unique<GrpcServer>(config, machine, std::move(selected));
   RETURN_IF_ERROR(server->Start());

@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/call_metadata.h"
 
 namespace convgrad {
@@ -27,8 +28,15 @@ absl::Status CheckHeader(absl::string_view field, absl::string_view value) {
                       "printable ASCII");
 }
 
-absl::Status CheckMetadata(const OperationCall& call) {
+absl::Status CheckOptions(const OperationCall& call) {
   RETURN_IF_ERROR(CheckHeader("traceparent", call.traceparent));
+  const std::vector<std::string> backends = BackendNames();
+  if (!call.backend.empty() && std::find(backends.begin(), backends.end(),
+                                         call.backend) == backends.end()) {
+    return InvalidField(Reason::kInvalidEnum, "options.backend",
+                        absl::StrCat("'", call.backend, "'"),
+                        absl::StrJoin(backends, ", "));
+  }
   if (call.priority.empty() || call.priority == "batch" ||
       call.priority == "interactive") {
     return absl::OkStatus();

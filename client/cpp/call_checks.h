@@ -32,10 +32,10 @@ std::string RandomRequestId();
 // error doesn't quote the value because it may be a secret.
 absl::Status CheckHeader(absl::string_view field, absl::string_view value);
 
-// Checks the call's metadata: priority and traceparent.
-// Errors: kInvalidArgument if the server would refuse a value or gRPC would
-// abort at it.
-absl::Status CheckMetadata(const OperationCall& call);
+// Checks the call's backend, priority and traceparent.
+// Errors: kInvalidArgument if the protocol has no such value, the server would
+// refuse it or gRPC would abort at it.
+absl::Status CheckOptions(const OperationCall& call);
 
 // Returns the path of the RPC that runs the operation.
 std::string MethodOf(const ConvOperation& operation);

@@ -169,7 +169,7 @@ std::future<absl::StatusOr<OperationReply>> Client::Submit(OperationCall call) {
 absl::StatusOr<OperationReply> Client::RunOnce(const OperationCall& call) {
   RETURN_IF_ERROR(Validate(call.operation));
   RETURN_IF_ERROR(CheckNothingKept(call));
-  RETURN_IF_ERROR(CheckMetadata(call));
+  RETURN_IF_ERROR(CheckOptions(call));
   ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
   if (NeedsStream(call.operation, places)) return StreamOnce(call, 0);
   absl::StatusOr<OperationReply> reply = RunUnary(call, places);
@@ -183,7 +183,7 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
   const absl::Time start = absl::Now();
   RETURN_IF_ERROR(Validate(call.operation));
   RETURN_IF_ERROR(CheckNothingKept(call));
-  RETURN_IF_ERROR(CheckMetadata(call));
+  RETURN_IF_ERROR(CheckOptions(call));
   RETURN_IF_ERROR(PlacesOf(call).status());
   if (slice_items < 0) {
     return InvalidField(Reason::kOutOfRange, "slice_items", slice_items,

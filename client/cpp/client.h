@@ -38,8 +38,8 @@ class Client {
   // gRPC has released the operands' memory, which can be some time after the
   // deadline.
   // Errors: kInvalidArgument before anything is sent; the server's, with its
-  // detail (DetailOf); kUnavailable if there is no server; kInternal for a
-  // reply that doesn't fit the operation.
+  // detail (DetailOf in backends/core/status.h); kUnavailable if there is no
+  // server; kInternal for a reply that doesn't fit the operation.
   absl::StatusOr<OperationReply> Run(const OperationCall& call);
 
   // Does the same as Run over a stream, in slices of `slice_items` items of the
@@ -52,8 +52,8 @@ class Client {
 
   // Does the same as Run on one of the client's threads and returns at once.
   // The client calls `done` once, on that thread. `done` may make other calls
-  // but must not destroy the client. The caller must keep the memory that the
-  // call names valid until then.
+  // but must neither throw nor destroy the client. The caller must keep the
+  // memory that the call names valid until then.
   using Done = std::function<void(absl::StatusOr<OperationReply>)>;
   void RunAsync(OperationCall call, Done done);
 

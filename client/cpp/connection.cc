@@ -31,6 +31,12 @@ int Milliseconds(absl::Duration duration) {
       absl::ToInt64Milliseconds(std::min(duration, absl::Hours(1))));
 }
 
+// Returns the deadline for gRPC, which takes a time before 1970 for no
+// deadline.
+std::chrono::system_clock::time_point ForGrpc(absl::Time deadline) {
+  return absl::ToChronoTime(std::max(deadline, absl::UnixEpoch()));
+}
+
 grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
@@ -65,14 +71,13 @@ void Client::Connection::AwaitReconnect(absl::Time deadline) const {
   constexpr auto kFailed = GRPC_CHANNEL_TRANSIENT_FAILURE;
   if (channel->GetState(/*try_to_connect=*/false) != kFailed) return;
   channel->WaitForStateChange(
-      kFailed,
-      absl::ToChronoTime(std::min(absl::Now() + kReconnectTime, deadline)));
+      kFailed, ForGrpc(std::min(absl::Now() + kReconnectTime, deadline)));
 }
 
 void Client::Connection::FillContext(absl::Time deadline,
                                      grpc::ClientContext* context) const {
   if (deadline != absl::InfiniteFuture()) {
-    context->set_deadline(absl::ToChronoTime(deadline));
+    context->set_deadline(ForGrpc(deadline));
   }
   if (!token.empty()) {
     context->AddMetadata("authorization", absl::StrCat("Bearer ", token));

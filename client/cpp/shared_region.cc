@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -135,7 +136,11 @@ SharedRegion::SharedRegion(FileDescriptor connection, std::string id,
                            absl::Span<std::byte> bytes)
     : connection_(std::move(connection)), id_(std::move(id)), bytes_(bytes) {}
 
-SharedRegion::~SharedRegion() { munmap(bytes_.data(), bytes_.size()); }
+SharedRegion::~SharedRegion() {
+  // A process that was forked since has a copy of the connection.
+  if (getpid() == owner_) shutdown(connection_.get(), SHUT_RDWR);
+  munmap(bytes_.data(), bytes_.size());
+}
 
 int64_t SharedRegion::AllocatedBytes(int64_t size) {
   return (size + kAlignment - 1) / kAlignment * kAlignment;

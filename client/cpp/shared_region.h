@@ -3,6 +3,9 @@
 // directly.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -27,7 +30,8 @@ class SharedRegion {
   // listens there; the server's; kInternal for a malformed reply.
   static absl::StatusOr<std::unique_ptr<SharedRegion>> Connect(
       const std::string& address, int64_t byte_length);
-  // Ends the region: the server refuses later calls that name it.
+  // Ends the region: the server refuses later calls that name it. In a process
+  // that was forked since Connect, ends only that process's copy.
   ~SharedRegion();
 
   SharedRegion(const SharedRegion&) = delete;
@@ -53,6 +57,7 @@ class SharedRegion {
   SharedRegion(FileDescriptor connection, std::string id,
                absl::Span<std::byte> bytes);
 
+  const pid_t owner_ = getpid();  // the process that connected
   const FileDescriptor connection_;
   const std::string id_;
   const absl::Span<std::byte> bytes_;

@@ -12,7 +12,7 @@ namespace convgrad {
 
 // A session is due when its oldest change that isn't on disk is `interval` old.
 // Snapshots wait longer if writing would take more than kShare of the time, or
-// if the session's last snapshot failed. Thread-compatible.
+// if the session's last snapshot or its removal failed. Thread-compatible.
 class SnapshotPacing {
  public:
   // The part of the time that writing may take.
@@ -39,7 +39,7 @@ class SnapshotPacing {
   void OnUnasked(absl::Time start, absl::Time end) {
     free_at_ = end + (end - start) * (1 / kShare - 1);
   }
-  // Any snapshot has ended.
+  // Any snapshot, or a removal, has ended.
   void OnEnd(const std::string& session, bool is_ok, absl::Time end) {
     if (is_ok) {
       retry_at_.erase(session);
@@ -47,7 +47,6 @@ class SnapshotPacing {
       retry_at_[session] = end + std::min(interval_, kRetry);
     }
   }
-  void Forget(const std::string& session) { retry_at_.erase(session); }
 
  private:
   const absl::Duration interval_;

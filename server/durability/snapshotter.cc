@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -40,7 +41,10 @@ Snapshotter::Snapshotter(SessionTable* sessions, SnapshotStore* store,
       store_(store),
       options_(std::move(options)),
       pacing_(options_.interval),
-      thread_(std::min(kLook, options_.interval), [this] { WriteDue(); }) {}
+      thread_(std::min(kLook, options_.interval), [this] {
+        RemoveDue();
+        WriteDue();
+      }) {}
 
 void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
   const std::string client = session->settings().client;
@@ -156,16 +160,24 @@ void Snapshotter::Remove(const std::string& client, const std::string& hash,
                          Done done) {
   thread_.Post(
       [this, hash, done = std::move(done)] {
-        const absl::Status removed = store_->Remove(hash);
-        const std::string handle = hash.substr(0, kHandleDigits);
-        pacing_.Forget(handle);
-        if (!removed.ok()) {
-          spdlog::error("session {} stays on disk: {}", handle,
-                        std::string(removed.message()));
-        }
+        const absl::Status removed = RemoveNow(hash);
         done(removed.ok() ? removed : CannotWrite(removed));
       },
       client);
+}
+
+absl::Status Snapshotter::RemoveNow(const std::string& hash) {
+  const std::string handle = hash.substr(0, kHandleDigits);
+  const absl::Status removed = store_->Remove(hash);
+  pacing_.OnEnd(handle, removed.ok(), sessions_->now());
+  if (removed.ok()) {
+    const bool had_failed = unremoved_.erase(hash) > 0;
+    if (had_failed) spdlog::info("session {} is no longer on disk", handle);
+  } else if (unremoved_.insert(hash).second) {
+    spdlog::error("session {} stays on disk: {}", handle,
+                  std::string(removed.message()));
+  }
+  return removed;
 }
 
 bool Snapshotter::SaveAll() {
@@ -189,6 +201,14 @@ bool Snapshotter::SaveAll() {
 Snapshotter::Counts Snapshotter::counts() const {
   MutexLock lock(&mutex_);
   return counts_;
+}
+
+void Snapshotter::RemoveDue() {
+  for (const std::string& hash : std::set<std::string>(unremoved_)) {
+    const bool is_due = pacing_.IsDue(hash.substr(0, kHandleDigits),
+                                      absl::InfinitePast(), sessions_->now());
+    if (is_due) RemoveNow(hash).IgnoreError();
+  }
 }
 
 void Snapshotter::WriteDue() {

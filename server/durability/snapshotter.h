@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,7 @@ class Snapshotter final : public SessionArchive {
   // Errors: as Save; kNotFound if the session has ended.
   void Drop(std::shared_ptr<KeptSession> session, const std::string& name,
             Done done) override;
+  // Tries again later if it fails. Errors: as Save.
   void Remove(const std::string& client, const std::string& hash,
               Done done) override;
 
@@ -79,6 +81,9 @@ class Snapshotter final : public SessionArchive {
   // one of them it returns if there is a task.
   void WriteDue();
   absl::Status Write(KeptSession* session);
+  // Tries again to remove sessions that the disk kept.
+  void RemoveDue();
+  absl::Status RemoveNow(const std::string& hash);
   // Writes the session. Errors: as Save; kNotFound if the session has ended.
   absl::Status WriteOpen(KeptSession* session);
   // Keeps what the last Write of the session has written.
@@ -89,8 +94,10 @@ class Snapshotter final : public SessionArchive {
   SessionTable* const sessions_;
   SnapshotStore* const store_;
   const Options options_;
-  // Only the thread uses it.
+  // Only the thread uses these two.
   SnapshotPacing pacing_;
+  // Hashes of closed sessions that couldn't be removed.
+  std::set<std::string> unremoved_;
   mutable Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   // Declared last, because its tasks use the members above.

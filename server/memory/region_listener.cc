@@ -19,8 +19,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "proto/file_descriptor.h"
 #include "proto/region_handshake.h"
 
@@ -160,7 +160,7 @@ class PollingListener final : public RegionListener {
 };
 
 void PollingListener::Poll(std::vector<pollfd>* polled) const {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   absl::Time wake = absl::InfiniteFuture();
   const bool accepting = accept_from_ <= now;
   if (!accepting) wake = accept_from_;
@@ -184,7 +184,7 @@ void PollingListener::Run() {
   while (true) {
     Poll(&polled);
     if (polled[0].revents != 0) return;
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     size_t at = 2;
     for (auto next = connections_.begin(); next != connections_.end(); ++at) {
       const auto connection = next++;
@@ -216,7 +216,7 @@ void PollingListener::Accept() {
   FileDescriptor file(
       accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!file.ok()) {
-    accept_from_ = absl::Now() + kAcceptPause;
+    accept_from_ = SteadyNow() + kAcceptPause;
     return;
   }
   absl::Status status = CheckPeer(file.get());
@@ -227,7 +227,7 @@ void PollingListener::Accept() {
   if (!status.ok()) return Refuse(file.get(), status);
   Connection& connection = connections_.emplace_back();
   connection.file = std::move(file);
-  connection.deadline = absl::Now() + options_.request_timeout;
+  connection.deadline = SteadyNow() + options_.request_timeout;
 }
 
 bool PollingListener::Read(Connection* connection) {

@@ -1,12 +1,14 @@
 // This tracer uses opentelemetry-cpp 1.19. Spans wait in a bounded queue of the
 // library, whose thread sends them. The library drops spans that don't fit.
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
 #include "opentelemetry/sdk/common/global_log_handler.h"
@@ -47,8 +49,14 @@ class LogToOurs final : public logging::LogHandler {
       const opentelemetry::sdk::common::AttributeMap& /*attributes*/) noexcept
       override {
     if (level > logging::LogLevel::Warning) return;
+    // A collector that refuses quickly gets many small batches a second.
+    const int64_t second = absl::ToUnixSeconds(absl::Now());
+    if (last_second_.exchange(second) == second) return;
     spdlog::warn("tracing: {}", message == nullptr ? "" : message);
   }
+
+ private:
+  std::atomic<int64_t> last_second_ = 0;  // Of the last line.
 };
 
 string_view View(absl::string_view text) { return {text.data(), text.size()}; }
@@ -115,7 +123,9 @@ void Describe(const EndedCall& call, api::Span* span) {
   span->SetAttribute("rpc.method", View(call.method));
   span->SetAttribute("rpc.grpc.status_code", CodeIndex(call.status.code()));
   if (IsServersFailure(call.status.code())) {
-    span->SetStatus(api::StatusCode::kError, View(call.status.message()));
+    // The message may quote bytes that aren't valid in a string field.
+    span->SetStatus(api::StatusCode::kError,
+                    absl::CHexEscape(call.status.message()));
   }
   if (call.operation == nullptr) return;
   const OpSample& sample = *call.operation;

@@ -9,15 +9,18 @@ from opentelemetry.proto.collector.trace.v1 import (trace_service_pb2,
 
 
 class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
-    """Stores the received spans."""
+    """Stores the received spans, or refuses them."""
 
-    def __init__(self):
+    def __init__(self, refuses=False):
         self.address = None
+        self._refuses = refuses
         self._lock = threading.Lock()
         self._spans = []
         self._resources = []
 
     def Export(self, request, context):
+        if self._refuses:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
         with self._lock:
             for resource in request.resource_spans:
                 self._resources.append(attributes_of(resource.resource))
@@ -41,10 +44,10 @@ def attributes_of(message):
 
 
 @contextlib.contextmanager
-def receiver():
+def receiver(**options):
     """Runs a receiver on its own port."""
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(2))
-    collector = Receiver()
+    collector = Receiver(**options)
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
     collector.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()

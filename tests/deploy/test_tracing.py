@@ -1,6 +1,7 @@
 """Tests the spans that a collector gets, and the trace's id in the log."""
 import contextlib
 import re
+import socket
 import subprocess
 import threading
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import deployed
+import floods
 import test_balancing
 
 grpc = pytest.importorskip("grpc")
@@ -47,8 +49,8 @@ class Traced:
 
 
 @contextlib.contextmanager
-def traced(*flags):
-    with otlp_receiver.receiver() as collector:
+def traced(*flags, **collector_options):
+    with otlp_receiver.receiver(**collector_options) as collector:
         with deployed.server(f"--otlp_endpoint=http://{collector.address}",
                              "--log_level=debug", *flags) as server:
             tracing = Traced(server, collector)
@@ -213,6 +215,36 @@ def test_a_collector_that_is_away_costs_no_call_and_no_exit():
         raw_forward(server.address)
         server.process.terminate()
         assert server.process.wait(60) == 0
+
+
+def test_a_collector_that_refuses_costs_a_warning_a_second():
+    with traced(refuses=True) as server:
+        with grpc.insecure_channel(server.address) as channel:
+            call = channel.unary_unary("/convgrad.v1.ConvGrad/GetCapabilities")
+            for _ in range(1000):
+                call(b"", timeout=30)
+        server.stop()
+    warnings = [line for line in server.lines if "[warning] tracing: " in line]
+    # The log's time is that of the line, a moment after the decision to write it.
+    seconds = {line.split(".")[0] for line in warnings}
+    assert 1 <= len(warnings) <= len(seconds) + 1
+
+
+def test_a_path_that_is_no_text_costs_no_span():
+    """A collector refuses a whole batch because of one string that isn't UTF-8."""
+    with traced() as server:
+        host, port = server.address.rsplit(":", 1)
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(
+                floods.PREFACE + floods.frame(floods.SETTINGS, 0, 0) +
+                floods.frame(floods.HEADERS, floods.END_HEADERS | floods.END_STREAM, 1,
+                             floods.request(b"/\xff/call")))
+            deployed.wait_until(server.calls, "the end of the call")
+        raw_forward(server.address)
+        server.stop()
+    spans = by_name(server.collector.spans())
+    assert "found /\\xff/call" in spans["unknown/unknown"].status.message
+    assert "convgrad.v1.ConvGrad/ConvForward" in spans
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4317", "http://nowhere"])

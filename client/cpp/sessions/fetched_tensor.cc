@@ -15,16 +15,17 @@ namespace {
 // Returns the tensor that `response` describes, with uninitialized memory for
 // its bytes.
 absl::StatusOr<FetchedTensor> EmptyTensor(
-    const v1::NamedGet& wanted, const v1::GetTensorsResponse& response) {
+    const v1::GetTensorsResponse& response) {
   if (response.tensors_size() != 1) {
     return BadReply("tensors", absl::StrCat(response.tensors_size()), "1");
   }
+  const v1::KeptTensorInfo& info = response.tensors(0);
   FetchedTensor fetched;
-  fetched.version = response.tensors(0).version();
+  fetched.version = info.version();
   ASSIGN_OR_RETURN(
       fetched.descriptor,
-      DecodeTensor(response.tensors(0).tensor(),
-                   std::max<int64_t>(1, wanted.groups()), "reply.tensors[0]"));
+      DecodeTensor(info.tensor(), std::max<int64_t>(1, info.groups()),
+                   "reply.tensors[0]"));
   ASSIGN_OR_RETURN(fetched.data, AlignedBuffer::Allocate(
                                      ByteSize(fetched.descriptor).value_or(0)));
   return fetched;
@@ -32,12 +33,11 @@ absl::StatusOr<FetchedTensor> EmptyTensor(
 
 }  // namespace
 
-absl::StatusOr<FetchedTensor> DecodeFetched(const v1::NamedGet& wanted,
-                                            grpc::ByteBuffer* message) {
+absl::StatusOr<FetchedTensor> DecodeFetched(grpc::ByteBuffer* message) {
   v1::GetTensorsResponse response;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
                    SplitReply(message, &response));
-  ASSIGN_OR_RETURN(FetchedTensor fetched, EmptyTensor(wanted, response));
+  ASSIGN_OR_RETURN(FetchedTensor fetched, EmptyTensor(response));
   const auto expected = std::ssize(fetched.data.bytes());
   if (payloads.size() != 1 || payloads[0].size() != expected) {
     return BadReply(
@@ -66,7 +66,7 @@ absl::Status FetchedFrames::Add(grpc::ByteBuffer* message) {
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
                    SplitReply(message, &response));
   if (response.has_header() && !fetched_) {
-    ASSIGN_OR_RETURN(fetched_, EmptyTensor(wanted_, response.header()));
+    ASSIGN_OR_RETURN(fetched_, EmptyTensor(response.header()));
     return absl::OkStatus();
   }
   const int64_t size = payloads.size() == 1 ? payloads[0].size() : 0;

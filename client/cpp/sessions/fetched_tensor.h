@@ -13,16 +13,13 @@
 namespace convgrad {
 
 // Returns the one tensor of a GetTensorsResponse. Errors: kInternal.
-absl::StatusOr<FetchedTensor> DecodeFetched(const v1::NamedGet& wanted,
-                                            grpc::ByteBuffer* message);
+absl::StatusOr<FetchedTensor> DecodeFetched(grpc::ByteBuffer* message);
 // Returns whether the server refused because its messages are too small.
 bool IsTooLarge(const absl::Status& status);
 
 // Assembles the one tensor of a GetTensorsStream. Owned by one call.
 class FetchedFrames {
  public:
-  explicit FetchedFrames(const v1::NamedGet& wanted) : wanted_(wanted) {}
-
   // Discards the frames of an earlier attempt.
   void Begin();
   // Adds the next message. Errors: kInternal; kResourceExhausted.
@@ -31,7 +28,6 @@ class FetchedFrames {
   absl::StatusOr<FetchedTensor> Take();
 
  private:
-  const v1::NamedGet& wanted_;
   std::optional<FetchedTensor> fetched_;
   int64_t received_ = 0;
 };

@@ -181,7 +181,7 @@ absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
   auto run = std::make_shared<PendingRun>();
   run->call = std::move(call);
   RETURN_IF_ERROR(Validate(run->call.operation));
-  RETURN_IF_ERROR(CheckMetadata(run->call));
+  RETURN_IF_ERROR(CheckOptions(run->call));
   const bool is_change = KeepsResults(run->call);
   if (is_change && is_durable_) run->call.region = nullptr;
   ASSIGN_OR_RETURN(run->places, PlacesOf(run->call));

@@ -238,7 +238,7 @@ class Session {
       absl::StatusOr<std::shared_ptr<Pending>> pending);
   absl::StatusOr<FetchedTensor> Fetch(const v1::NamedGet& wanted,
                                       absl::Time deadline);
-  absl::Status Drop(const v1::DropTensorsRequest& request);
+  absl::Status SendDrop(const v1::DropTensorsRequest& request);
 
   const bool is_durable_;
   const std::unique_ptr<SessionWire> wire_;

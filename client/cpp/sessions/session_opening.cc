@@ -32,7 +32,10 @@ absl::StatusOr<Opened> Ask(const ClientOptions& client, const char* method,
   ASSIGN_OR_RETURN(opened.wire, SessionWire::Make(client));
   RETURN_IF_ERROR(opened.wire->Call(SessionMethod(method), request,
                                     &opened.answer, deadline));
-  return opened;
+  // Another lease would have the client renew it without a pause.
+  const double lease = opened.answer.lease_seconds();
+  if (lease >= 1) return opened;
+  return BadReply("lease_seconds", absl::StrCat(lease), "at least 1");
 }
 
 // Connects to the address at which to call the session from now on.

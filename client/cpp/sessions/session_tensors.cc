@@ -36,9 +36,9 @@ absl::StatusOr<FetchedTensor> Session::Fetch(const v1::NamedGet& wanted,
   ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
   absl::StatusOr<grpc::ByteBuffer> reply = changes_->Read(
       deadline, wire_->Sender(SessionMethod("GetTensors"), message, deadline));
-  if (reply.ok()) return DecodeFetched(wanted, &*reply);
+  if (reply.ok()) return DecodeFetched(&*reply);
   if (!IsTooLarge(reply.status())) return reply.status();
-  FetchedFrames frames(wanted);
+  FetchedFrames frames;
   RETURN_IF_ERROR(
       changes_
           ->Read(deadline, wire_->Streamer(SessionMethod("GetTensorsStream"),
@@ -50,16 +50,16 @@ absl::StatusOr<FetchedTensor> Session::Fetch(const v1::NamedGet& wanted,
 absl::Status Session::Drop(absl::Span<const std::string> names) {
   v1::DropTensorsRequest request;
   request.mutable_names()->Assign(names.begin(), names.end());
-  return Drop(request);
+  return SendDrop(request);
 }
 
 absl::Status Session::DropAll() {
   v1::DropTensorsRequest request;
   request.set_all(true);
-  return Drop(request);
+  return SendDrop(request);
 }
 
-absl::Status Session::Drop(const v1::DropTensorsRequest& request) {
+absl::Status Session::SendDrop(const v1::DropTensorsRequest& request) {
   return Send(SessionMethod("DropTensors"), request, {}, Access::kChange,
               absl::InfiniteFuture())
       .status();

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from convgrad import client, operations
-from convgrad.client_base import ClientBase, is_unexplained, stream_of
+from convgrad.client_base import ClientBase, is_unexplained
 from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled, ConvgradError
 from convgrad.moving import transfer
@@ -126,8 +126,7 @@ class Client(ClientBase):
             except ConvgradError:  # nothing was sent, or the answer is here
                 raise
             except BaseException as ended:  # the task was cancelled, or close() its call
-                if call.loan is not None:
-                    call.loan.give_up()
+                call.loan.give_up()
                 if (isinstance(ended, asyncio.CancelledError) and self._closed.is_set()
                         and not _is_cancelled(asyncio.current_task())):
                     raise Cancelled("the client is closed") from None
@@ -138,14 +137,15 @@ class Client(ClientBase):
             await asyncio.sleep(delay)
 
     async def _receive(self, call: Call[R], responses: Any) -> R:
-        stream, result = stream_of(call)
-        reply = stream.reply()
+        assert call.stream is not None
+        reply = call.stream.reply()
         try:
             async for response in responses:
                 reply.take(response)
         finally:
             responses.cancel()
-        return result(*reply.finish())
+        found: R = reply.finish()
+        return found
 
     async def close(self) -> None:
         """Cancels running calls, then closes the connections, as the blocking client does."""

@@ -11,13 +11,7 @@ import numpy.typing as npt
 
 from convgrad import networks, operations
 from convgrad.caller import Caller
-from convgrad.errors import (
-    Cancelled,
-    FailedPrecondition,
-    invalid,
-    message_of,
-    unimplemented,
-)
+from convgrad.errors import Cancelled, FailedPrecondition, invalid, unimplemented
 from convgrad.kept import Kept, find, listed_tensors
 from convgrad.networks import Run
 from convgrad.options import Options, timeout_of
@@ -31,16 +25,15 @@ from convgrad.v1 import session_pb2
 R = TypeVar("R")
 
 _ID_BYTES = 16
-_LIST_TENSORS = "ConvGradSessions/ListTensors"
 # Keywords of an operation and of run() that change a session.
 _CHANGING = ("keep", "add", "tape", "backward", "update", "change")
 
 
 def refuse(name: str, thing: str = "session") -> NoReturn:
     """Raises the error for a method that would change an attached session."""
-    raise FailedPrecondition(message_of(
+    raise FailedPrecondition.of(
         name, f"a {thing} that is attached to be read",
-        f"the {thing} of the process that trains, which alone changes it"))
+        f"the {thing} of the process that trains, which alone changes it")
 
 
 def refused(name: str, thing: str = "session") -> Callable[..., Any]:
@@ -64,7 +57,7 @@ def _forward(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
         has_names = any(isinstance(one, str) for one in (*args, *named.values()))
         kept = self.tensors() if has_names else {}
         operands = {key: _operand(one, kept) for key, one in named.items()}
-        return self._run(prepare(*(_operand(one, kept) for one in args),
+        return self._perform(prepare(*(_operand(one, kept) for one in args),
                                  **(kwargs | operands)))
 
     return method
@@ -118,11 +111,11 @@ class Attached:
         Errors: NotFound if the trainer hasn't loaded a program of this name.
         """
         _check_reads(keywords)
-        return self._run(networks.run(program, inputs, **keywords))
+        return self._perform(networks.run(program, inputs, **keywords))
 
     def save_state(self, name: str = "", *, timeout: float | None = None) -> int:
         """Makes the server write the session to its disk, as Session.save_state() does."""
-        return self._run(save_state_call(None, name, options=timeout_of(timeout)))
+        return self._perform(save_state_call(None, name, options=timeout_of(timeout)))
 
     def close(self) -> None:
         """Ends the attachment; the session stays open."""
@@ -138,10 +131,7 @@ class Attached:
         """Raises FailedPrecondition in a process that was forked since."""
         self._client.check_process()
 
-    def _perform(self, call: Call[R], instead: None) -> R:
-        return self._run(call)
-
-    def _run(self, call: Call[R]) -> R:
+    def _perform(self, call: Call[R]) -> R:
         if self._is_closed:
             raise Cancelled("the attachment is closed")
         return self._client.run(_attached(call, self._id, self._target))
@@ -165,13 +155,9 @@ def attach(client: Caller, session: bytes | str) -> Attached:
                             "session(resume=True), which takes it over")
     check_id("session", session)
     message = session_pb2.ListTensorsRequest(page_size=1).SerializeToString()
-
-    def ask(target: str, options: Options) -> Attached:
-        call = Call(_LIST_TENSORS, message, listed_tensors, options=options)
-        client.run(_attached(call, session, target))
-        return Attached(client, session, target)
-
-    return ask_each(client, ask)
+    call = Call("ConvGradSessions/ListTensors", message, listed_tensors)
+    target, _ = ask_each(client, _attached(call, session, None))
+    return Attached(client, session, target)
 
 
 def check_id(field: str, session: object) -> None:
@@ -182,7 +168,7 @@ def check_id(field: str, session: object) -> None:
         raise invalid("OUT_OF_RANGE", field, found, f"session.id, {_ID_BYTES} bytes")
 
 
-def _attached(call: Call[R], session_id: bytes, target: str) -> Call[R]:
+def _attached(call: Call[R], session_id: bytes, target: str | None) -> Call[R]:
     """Returns the call as a read of the session that doesn't renew its lease."""
     urgent = Options(priority="interactive")
     return replace(call, target=target, options=urgent | call.options, metadata=(

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
-from convgrad.client_base import ClientBase, is_unexplained, remaining, stream_of
+from convgrad.client_base import ClientBase, is_unexplained, remaining
 from convgrad.connections.channels import Slot
 from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled, ConvgradError
@@ -88,8 +88,7 @@ class Caller(ClientBase):
                 if isinstance(rpc, grpc.Future) and rpc.cancelled():
                     raise error from None
             except grpc.FutureCancelledError:
-                if call.loan is not None:  # the server may still use it
-                    call.loan.give_up()
+                call.loan.give_up()  # the server may still use it
                 raise Cancelled("the call was cancelled") from None
             except ValueError as closed:
                 if not self._closed.is_set() or isinstance(closed, ConvgradError):
@@ -98,8 +97,7 @@ class Caller(ClientBase):
             except ConvgradError:  # nothing was sent, or the answer is here
                 raise
             except BaseException:  # Ctrl-C
-                if call.loan is not None:
-                    call.loan.give_up()
+                call.loan.give_up()
                 raise
             if is_unexplained(error, slot):
                 self._explain(error, slot, attempts)
@@ -108,14 +106,15 @@ class Caller(ClientBase):
                 raise Cancelled("the client was closed") from None
 
     def _receive(self, call: Call[R], responses: Any) -> R:
-        stream, result = stream_of(call)
-        reply = stream.reply()
+        assert call.stream is not None
+        reply = call.stream.reply()
         try:
             for response in responses:
                 reply.take(response)
         finally:
             responses.cancel()  # no effect after the end
-        return result(*reply.finish())
+        found: R = reply.finish()
+        return found
 
     def close(self) -> None:
         """Cancels running calls (Cancelled), then closes the connections.

@@ -6,10 +6,13 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
+import numpy as np
+
 from convgrad import operations
 from convgrad.attached import Attached, attach, check_id
 from convgrad.caller import Caller
-from convgrad.errors import invalid
+from convgrad.errors import NotFound, invalid, unavailable, unimplemented
+from convgrad.moving.machine import tell_differences
 from convgrad.region import Region
 from convgrad.requests import Call
 from convgrad.sessions.leases import (
@@ -21,11 +24,9 @@ from convgrad.sessions.leases import (
     open_session,
     resume_session,
 )
-from convgrad.sessions.machines import tell_differences
 from convgrad.sessions.recorder import new_recorder, note_unrecorded
 from convgrad.sessions.replay import DEFAULT_REPLAY_BYTES
 from convgrad.sessions.session import Session
-from convgrad.sharing import address_of_regions, check_region
 from convgrad.tracebacks import short_traceback
 
 P = ParamSpec("P")
@@ -120,8 +121,9 @@ class Client(Caller):
         """Attaches to a session that another process or thread has open, to read it during
         training; see Attached. `session` is the session's id, which permits this.
 
-        This client must be the session's own (same token, or no tokens) or one of its
-        `readers`. Readers may list tensors and run forwards, but not get() tensors.
+        This client must be the session's own (same token or certificate, or a server that
+        asks for neither) or one of its `readers`. Readers may list tensors and run forwards,
+        but not get() tensors.
 
         Errors: SessionExpired if the session doesn't exist; Unimplemented for a name.
         """
@@ -151,14 +153,27 @@ class Client(Caller):
         offers no regions (--regions_listen); Unavailable if it is on another host;
         ResourceExhausted if it has less memory left (--max_region_bytes).
         """
-        address = address_of_regions(self)
-        region = Region(address, nbytes)
+        if len(self.targets) != 1:
+            raise invalid("OUT_OF_RANGE", "region", f"a client of {len(self.targets)} servers",
+                          "one, with which memory is shared")
+        offered = self.capabilities()
+        if not offered.HasField("shared_memory"):
+            raise unimplemented("region", f"the server at {self.targets[0]}, which offers none",
+                                "one with --regions_listen")
+        region = Region(offered.shared_memory.address, nbytes)
         self._share(region)
         try:
-            check_region(self, region, address)
-        except BaseException:
+            # Has the server write there: side sockets on two hosts may have the same name.
+            ones = np.ones((1, 1), np.float32)
+            self.linear_forward(ones, ones, out={"output": region.empty((1, 1))})
+        except BaseException as error:
             region.close()
-            raise
+            if not isinstance(error, NotFound):
+                raise
+            raise unavailable(
+                "NOT_FOUND", "region", f"'{offered.shared_memory.address}', the side socket of "
+                "another server here", f"that of {self.targets[0]}, a server on this host",
+            ) from None
         return region
 
     def __enter__(self) -> Client:

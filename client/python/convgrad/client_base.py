@@ -28,7 +28,6 @@ from convgrad.options import seconds_of
 from convgrad.outages import Outages
 from convgrad.region import Region
 from convgrad.requests import Call
-from convgrad.streams import Streamed
 
 _LOG = logging.getLogger("convgrad")
 
@@ -182,7 +181,8 @@ class ClientBase:
         message: Any = call.message
         method = call.method
         if message is None:
-            message, method = stream_of(call)[0].requests(), method + "Stream"
+            assert call.stream is not None
+            message, method = call.stream.requests(), method + "Stream"
         return self._pool.method(slot, method)(
             message, timeout=remaining(deadline), metadata=self._metadata(call))
 
@@ -198,7 +198,7 @@ class ClientBase:
         if error.reason:  # from the server itself
             slot.has_answered = True
             self.outages.reached(slot.target)
-        if call.loan is not None and (error.code in _UNDECIDED or not error.reason):
+        if error.code in _UNDECIDED or not error.reason:
             call.loan.give_up()
         return error
 
@@ -208,7 +208,7 @@ class ClientBase:
         if needs_stream(error, call):
             return replace(call, message=None), 0.0
         attempts.end(error)
-        if not error.reason and call.loan is not None and call.loan.is_written:
+        if not error.reason and call.loan.is_written:
             # A repeat would end while the caller can't know when the lost attempt writes.
             error.message += "; the server may still write the call's results to a region"
             raise error
@@ -285,8 +285,3 @@ def needs_stream(error: ConvgradError, call: Call[Any]) -> bool:
     return (error.reason == "LIMIT_EXCEEDED" and error.field in ("request", "response")
             and call.message is not None and call.stream is not None
             and not call.options.get("self_check", False))
-
-
-def stream_of(call: Call[R]) -> tuple[Streamed, Callable[..., R]]:
-    assert call.stream is not None and call.result is not None
-    return call.stream, call.result

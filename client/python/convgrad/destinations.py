@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from convgrad.errors import InvalidArgument, invalid
+from convgrad.errors import invalid
 from convgrad.layouts import DTYPES, Array, Descriptor
 from convgrad.problem import Operation
 from convgrad.v1 import tensor_pb2
@@ -37,14 +37,13 @@ def destinations_of(operation: Operation, kept: Mapping[str, str], out: Mapping[
     """
     if not out:
         return Destinations(kept)
-    wanted = dict(operation.results)
     taken = {f"operand {name}": np.frombuffer(payload, np.uint8)
              for name, payload in payloads.items()}
     for name, array in out.items():
         if name in kept:
             raise invalid("DUPLICATE", f"out.{name}", "a result that the session keeps",
                           "one that the call returns")
-        _check(f"out.{name}", array, wanted[name])
+        _check(f"out.{name}", array, operation.results[name])
         for other, memory in taken.items():
             # Exact, because both are contiguous.
             if np.may_share_memory(array, memory):
@@ -55,23 +54,17 @@ def destinations_of(operation: Operation, kept: Mapping[str, str], out: Mapping[
 
 
 def _check(path: str, array: object, wanted: Descriptor) -> None:
-    shape, dtype = wanted.shape(), DTYPES[wanted.dtype]
+    shape, dtype, kind = wanted.shape(), DTYPES[wanted.dtype], type(array)
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        kind = type(array)
-        raise _mismatch("DTYPE_MISMATCH", path, f"{kind.__module__}.{kind.__qualname__}",
-                        shape, dtype)
-    described = f"one of {array.dtype} and shape {array.shape}"
-    if array.dtype != dtype:
-        raise _mismatch("DTYPE_MISMATCH", path, described, shape, dtype)
-    if array.shape != shape:
-        raise _mismatch("SHAPE_MISMATCH", path, described, shape, dtype)
-    if not array.flags.c_contiguous:
-        raise _mismatch("LAYOUT_MISMATCH", path, f"strides {array.strides}", shape, dtype)
-    if not array.flags.writeable:
-        raise _mismatch("LAYOUT_MISMATCH", path, "a read-only one", shape, dtype)
-
-
-def _mismatch(reason: str, path: str, found: str, shape: tuple[int, ...],
-              dtype: np.dtype) -> InvalidArgument:  # type: ignore[type-arg]
-    return invalid(reason, path, found, f"a writable, C-contiguous numpy.ndarray of {dtype} "
-                   f"and shape {shape}")
+        reason, found = "DTYPE_MISMATCH", f"{kind.__module__}.{kind.__qualname__}"
+    elif array.dtype != dtype or array.shape != shape:
+        reason = "DTYPE_MISMATCH" if array.dtype != dtype else "SHAPE_MISMATCH"
+        found = f"one of {array.dtype} and shape {array.shape}"
+    elif not array.flags.c_contiguous:
+        reason, found = "LAYOUT_MISMATCH", f"strides {array.strides}"
+    elif not array.flags.writeable:
+        reason, found = "LAYOUT_MISMATCH", "a read-only one"
+    else:
+        return
+    raise invalid(reason, path, found, f"a writable, C-contiguous numpy.ndarray of {dtype} "
+                  f"and shape {shape}")

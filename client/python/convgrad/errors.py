@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TypeVar
 
 import grpc
 
@@ -17,6 +17,9 @@ Metadata = Iterable[tuple[str, "str | bytes"]]
 
 # What gRPC says of a peer that accepts a connection and sends nothing.
 _SILENCE = "before receiving SETTINGS frame"
+
+
+E = TypeVar("E", bound="ConvgradError")
 
 
 class ConvgradError(Exception):
@@ -49,6 +52,14 @@ class ConvgradError(Exception):
             self.field = detail.field
             self.found = detail.found
             self.expected = detail.expected
+
+    @classmethod
+    def of(cls: type[E], field: str, found: object, expected: object, reason: str = "") -> E:
+        """Returns the error with these details, and the message that the server would give."""
+        error = cls(message_of(field, str(found), str(expected)))
+        error.reason, error.field = reason, field
+        error.found, error.expected = str(found), str(expected)
+        return error
 
     def __str__(self) -> str:
         tries = f" (after {self.attempts} attempts)" if self.attempts > 1 else ""
@@ -157,20 +168,19 @@ class SnapshotDamaged(Internal):
 
 
 def invalid(reason: str, field: str, found: object, expected: object) -> InvalidArgument:
-    """Returns the error with the message that the server would give."""
-    return InvalidArgument(**_words(reason, field, found, expected))
+    return InvalidArgument.of(field, found, expected, reason)
 
 
 def unimplemented(field: str, found: object, expected: object) -> Unimplemented:
-    return Unimplemented(**_words("UNSUPPORTED", field, found, expected))
+    return Unimplemented.of(field, found, expected, "UNSUPPORTED")
 
 
 def unavailable(reason: str, field: str, found: object, expected: object) -> Unavailable:
-    return Unavailable(**_words(reason, field, found, expected))
+    return Unavailable.of(field, found, expected, reason)
 
 
 def bad_reply(field: str, found: object, expected: object) -> Internal:
-    return Internal(**_words("MALFORMED", f"reply.{field}", found, expected))
+    return Internal.of(f"reply.{field}", found, expected, "MALFORMED")
 
 
 def is_silent(error: ConvgradError) -> bool:
@@ -189,11 +199,10 @@ def unreachable(error: ConvgradError, target: str, has_answered: bool) -> Convgr
     why = error.message.rpartition(": ")[2]
     where = (f"({target} accepts connections but doesn't answer)" if is_silent(error)
              else f"at {target} ({why})")
-    words = _words("", "server", f"none that answers {where}",
-                   "the convgrad-server that was there" if has_answered else
-                   "a convgrad-server; check host and port (a server's default port is 7070), "
-                   "and that it runs")
-    found = Unavailable(**words)
+    found = Unavailable.of(
+        "server", f"none that answers {where}",
+        "the convgrad-server that was there" if has_answered else "a convgrad-server; check "
+        "host and port (a server's default port is 7070), and that it runs")
     found.attempts, found.request_id = error.attempts, error.request_id
     return found
 
@@ -207,14 +216,6 @@ def parsing_response() -> Iterator[None]:
         raise
     except Exception as error:  # ValueError, or protobuf's DecodeError
         raise bad_reply("message", error, "a response") from None
-
-
-def _words(reason: str, field: str, found: object, expected: object) -> dict[str, Any]:
-    """Returns the message and the equivalent detail."""
-    found, expected = str(found), str(expected)
-    return {"message": message_of(field, found, expected),
-            "detail": error_pb2.ErrorDetail(reason=reason, field=field, found=found,
-                                            expected=expected)}
 
 
 def message_of(field: str, found: str, expected: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convgrad import layouts
-from convgrad.errors import NotFound, bad_reply, invalid, message_of
+from convgrad.errors import NotFound, bad_reply, invalid
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor, Dims
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import Payload, receive
@@ -96,8 +96,8 @@ def array_of(name: str, tensor: tensor_pb2.Tensor,
 def find(name: str, kept: Mapping[str, Kept]) -> Kept:
     """Returns the tensor of this name. Errors: NotFound."""
     if name not in kept:
-        raise NotFound(message_of("operation.operands", f"'{name}', which the session "
-                                  "doesn't keep", "the name of a kept tensor"))
+        raise NotFound.of("operation.operands", f"'{name}', which the session doesn't keep",
+                          "the name of a kept tensor")
     return kept[name]
 
 

@@ -25,7 +25,7 @@ Places = Mapping[str, tensor_pb2.Tensor.Region]
 class Loan:
     """The arrays of a call that lie in regions."""
 
-    parts: tuple[tuple[Region, object], ...]
+    parts: tuple[tuple[Region, object], ...] = ()
     results: tuple[Region, ...] = ()
     """Regions into which the server writes the call's results."""
 
@@ -95,7 +95,7 @@ class Request:
         places = {field.rpartition(".")[2]: place for field, place in found.items()
                   if field.startswith("out.")}
         message, payloads = self._with_operands(found)
-        for (which, _), request in zip(self.operation.results, message.results):
+        for which, request in zip(self.operation.results, message.results):
             if which in places:
                 place = places[which]
                 request.region.region_id = place.region_id

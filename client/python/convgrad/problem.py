@@ -99,7 +99,7 @@ class Operation:
     output: Dims
     """Dims of the convolution's output; in a backward operation, of its gradient."""
     operands: Mapping[str, Descriptor]
-    results: Sequence[tuple[str, Descriptor]]
+    results: Mapping[str, Descriptor]
 
     @property
     def batch(self) -> int:

@@ -33,7 +33,6 @@ from convgrad.errors import (
     Unavailable,
     from_rpc,
     invalid,
-    message_of,
 )
 from convgrad.v1 import tensor_pb2
 
@@ -140,10 +139,9 @@ class Region:
             return np.empty(dims, wanted)
         at = self._arena.take(size)
         if at is None:
-            raise ResourceExhausted(message_of(
-                "region", f"{size} bytes wanted",
-                f"at most {self._arena.largest()} of {self.nbytes}, which are free in one "
-                "piece"))
+            raise ResourceExhausted.of(
+                "region", f"{size} bytes wanted", f"at most {self._arena.largest()} of "
+                f"{self.nbytes}, which are free in one piece")
         return np.asarray(_Block(self, at, size)).view(wanted).reshape(dims)
 
     def range_of(self, array: npt.NDArray[Any]) -> tensor_pb2.Tensor.Region | None:
@@ -193,9 +191,9 @@ class _Block:
 
 def ended(field: str) -> NotFound:
     """Returns the error for an array in a region that isn't open."""
-    return NotFound(message_of(
+    return NotFound.of(
         field, "an array of a region that was closed, or whose server has ended",
-        "one of an open region, what this one held is gone"))
+        "one of an open region, what this one held is gone")
 
 
 def _address_of(array: npt.NDArray[Any]) -> int:
@@ -211,8 +209,8 @@ def _handshake(connection: socket.socket, address: str, nbytes: int) -> tuple[by
             connection.sendall(_REQUEST.pack(_MAGIC, nbytes))
         reply, files = _receive_reply(connection)
     except OSError as error:
-        raise Unavailable(message_of("region", f"'{address}': {error.strerror or error}",
-                                     "the side socket of a server on this host")) from None
+        raise Unavailable.of("region", f"'{address}': {error.strerror or error}",
+                             "the side socket of a server on this host") from None
     try:
         return _memory_of(reply, files, nbytes)
     finally:
@@ -249,5 +247,4 @@ def _memory_of(reply: bytes, files: list[int], nbytes: int) -> tuple[bytes, mmap
     except OSError as error:
         if error.errno != errno.ENOMEM:
             raise
-        raise ResourceExhausted(message_of("region", "no memory to map", f"{nbytes} bytes")
-                                ) from None
+        raise ResourceExhausted.of("region", "no memory to map", f"{nbytes} bytes") from None

@@ -59,7 +59,7 @@ def decode(operation: Operation, response: Response,
         raise bad_reply("results", len(message.results), len(operation.results))
     arrays = {}
     kept = destinations.kept
-    for named, (which, wanted) in zip(message.results, operation.results):
+    for named, (which, wanted) in zip(message.results, operation.results.items()):
         check_tensor(which, named, wanted)
         if which in kept:
             if named.tensor.kept.tensor_id != kept[which]:

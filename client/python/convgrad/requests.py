@@ -32,7 +32,7 @@ from convgrad.region import Region
 from convgrad.replies import Arrays
 from convgrad.streams import Stream, Streamed
 from convgrad.v1 import operation_pb2, service_pb2
-from convgrad.wire import Message
+from convgrad.wire import LentMessage, Message, joined
 
 R = TypeVar("R")
 
@@ -52,16 +52,14 @@ class Call(Generic[R]):
     options: Options = field(default_factory=Options)
     stream: Streamed | None = None
     """The same call as a stream, for servers whose messages are too small."""
-    result: Callable[..., R] | None = None
-    """Makes the result of the stream's gathered reply."""
     frames: Callable[[], Iterator[bytes]] | None = None
     """Yields the messages of a call with several messages and one answer."""
     results: dict[str, Descriptor] = field(default_factory=dict)
     """Descriptors of the results."""
-    kept_results: dict[str, str] = field(default_factory=dict)
-    """Results that a session keeps, with their names there. Such a call is a change."""
+    kept_results: dict[str, Descriptor] = field(default_factory=dict)
+    """Those of the results that a session keeps, by their names there."""
     is_change: bool = False
-    """Whether the call is a change for another reason."""
+    """Whether the call changes its session."""
     metadata: tuple[tuple[str, str | bytes], ...] = ()
     on_start: Callable[[Any], None] | None = None
     """Receives each attempt's grpc.Future, which cancels the attempt."""
@@ -69,15 +67,33 @@ class Call(Generic[R]):
     """The only server that the call may go to; None: any server."""
     place: Callable[[Call[R], Iterable[Region]], Call[R]] | None = None
     """Converts a call by value to one that leaves tensors in the client's regions there."""
-    loan: Loan | None = None
+    loan: Loan = Loan()
     """The arrays that such a call has in regions."""
     whole: Call[R] | None = None
-    """The call with all bytes, if this one leaves out those that the server has."""
+    """The call with all bytes, if this one leaves out those that the server has. Follows if the
+    server no longer has them."""
 
     def decoded(self, response: Any) -> R:
         """Returns the result of a Response. Errors: Internal if it can't be parsed."""
         with parsing_response():
             return self.decode(response)
+
+    def with_own_bytes(self) -> Call[R]:
+        """Returns the call with copies of its arrays, so that the caller may change them."""
+        call, message = replace(self, place=None), self.message
+        if self.whole is not None:
+            call = replace(call, whole=self.whole.with_own_bytes())
+        if self.frames is not None:
+            frames = list(self.frames())
+            return replace(call, frames=lambda: iter(frames))
+        if isinstance(self.stream, Stream) and isinstance(message, LentMessage) and (
+                message.payloads):
+            # Message and stream have the same payloads in the same order, and share the copies.
+            payloads = {name: memoryview(bytes(payload))
+                        for name, payload in self.stream.payloads.items()}
+            return replace(call, message=replace(message, payloads=list(payloads.values())),
+                           stream=replace(self.stream, payloads=payloads))
+        return call if message is None else replace(call, message=joined(message))
 
 
 class RequestBuilder:
@@ -89,7 +105,7 @@ class RequestBuilder:
         self._message = operation_pb2.ConvOperation()
         self._payloads: dict[str, memoryview] = {}
         self._operands: dict[str, Descriptor] = {}
-        self._results: list[tuple[str, Descriptor]] = []
+        self._results: dict[str, Descriptor] = {}
         self._kept_results: dict[str, str] = {}
         self._dims: dict[str, Dims] = {}
         unknown = set(options) - set(Options.__annotations__)
@@ -170,7 +186,7 @@ class RequestBuilder:
             if name in self._options.get("scales", {}):
                 request.scale = self._options["scales"][name]
             self._keep_result(name, request)
-            self._results.append((name, self._described(name, request)))
+            self._results[name] = self._described(name, request)
         for key in ("keep", "add", "out"):
             for name in self._options.get(key, {}):  # type: ignore[attr-defined]
                 if name not in names:
@@ -226,7 +242,7 @@ class RequestBuilder:
         request = Request(operation, self._message, wire_options(self._options), payloads,
                           destinations)
         size = sum(payload.nbytes for payload in payloads.values())
-        answer = sum(tensor.byte_size() or 0 for name, tensor in operation.results
+        answer = sum(tensor.byte_size() or 0 for name, tensor in self._results.items()
                      if name not in self._kept_results)
         fits_message = max(size, answer) <= MAX_PAYLOAD_BYTES
         stays = bool(self._kept_results)
@@ -245,11 +261,11 @@ class RequestBuilder:
             message=request.by_value() if fits_message and not streams else None,
             decode=request.decoder(result), place=place,
             request_id=request.options.request_id, options=self._options,
-            results=dict(operation.results), kept_results=self._kept_results,
+            results=self._results, is_change=stays, kept_results={
+                kept: self._results[name] for name, kept in self._kept_results.items()},
             stream=None if stays else Stream(
                 operation, self._message, request.options, self._payloads,
-                self._options.get("slice_items", 0), destinations),
-            result=result)
+                self._options.get("slice_items", 0), destinations, result))
 
     def _c0(self, dtype: str) -> int:
         return self._options.get("c0", 0) or layouts.default_c0(dtype)

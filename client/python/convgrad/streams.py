@@ -6,7 +6,7 @@ proto/convgrad/v1/service.proto; proto/stream_slices.cc does the same).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,9 +15,9 @@ import numpy as np
 
 from convgrad.destinations import Destinations
 from convgrad.errors import bad_reply, invalid, parsing_response
-from convgrad.layouts import Array, Descriptor
+from convgrad.layouts import Descriptor
 from convgrad.problem import OPERANDS, Operation, wire_result
-from convgrad.replies import check_tensor
+from convgrad.replies import Arrays, check_tensor
 from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
 from convgrad.wire import FRAME_BYTES, join_message, split_bytes
 
@@ -30,8 +30,8 @@ class Reply(Protocol):
     def take(self, response: bytes) -> None:
         """Adds a message. Raises Internal for one that doesn't belong to the call."""
 
-    def finish(self) -> tuple[Any, ...]:
-        """Returns the answer. Raises Internal if something is missing."""
+    def finish(self) -> Any:
+        """Returns the call's result. Raises Internal if something is missing."""
 
 
 class Streamed(Protocol):
@@ -58,7 +58,9 @@ class Stream:
     payloads: dict[str, memoryview]
     slice_items: int
     """Items of the batch per slice; 0: the contract's formula."""
-    destinations: Destinations = Destinations()
+    destinations: Destinations
+    result: Callable[[Arrays, service_pb2.Report], Any]
+    """Makes the result of the gathered arrays."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.slice_items, (int, np.integer)) or self.slice_items < 0:
@@ -67,7 +69,7 @@ class Stream:
 
     def reply(self) -> StreamReply:
         """Returns an object that gathers the answer of one attempt."""
-        return StreamReply(self.operation, self.destinations)
+        return StreamReply(self)
 
     def requests(self) -> Iterator[bytes]:
         """Yields the header, then frames: of uncut operands, then of the others by slices."""
@@ -116,7 +118,7 @@ class Stream:
         per_item = sum(_item_bytes(tensor) for name, tensor in
                        self.operation.operands.items() if self._is_cut(name))
         sums = 0
-        for name, tensor in self.operation.results:
+        for name, tensor in self.operation.results.items():
             if self._is_cut(name, tensor):
                 per_item += _item_bytes(tensor)
             else:
@@ -127,18 +129,17 @@ class Stream:
 class StreamReply:
     """Gathers the answer of a stream. Owned by one attempt."""
 
-    def __init__(self, operation: Operation,
-                 destinations: Destinations = Destinations()) -> None:
-        self._operation = operation
-        self._destinations = destinations
-        self._received = {name: 0 for name, _ in operation.results}
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._results = stream.operation.results
+        self._received = dict.fromkeys(self._results, 0)
         self._end: service_pb2.StreamEnd | None = None
 
     @cached_property
-    def _arrays(self) -> dict[str, Array]:
+    def _arrays(self) -> Arrays:
         """The results' arrays, allocated when the server has accepted the request."""
-        return {name: self._destinations.array(name, tensor)
-                for name, tensor in self._operation.results}
+        return {name: self._stream.destinations.array(name, tensor)
+                for name, tensor in self._results.items()}
 
     def take(self, response: bytes) -> None:
         """Adds a message. Raises Internal for one that doesn't belong to this operation."""
@@ -154,19 +155,18 @@ class StreamReply:
         else:
             raise bad_reply("part", "nothing", "frame or end")
 
-    def finish(self) -> tuple[dict[str, Array], service_pb2.Report]:
-        """Returns the complete results. Raises Internal if bytes are missing."""
+    def finish(self) -> Any:
+        """Returns the call's result. Raises Internal if bytes are missing."""
         if self._end is None:
             raise bad_reply("message", "no end", "one at the end")
-        if len(self._end.results) != len(self._operation.results):
-            raise bad_reply("results", len(self._end.results),
-                            len(self._operation.results))
-        for named, (name, wanted) in zip(self._end.results, self._operation.results):
+        if len(self._end.results) != len(self._results):
+            raise bad_reply("results", len(self._end.results), len(self._results))
+        for named, (name, wanted) in zip(self._end.results, self._results.items()):
             check_tensor(name, named, wanted)
             if self._received[name] != self._arrays[name].nbytes:
                 raise bad_reply(name, f"{self._received[name]} bytes",
                                 self._arrays[name].nbytes)
-        return self._arrays, self._end.report
+        return self._stream.result(self._arrays, self._end.report)
 
     def _take_frame(self, frame: service_pb2.ResultFrame,
                     payloads: list[memoryview]) -> None:

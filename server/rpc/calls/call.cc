@@ -63,14 +63,15 @@ Call::Call(const Method& method, const CallServices& services,
 Call::~Call() { services_.client_watch->Remove(answer_wait_); }
 
 void Call::Begin() {
+  // Before the gate, because metrics count its refusals by priority.
+  refusal_ = ReadPriority();
+  sample_.priority = std::string(NameOf(priority_));
   absl::StatusOr<Lifecycle::ActiveCall> active = services_.lifecycle->Enter();
   if (!active.ok()) return End(active.status());
   active_ = *std::move(active);
   absl::StatusOr<CallPermit> permit = services_.gate->Enter(*context_, role_);
   if (!permit.ok()) return End(permit.status());
   permit_ = *std::move(permit);
-  refusal_ = ReadPriority();
-  sample_.priority = std::string(NameOf(priority_));
   const bool is_change = !Metadata(kSequenceKey).empty();
   if (refusal_.ok() && is_change && !method_.may_change()) {
     refusal_ = InvalidField(Reason::kUnsupported, kSequenceKey, "a number",

@@ -102,6 +102,9 @@ class RunProgramCall final : public ProgramCall {
   absl::Status UsePlan();
   // Returns the request for the backend. Requires: the inputs are found.
   absl::StatusOr<ProgramRequest> ProgramRequestOf();
+  // Errors: kPermissionDenied if the client may compute forwards only, because
+  // it isn't the session's owner or hasn't the role kTrain.
+  absl::Status CheckMayTrain();
   // Errors: kInvalidArgument if the run changes the session but the call isn't
   // a change, or if it changes the session and reads averages.
   absl::Status CheckIsChange();

@@ -66,6 +66,15 @@ absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
   return run;
 }
 
+absl::Status RunProgramCall::CheckMayTrain() {
+  if (!IsOwner(CallerOf(permit()), *session().session())) return OwnersAlone();
+  if (permit().role() >= Role::kTrain) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kPermissionDenied,
+                   {Reason::kForbidden, "backward",
+                    absl::StrCat("one by the role ", NameOf(permit().role())),
+                    std::string(NameOf(Role::kTrain))});
+}
+
 absl::Status RunProgramCall::CheckIsChange() {
   const ProgramRequest& run = operation_->request();
   absl::string_view why;
@@ -118,6 +127,7 @@ absl::Status RunProgramCall::Prepare() {
   v1::RunProgramRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
   ASSIGN_OR_RETURN(run_, DecodeRun(head, SizesOf(payloads)));
+  if (run_.backward) RETURN_IF_ERROR(CheckMayTrain());
   RETURN_IF_ERROR(
       session().KeepTrainerState(head.trainer_state(), "trainer_state"));
   if (!head.update().trainer_state().empty()) {

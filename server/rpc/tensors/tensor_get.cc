@@ -11,6 +11,14 @@
 
 namespace convgrad {
 
+namespace {
+
+int64_t GroupsOf(const TensorDescriptor& tensor) {
+  return tensor.layout == Layout::kFractalZ3D ? tensor.groups : 0;
+}
+
+}  // namespace
+
 v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor) {
   v1::KeptTensorInfo info;
   info.set_name(name);
@@ -19,6 +27,7 @@ v1::KeptTensorInfo InfoOf(const std::string& name, const KeptTensor& tensor) {
   info.mutable_tensor()->mutable_kept()->set_version(tensor.version);
   info.set_version(tensor.version);
   info.set_kept_bytes(tensor.quota_bytes());
+  info.set_groups(GroupsOf(tensor.descriptor));
   return info;
 }
 
@@ -48,6 +57,7 @@ v1::GetTensorsResponse TensorGet::Describe() const {
     v1::KeptTensorInfo* info = response.add_tensors();
     *info = InfoOf(found.name, found.kept);
     *info->mutable_tensor() = EncodeDescriptor(found.wanted.descriptor);
+    info->set_groups(GroupsOf(found.wanted.descriptor));
   }
   return response;
 }

@@ -1,5 +1,6 @@
 #include "server/rpc/transport/acceptor.h"
 
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -12,8 +13,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "server/rpc/transport/listening_socket.h"
 #include "server/rpc/transport/refusal_log.h"
 #include "server/rpc/transport/tls_failures.h"
@@ -33,6 +34,13 @@ constexpr char kTlsHandshake = 0x16;
 bool IsShortage(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS ||
          error == ENOMEM;
+}
+
+// Returns whether a connection waits to be accepted. Without a free descriptor,
+// accept fails in the same way whether or not one waits.
+bool IsAwaited(int listener) {
+  pollfd file = {listener, POLLIN, 0};
+  return poll(&file, 1, 0) > 0;
 }
 
 void Watch(int poll, int file, uint32_t events, int operation) {
@@ -98,11 +106,11 @@ void Acceptor::Run() {
   std::array<epoll_event, 64> events;
   while (true) {
     const int64_t wait =
-        absl::ToInt64Milliseconds(UntilNextChore(absl::Now())) + 1;
+        absl::ToInt64Milliseconds(UntilNextChore(SteadyNow())) + 1;
     const int count =
         epoll_wait(poll_.get(), events.data(), events.size(),
                    static_cast<int>(std::min(wait, int64_t{1000})));
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     for (int i = 0; i < count; ++i) {
       const int file = events[i].data.fd;
       if (file == stop_.get()) return;
@@ -125,7 +133,7 @@ absl::Duration Acceptor::UntilNextChore(absl::Time now) const {
 }
 
 void Acceptor::AcceptAll(int listener, absl::Time now) {
-  while (true) {
+  while (IsAwaited(listener)) {
     FileDescriptor socket(
         accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.ok()) {
@@ -134,7 +142,7 @@ void Acceptor::AcceptAll(int listener, absl::Time now) {
       silent_.emplace_back(now, file);
       Watch(poll_.get(), file, EPOLLIN, EPOLL_CTL_ADD);
     } else if (!IsShortage(errno) || !MakeRoom(now)) {
-      // No connection is left, or one failed. poll_ reports the next one.
+      // A connection failed. poll_ reports the next one.
       return;
     }
   }

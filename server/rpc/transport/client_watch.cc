@@ -44,9 +44,9 @@ bool ClientWatch::IsOver(absl::Time now, Wait* wait) const {
   const int64_t before = std::exchange(wait->counted_bytes, wait->count());
   if (is_first) wait->look_at = now + idle_timeout_;
   if (is_first || wait->counted_bytes == 0) return false;
-  wait->look_at =
-      std::min(wait->look_at + TimeFor(wait->counted_bytes - before),
-               now + idle_timeout_);
+  // The sum shrinks when another connection of this peer closes.
+  const int64_t more = std::max<int64_t>(wait->counted_bytes - before, 0);
+  wait->look_at = std::min(wait->look_at + TimeFor(more), now + idle_timeout_);
   return wait->look_at <= now;
 }
 

@@ -43,8 +43,11 @@ void ConnectionTraffic::Add(int socket) {
   MutexLock lock(&mutex_);
   std::string& known = peers_[socket];
   const auto old = sockets_.find(known);
-  if (old != sockets_.end() && old->second == socket) sockets_.erase(old);
-  sockets_[peer] = socket;
+  if (old != sockets_.end()) {
+    old->second.erase(socket);
+    if (old->second.empty()) sockets_.erase(old);
+  }
+  sockets_[peer].insert(socket);
   known = std::move(peer);
 }
 
@@ -52,10 +55,16 @@ ConnectionTraffic::Count ConnectionTraffic::CountOf(const std::string& peer,
                                                     bool only_received) const {
   std::string name = WithoutScheme(peer);
   MutexLock lock(&mutex_);
-  const auto found = sockets_.find(name);
-  if (found == sockets_.end()) return nullptr;
-  return [socket = found->second, only_received, name = std::move(name)] {
-    return BytesOf(socket, name, only_received);
+  if (!sockets_.contains(name)) return nullptr;
+  return [this, only_received, name = std::move(name)] {
+    MutexLock lock(&mutex_);
+    const auto found = sockets_.find(name);
+    int64_t bytes = 0;
+    if (found == sockets_.end()) return bytes;
+    for (const int socket : found->second) {
+      bytes += BytesOf(socket, name, only_received);
+    }
+    return bytes;
   };
 }
 

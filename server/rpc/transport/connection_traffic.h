@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -24,14 +25,16 @@ class ConnectionTraffic {
 
   // Returns the counter of the connection from `peer`, as gRPC names it
   // ("ipv4:10.0.0.7:41234"); null if it was never added. Counts only received
-  // bytes if `only_received`.
+  // bytes if `only_received`. A peer may have a connection to each address at
+  // which the server listens; then it returns their sum. Valid as long as this.
   Count CountOf(const std::string& peer, bool only_received = false) const;
 
  private:
   mutable Mutex mutex_;
   // The system reuses descriptors for other peers. `peers_` says which peer to
   // remove then, so that there are at most as many entries as descriptors.
-  absl::flat_hash_map<std::string, int> sockets_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::set<int>> sockets_
+      ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<int, std::string> peers_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -37,18 +37,16 @@ absl::StatusOr<Principal> Authenticate(const grpc::ServerContextBase& context,
                     "'Bearer ' and a token that this server knows"});
 }
 
-bool HasCertificate(const grpc::ServerContextBase& context) {
+// Returns the name in the client's certificate; "" if it has no certificate or
+// a nameless one. All nameless certificates would be one client.
+std::string NameOfCertificate(const grpc::ServerContextBase& context) {
   const auto security = context.auth_context();
-  return security != nullptr && security->IsPeerAuthenticated();
+  if (security == nullptr || !security->IsPeerAuthenticated()) return "";
+  return std::string(View(security->GetPeerIdentity().front()));
 }
 
-// Returns a name for a client without a token.
-std::string NameOfPeer(const grpc::ServerContextBase& context) {
-  if (HasCertificate(context)) {
-    return absl::StrCat(
-        "certificate ",
-        View(context.auth_context()->GetPeerIdentity().front()));
-  }
+// Returns a name for a client without a token and without a certificate's name.
+std::string HostOf(const grpc::ServerContextBase& context) {
   // ipv4:HOST:PORT, ipv6:%5bHOST%5d:PORT or unix:
   const std::string peer = context.peer();
   return peer.substr(0, peer.rfind(':'));
@@ -120,7 +118,11 @@ absl::StatusOr<CallPermit> Gate::Enter(const grpc::ServerContextBase& context,
     tokens = tokens_;
   }
   if (tokens == nullptr) {
-    return Open({NameOfPeer(context), Role::kAdmin}, HasCertificate(context));
+    const std::string name = NameOfCertificate(context);
+    return Open(
+        {name.empty() ? HostOf(context) : absl::StrCat("certificate ", name),
+         Role::kAdmin},
+        /*has_identity=*/!name.empty());
   }
   ASSIGN_OR_RETURN(Principal principal, Authenticate(context, *tokens));
   if (principal.role >= role) return Open(std::move(principal), true);

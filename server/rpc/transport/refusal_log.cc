@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/strings/escaping.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
+#include "backends/core/steady_now.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -42,7 +42,7 @@ class LineLimit {
 void LogRefusal(absl::string_view peer, absl::string_view reason) {
   static LineLimit* const kLimit = new LineLimit;
   int left_out = 0;
-  if (!kLimit->Allows(absl::Now(), &left_out)) return;
+  if (!kLimit->Allows(SteadyNow(), &left_out)) return;
   if (left_out > 0) {
     spdlog::warn("{} more connections were refused before", left_out);
   }
@@ -53,7 +53,7 @@ void LogRefusal(absl::string_view peer, absl::string_view reason) {
 void LogGrpcError(absl::string_view message) {
   static LineLimit* const kLimit = new LineLimit;
   int left_out = 0;
-  if (!kLimit->Allows(absl::Now(), &left_out)) return;
+  if (!kLimit->Allows(SteadyNow(), &left_out)) return;
   if (left_out > 0) spdlog::error("gRPC: {} more errors before", left_out);
   spdlog::error("gRPC: {}",
                 absl::CHexEscape(message.substr(0, kMostMessageBytes)));

@@ -237,6 +237,28 @@ TEST_F(ClientTest, RefusesOperandsOfAnotherSizeBeforeSending) {
   EXPECT_EQ(detail->field, "operands.weight");
 }
 
+TEST_F(ClientTest, RefusesABackendThatTheProtocolDoesNotHave) {
+  call_.backend = "onednnn";
+  for (const auto& reply :
+       {client_->Run(call_), client_->RunStreamed(call_, 1)}) {
+    EXPECT_EQ(reply.status().code(), absl::StatusCode::kInvalidArgument);
+    ASSERT_TRUE(DetailOf(reply.status())) << reply.status();
+    EXPECT_EQ(DetailOf(reply.status())->field, "options.backend");
+    EXPECT_EQ(DetailOf(reply.status())->found, "'onednnn'");
+  }
+}
+
+// gRPC takes a time before 1970 for no deadline.
+TEST_F(ClientTest, EndsACallWhoseDeadlineIsBefore1970) {
+  for (const absl::Time deadline :
+       {absl::InfinitePast(), absl::UnixEpoch() - absl::Hours(1)}) {
+    call_.deadline = deadline;
+    EXPECT_TRUE(absl::IsDeadlineExceeded(client_->Run(call_).status()));
+    EXPECT_TRUE(
+        absl::IsDeadlineExceeded(client_->Capabilities(deadline).status()));
+  }
+}
+
 TEST_F(ClientTest, RefusesRepliesThatDoNotFit) {
   const auto expect_refused = [&](auto spoil) {
     service_.SetHandler([spoil](auto*, const auto& request, auto* response) {

@@ -49,8 +49,8 @@ def test_a_pytorch_that_is_too_old_for_numpy_is_named(monkeypatch):
     def refuse(tensor):
         raise RuntimeError("Numpy is not available")
 
-    from convgrad.torch import numpy_check
-    numpy_check.check()
+    from convgrad.torch.tensors import check_numpy
+    check_numpy()
     monkeypatch.setattr(torch.Tensor, "numpy", refuse)
     with pytest.raises(ImportError, match=r"PyTorch \S+ can't use NumPy \S+ .*'numpy<2'"):
-        numpy_check.check()
+        check_numpy()

@@ -1,5 +1,9 @@
 // Tests what the C++ client does with shared memory if connections are lost:
 // results are there when a call ends, and nothing is written later.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "client/cpp/client.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/client/cpp_session.h"
@@ -45,6 +49,39 @@ TEST_F(CppRegionsTest, ALostCallIsFinalIfTheServerMayStillWriteItsResults) {
   ASSERT_TRUE(repeated.ok()) << repeated.status();
   EXPECT_EQ(FloatsIn(repeated->results[0].bytes)[3], 2 * input_[3]);
   EXPECT_EQ(proxy_.cuts(), 2);
+}
+
+TEST_F(CppRegionsTest, ARegionEndsAlthoughAForkedProcessHasACopy) {
+  auto region = server_.NewRegion(4096);
+  server_.test_server().AwaitMetric("convgrad_regions 2");
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  region.reset();
+  server_.test_server().AwaitMetric("convgrad_regions 1");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+}
+
+TEST_F(CppRegionsTest, ARegionDoesNotEndWithAForkedProcessesCopy) {
+  auto region = server_.NewRegion(4096);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    region.reset();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  const auto client = *Client::Connect({server_.test_server().address()});
+  call_.destinations = {*region->Allocate(16 * sizeof(float))};
+  call_.region = region.get();
+  const absl::Status called = client->Run(call_).status();
+  EXPECT_TRUE(called.ok()) << called;
 }
 
 TEST_F(CppRegionsTest, ALostStreamIsRepeated) {

@@ -27,11 +27,27 @@ TEST_F(CppSessionTest, PutsAndGets) {
   ASSERT_TRUE(list.ok()) << list.status();
   ASSERT_EQ(list->size(), 1u);
   EXPECT_EQ((*list)[0].name(), "w");
-  EXPECT_TRUE(session->Drop({{"w"}}).ok());
-  EXPECT_EQ(session->number(), 2);
+  EXPECT_TRUE(session->Drop({"w"}).ok());
+  EXPECT_TRUE(session->Drop({}).ok());
+  EXPECT_EQ(session->number(), 3);
   EXPECT_TRUE(absl::IsNotFound(session->Get("w").status()));
   EXPECT_TRUE(session->Close().ok());
   EXPECT_TRUE(absl::IsNotFound(session->Renew()));
+}
+
+TEST_F(CppSessionTest, KeepsTheGroupsOfABlockedWeight) {
+  const auto session = Open();
+  // As many bytes as with one group, or more.
+  for (const int64_t groups : {2, 4}) {
+    const TensorDescriptor weight{
+        DataType::kF32, Layout::kFractalZ3D, {8, 3, 3, 3}, 8, groups};
+    const Floats values = RandomFloats(*ByteSize(weight) / 4, 1);
+    ASSERT_TRUE(session->Put("w", weight, ViewOf(values)).ok());
+    const auto got = session->Get("w");
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(got->descriptor, weight);
+    EXPECT_EQ(FloatsIn(got->data.bytes()), values);
+  }
 }
 
 TEST_F(CppSessionTest, KeepsImages) {

@@ -30,14 +30,23 @@ Authority::Authority(const std::string& name)
 }
 
 void Authority::Issue(const std::string& name, int days) {
+  Sign(name, "/CN=" + name, "subjectAltName=IP:127.0.0.1,DNS:" + name, days);
+}
+
+void Authority::IssueNameless(const std::string& name) {
+  Sign(name, "/O=company", "", 1);
+}
+
+void Authority::Sign(const std::string& name, const std::string& subject,
+                     const std::string& extensions, int days) {
   const std::string request = PathOf(name + ".request");
-  const std::string extensions = PathOf(name + ".extensions");
-  std::ofstream(extensions) << "subjectAltName=IP:127.0.0.1,DNS:" << name;
-  Openssl(absl::StrCat("req -new -newkey ed25519 -nodes -subj /CN=", name,
+  const std::string extension_file = PathOf(name + ".extensions");
+  std::ofstream(extension_file) << extensions;
+  Openssl(absl::StrCat("req -new -newkey ed25519 -nodes -subj ", subject,
                        " -keyout ", PathOf(name + ".key"), " -out ", request));
   Openssl(absl::StrCat("x509 -req -in ", request, " -CA ", certificate(),
                        " -CAkey ", PathOf("ca.key"), " -CAcreateserial -days ",
-                       days, " -extfile ", extensions, " -out ",
+                       days, " -extfile ", extension_file, " -out ",
                        PathOf(name + ".cert")));
 }
 

@@ -14,6 +14,9 @@ class Authority {
   // Makes `name`.cert and `name`.key for 127.0.0.1, valid until `days` from
   // now.
   void Issue(const std::string& name, int days = 1);
+  // Makes `name`.cert and `name`.key of a client that the certificate doesn't
+  // name.
+  void IssueNameless(const std::string& name);
   // Makes `name`.encrypted from `name`.key.
   void Encrypt(const std::string& name);
 
@@ -21,6 +24,10 @@ class Authority {
   std::string certificate() const { return PathOf("ca.cert"); }
 
  private:
+  // `subject` is in openssl's form. `extensions` may be empty.
+  void Sign(const std::string& name, const std::string& subject,
+            const std::string& extensions, int days);
+
   const std::string folder_;
 };
 

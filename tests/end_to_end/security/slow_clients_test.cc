@@ -1,5 +1,9 @@
 // Tests clients that send a part and stop, or don't take their answers. The
 // server frees their memory and serves others.
+#include <fcntl.h>
+
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -11,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
+#include "proto/file_descriptor.h"
 #include "tests/end_to_end/peers/pending_call.h"
 #include "tests/end_to_end/peers/raw_http2.h"
 #include "tests/end_to_end/peers/test_server.h"
@@ -21,6 +26,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr char kBackward[] = "/convgrad.v1.ConvGrad/ConvBackward";
+constexpr char kToken[] = "token-token-token-token";
 constexpr int kHalfSentCalls = 24;
 constexpr int64_t kHalfSentBytes = 30 * kMiB;
 
@@ -66,8 +72,10 @@ class SlowClientsTest : public testing::Test {
     AwaitGauges([](const ServerGauges& g) { return g.admission_waiters > 10; });
   }
   // Makes a call whose message never comes.
-  RawReply CallWithoutMessage() {
+  RawReply CallWithoutMessage(absl::Time deadline = absl::InfiniteFuture()) {
     grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    context.AddMetadata("authorization", absl::StrCat("Bearer ", kToken));
     grpc::CompletionQueue queue;
     grpc::GenericStub stub(server_.channel());
     const auto call = stub.PrepareCall(&context, kBackward, &queue);
@@ -107,6 +115,33 @@ TEST_F(SlowClientsTest, ASlowClientIsToldWhy) {
   EXPECT_TRUE(absl::StrContains(reply.trailers.expected, "--min_client_rate"))
       << reply.trailers.expected;
   server_.ExpectNothingHeld();
+}
+
+class HangingDiskTest : public SlowClientsTest {
+ protected:
+  static std::string Tokens() { return testing::TempDir() + "/hanging.tokens"; }
+  static Config WithTokens() {
+    std::filesystem::remove(Tokens());
+    std::ofstream(Tokens()) << "trainer train " << kToken << "\n";
+    Config config = ShortConfig();
+    config.token_file = Tokens();
+    return config;
+  }
+  HangingDiskTest() : SlowClientsTest(WithTokens()) {}
+};
+
+// A read of a terminal waits for its other end. Without the server's background
+// thread, slow clients and calls that wait for memory would wait for it as
+// well.
+TEST_F(HangingDiskTest, ATokenFileThatHangsHoldsUpNothingElse) {
+  const FileDescriptor terminal(posix_openpt(O_RDWR | O_NOCTTY));
+  ASSERT_EQ(grantpt(terminal.get()), 0);
+  ASSERT_EQ(unlockpt(terminal.get()), 0);
+  std::filesystem::create_symlink(ptsname(terminal.get()), Tokens() + ".next");
+  std::filesystem::rename(Tokens() + ".next", Tokens());
+  absl::SleepFor(absl::Milliseconds(2500));
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  EXPECT_EQ(CallWithoutMessage(deadline).trailers.field, "request");
 }
 
 TEST_F(SlowClientsTest, AnswersThatAreNotTakenAreDropped) {

@@ -28,6 +28,12 @@ Config TlsConfig(const Authority& servers, const Authority* clients) {
   return config;
 }
 
+std::string ContentOf(const std::string& path) {
+  std::ostringstream content;
+  content << std::ifstream(path).rdbuf();
+  return content.str();
+}
+
 absl::Status Ask(const ClientOptions& options) {
   const auto client = Client::Connect(options);
   if (!client.ok()) return client.status();
@@ -69,6 +75,28 @@ TEST(Tls, OnlyTheRightCertificateGetsIn) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable)
         << options.cert << ": " << status;
   }
+}
+
+// All such certificates would be one client, whose sessions each could resume.
+TEST(Tls, ACertificateWithoutANameNamesNoClient) {
+  Authority authority("ca");
+  authority.Issue("server");
+  authority.Issue("named");
+  authority.IssueNameless("nameless");
+  Config config = TlsConfig(authority, &authority);
+  config.max_client_bytes = 1;
+  TestServer server(config);
+  const auto client_of = [&](const std::string& name) {
+    const auto channel = grpc::CreateChannel(
+        server.address(),
+        grpc::SslCredentials({ContentOf(authority.certificate()),
+                              ContentOf(authority.PathOf(name + ".key")),
+                              ContentOf(authority.PathOf(name + ".cert"))}));
+    return CallRaw(channel, "ConvForward", SeedForward().SerializeAsString())
+        .trailers.field;
+  };
+  EXPECT_EQ(client_of("named"), "client 'certificate 127.0.0.1'");
+  EXPECT_EQ(client_of("nameless"), "client 'ipv4:127.0.0.1'");
 }
 
 TEST(Tls, WithoutAClientCaTheServerAloneShowsACertificate) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/sessions/network_client.h"
 #include "tests/end_to_end/sessions/session_client.h"
 
 namespace convgrad {
@@ -16,11 +17,12 @@ using Stub = v1::ConvGradSessions::Stub;
 
 constexpr char kInfer[] = "infer-infer-infer-infer";
 constexpr char kTrain[] = "train-train-train-train";
+constexpr char kReader[] = "bob-bob-bob-bob-bob";
 
 std::string TokenFile() {
   std::string path = testing::TempDir() + "/refused_changes.tokens";
   std::ofstream(path) << "ada infer " << kInfer << "\nada train " << kTrain
-                      << "\n";
+                      << "\nbob train " << kReader << "\n";
   return path;
 }
 
@@ -123,6 +125,53 @@ TEST(RefusedChanges, AChangeTakesTheRoleTrain) {
   EXPECT_EQ(list(kInfer, 0), grpc::StatusCode::OK);
   EXPECT_EQ(list(kInfer, 1), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(list(kTrain, 1), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST(RefusedChanges, ABackwardTakesTheOwnerAndTheRoleTrain) {
+  Config config = TestConfig();
+  config.token_file = TokenFile();
+  TestServer server(config);
+  v1::OpenSessionRequest open;
+  open.set_open_id(NewCallId());
+  open.add_readers("bob");
+  v1::SessionResponse session;
+  const auto networks = v1::ConvGradNetworks::NewStub(server.channel());
+  const auto begin = [&](const std::string& token, int64_t sequence,
+                         grpc::ClientContext* context) {
+    context->AddMetadata("authorization", absl::StrCat("Bearer ", token));
+    AddTo(context, {session.session_id(), 1, sequence, NewCallId(), 0});
+  };
+  grpc::ClientContext opening;
+  opening.AddMetadata("authorization", absl::StrCat("Bearer ", kTrain));
+  ASSERT_TRUE(
+      Stub(server.channel()).OpenSession(&opening, open, &session).ok());
+  v1::LoadProgramRequest load;
+  load.set_name("net");
+  *load.mutable_program() = EncodeProgram(
+      *ParseProgram("input a\ninput b\nl = mse(a, b)\noutput l\n"));
+  v1::LoadProgramResponse loaded;
+  grpc::ClientContext loading;
+  begin(kTrain, 1, &loading);
+  ASSERT_TRUE(networks->LoadProgram(&loading, load, &loaded).ok());
+  const auto run = [&](const std::string& token, bool has_backward) {
+    v1::RunProgramRequest request;
+    request.set_program("net");
+    AddValue("a", {1, 1}, {1}, request.mutable_inputs(), &request);
+    AddValue("b", {1, 1}, {2}, request.mutable_inputs(), &request);
+    if (has_backward) {
+      request.mutable_backward()->set_leave_parameters(true);
+      request.mutable_backward()->add_input_gradients("a");
+    }
+    grpc::ClientContext context;
+    begin(token, 0, &context);
+    v1::RunProgramResponse response;
+    return networks->RunProgram(&context, request, &response).error_code();
+  };
+  EXPECT_EQ(run(kTrain, true), grpc::StatusCode::OK);
+  for (const char* token : {kInfer, kReader}) {
+    EXPECT_EQ(run(token, false), grpc::StatusCode::OK);
+    EXPECT_EQ(run(token, true), grpc::StatusCode::PERMISSION_DENIED);
+  }
 }
 
 // A parsed message takes 29 times its bytes, so the server parses none without

@@ -9,62 +9,12 @@
 
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
-#include "tests/server/durability/stored_table.h"
+#include "tests/server/durability/running_snapshotter.h"
 #include "tests/server/snapshots/failing_files.h"
 #include "tests/server/snapshots/memory_files.h"
 
 namespace convgrad {
 namespace {
-
-const SessionCaller kAda{"ada", true, false};
-
-// A server's part with its snapshotter. Loads run at once.
-struct Running : StoredTable {
-  explicit Running(FileSystem* files, absl::Duration interval = absl::Hours(24))
-      : StoredTable(files),
-        snapshotter(&table, store.get(),
-                    {interval, TextReplies(),
-                     [](const std::string& /*client*/,
-                        const std::function<void()>& task) { task(); }}) {
-    table.SetArchive(&snapshotter);
-  }
-
-  absl::Status Save(const SessionUse& use) {
-    std::promise<absl::Status> saved;
-    snapshotter.Save(use.session(), [&](const absl::Status& status) {
-      saved.set_value(status);
-    });
-    return saved.get_future().get();
-  }
-  absl::Status Keep(const SessionUse& use, const std::string& name) {
-    std::promise<absl::Status> kept;
-    snapshotter.Keep(use.session(), name, [&](const absl::Status& status) {
-      kept.set_value(status);
-    });
-    return kept.get_future().get();
-  }
-  absl::Status Drop(const SessionUse& use, const std::string& name) {
-    std::promise<absl::Status> dropped;
-    snapshotter.Drop(use.session(), name, [&](const absl::Status& status) {
-      dropped.set_value(status);
-    });
-    return dropped.get_future().get();
-  }
-  // Returns the value of the tensor "w" in the snapshot.
-  absl::StatusOr<float> Named(const SessionUse& use, const std::string& name) {
-    absl::StatusOr<float> value = absl::UnknownError("not told");
-    snapshotter.LoadNamed(use.session(), name, [&](const auto& state) {
-      if (state.ok()) {
-        value = ValueOf(**state, "w");
-      } else {
-        value = state.status();
-      }
-    });
-    return value;
-  }
-
-  Snapshotter snapshotter;
-};
 
 // Adds the sessions of `from`, as a server does that starts.
 void AddStored(SnapshotStore* from, SessionTable* table) {
@@ -223,62 +173,6 @@ TEST(Snapshotter, SavesWithoutAPauseDoNotStopTheOthers) {
   while (other->durable_number() < 1) std::this_thread::yield();
   is_over = true;
   EXPECT_TRUE(server.snapshotter.SaveAll());
-}
-
-TEST(Snapshotter, ARemovedSessionIsNotWrittenAgain) {
-  MemoryFiles files;
-  Running server(&files);
-  const SessionUse use = server.Open('a');
-  EXPECT_TRUE(server.Save(use).ok());
-  EXPECT_EQ(server.store->List()->size(), 1u);
-  server.Change(use, server.WritesOf("w", 1));
-  std::promise<absl::Status> closed;
-  server.table.Close(
-      kAda, use->settings().id, /*held=*/0,
-      [&](const absl::Status& status) { closed.set_value(status); });
-  EXPECT_TRUE(closed.get_future().get().ok());
-  EXPECT_TRUE(server.Save(use).ok());
-  EXPECT_TRUE(server.store->List()->empty());
-}
-
-TEST(Snapshotter, RemovesAfterWhatItWasAskedForBefore) {
-  MemoryFiles files;
-  Running server(&files);
-  const SessionUse use = server.Open('a');
-  EXPECT_TRUE(server.Save(use).ok());
-  std::promise<void> all;
-  std::promise<absl::Status> closed;
-  bool is_saved = false;
-  server.snapshotter.Save(
-      use.session(), [&](const auto& /*status*/) { all.get_future().wait(); });
-  server.snapshotter.Save(use.session(),
-                          [&](const auto& /*status*/) { is_saved = true; });
-  server.table.Close(kAda, use->settings().id, /*held=*/0,
-                     [&](const absl::Status& status) {
-                       EXPECT_TRUE(is_saved);
-                       closed.set_value(status);
-                     });
-  all.set_value();
-  EXPECT_TRUE(closed.get_future().get().ok());
-}
-
-TEST(Snapshotter, AClosedSessionHasNoNamesAndIsNotRead) {
-  MemoryFiles memory_files;
-  FailingFiles files(&memory_files, [](int64_t /*call*/, const auto& /*name*/) {
-    return Fault::kNone;
-  });
-  Running server(&files);
-  const SessionUse use = server.Open('a');
-  EXPECT_TRUE(server.Save(use).ok());
-  server.table.Close(
-      kAda, use->settings().id, /*held=*/0,
-      [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
-  EXPECT_EQ(server.Keep(use, "first"), NoSuchSession());
-  EXPECT_EQ(server.Drop(use, "first"), NoSuchSession());
-  const int64_t calls = files.calls();
-  EXPECT_EQ(server.Named(use, "first").status(), NoSuchSession());
-  server.snapshotter.Load(use.session());
-  EXPECT_EQ(files.calls(), calls);
 }
 
 TEST(Snapshotter, DoesWhatItWasAskedForBeforeItEnds) {

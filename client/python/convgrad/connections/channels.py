@@ -60,11 +60,6 @@ class Connections:
             return replace(self, token=_secrets_left_out)
         return self
 
-    @property
-    def stay_here(self) -> bool:
-        """Whether the addresses of all servers are on this host."""
-        return all(is_of_this_host(target) for target in self.targets)
-
     def check(self) -> None:
         if not self.targets or not all(self.targets):
             raise invalid("MISSING", "server", "nothing", "HOST:PORT or unix:PATH")
@@ -75,7 +70,8 @@ class Connections:
         if not self.keepalive_seconds >= 1:
             raise invalid("OUT_OF_RANGE", "keepalive_seconds", self.keepalive_seconds,
                           "at least 1")
-        if self.token is not None and self.tls is None and not self.stay_here:
+        if self.token is not None and self.tls is None and not all(
+                map(is_of_this_host, self.targets)):
             raise invalid("OUT_OF_RANGE", "token", "a plaintext connection",
                           "tls or a server on this host, a token is a secret")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from convgrad.errors import FailedPrecondition, message_of
+from convgrad.errors import FailedPrecondition
 
 
 class Home:
@@ -30,7 +30,7 @@ class Home:
     def check(self) -> None:
         """Raises FailedPrecondition in a process that was forked after the connection."""
         if not self.is_here:
-            raise FailedPrecondition(message_of(
+            raise FailedPrecondition.of(
                 "client", f"process {os.getpid()}, forked from process {self._pid}, which has "
                 "connected to a server",
-                "a process that was spawned, or forked before the first call"))
+                "a process that was spawned, or forked before the first call")

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from convgrad.errors import FailedPrecondition, message_of
+from convgrad.errors import FailedPrecondition
 from convgrad.local.machine import memory_left, number_in, on_cores, usable_cores
 from convgrad.local.programs import server_program
 
@@ -122,9 +122,9 @@ class LocalProcess:
                     # Ctrl-C at a terminal must not reach the server.
                     start_new_session=True)
         except OSError as error:
-            raise FailedPrecondition(message_of(
+            raise FailedPrecondition.of(
                 "local server", f"'{program}': {error.strerror}",
-                "a program that this machine runs")) from None
+                "a program that this machine runs") from None
 
     def _abandon(self) -> None:
         """Kills a server that failed to start and removes its files."""
@@ -140,7 +140,7 @@ class LocalProcess:
             if end is None and time.monotonic() > deadline:
                 end = f"no answer in {_START_SECONDS:.0f} s; its log ends with: {self.tail()}"
             if end is not None:
-                raise FailedPrecondition(message_of("local server", end, "one that runs"))
+                raise FailedPrecondition.of("local server", end, "one that runs")
             time.sleep(0.003)
 
 
@@ -184,9 +184,9 @@ def _open_log(path: str | None) -> tuple[int, str]:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), path
     except OSError as error:
-        raise FailedPrecondition(message_of(
+        raise FailedPrecondition.of(
             "local server: log", f"'{path}' ({error.strerror})",
-            "a file that can be written")) from None
+            "a file that can be written") from None
 
 
 @contextlib.contextmanager
@@ -208,9 +208,9 @@ def _socket_folder() -> Iterator[tuple[str, int]]:
         finally:
             os.close(lock)
         return
-    raise FailedPrecondition(message_of(
+    raise FailedPrecondition.of(
         "local server: folder for sockets", ", ".join(tried),
-        "one that can be written, whose path is short and plain"))
+        "one that can be written, whose path is short and plain")
 
 
 def _parents() -> Iterator[str]:

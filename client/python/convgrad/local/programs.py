@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from convgrad.errors import FailedPrecondition, message_of
+from convgrad.errors import FailedPrecondition
 from convgrad.moving.command import COMMANDS, run_command
 
 _SERVER = "convgrad-server"
@@ -26,8 +26,8 @@ def server_program() -> Path:
     named = os.environ.get("CONVGRAD_SERVER")
     if named:
         if not os.access(named, os.X_OK) or os.path.isdir(named):
-            raise FailedPrecondition(message_of(
-                "CONVGRAD_SERVER", f"'{named}'", "the path of a convgrad-server program"))
+            raise FailedPrecondition.of(
+                "CONVGRAD_SERVER", f"'{named}'", "the path of a convgrad-server program")
         return Path(named).absolute()
     return _program(_SERVER)
 
@@ -46,9 +46,9 @@ def _program(name: str) -> Path:
         return bundled
     found = shutil.which(name)
     if found is None:
-        raise FailedPrecondition(message_of(
+        raise FailedPrecondition.of(
             f"program {name}", "none", f"{_REMEDY}, or a path in CONVGRAD_SERVER"
-            if name == _SERVER else _REMEDY))
+            if name == _SERVER else _REMEDY)
     return Path(found)
 
 

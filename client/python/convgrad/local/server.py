@@ -229,9 +229,9 @@ def _check_same(wanted: Settings, found: _Found) -> None:
     for name in ("threads", "memory_bytes", "log", "flags"):
         one, other = getattr(wanted, name), getattr(has, name)
         if one not in (None, (), other):
-            raise FailedPrecondition(message_of(
+            raise FailedPrecondition.of(
                 f"local server: {name}", str(one), f"{other}, as the one that runs in this "
-                "process has, or close() of that first"))
+                "process has, or close() of that first")
 
 
 _shared = _Shared()

@@ -21,7 +21,6 @@ from convgrad.errors import (
     InvalidArgument,
     NotFound,
     invalid,
-    message_of,
     unimplemented,
 )
 from convgrad.files import private
@@ -173,12 +172,12 @@ def _check_snapshot(client: Client, session: str, name: str) -> None:
         if one.name != session if handle is None else one.handle != handle:
             continue
         if one.durable_number is None:
-            raise FailedPrecondition(message_of("session", "one that isn't durable",
-                                                "a durable session, which has snapshots"))
+            raise FailedPrecondition.of("session", "one that isn't durable",
+                                        "a durable session, which has snapshots")
         if name not in one.snapshots:
             names = ", ".join(map(ascii, one.snapshots)) or "none yet"
-            raise NotFound(message_of("name", ascii(name), "a snapshot that SaveState has "
-                                      f"kept: {names}"))
+            raise NotFound.of("name", ascii(name),
+                              f"a snapshot that SaveState has kept: {names}")
 
 
 def _replay(client: Client, parsed: argparse.Namespace) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from convgrad.v1 import capabilities_pb2
+from convgrad.v1 import capabilities_pb2, session_pb2
 
+_LOG = logging.getLogger("convgrad")
 _LONGEST = 80  # of a text in a file that is shown
 
 
@@ -29,6 +32,19 @@ def differences(there: Mapping[str, Any], here: Mapping[str, str]) -> tuple[str,
     names = sorted(name for name in {*there, *here} if there.get(name) != here.get(name))
     return tuple(f"{_shown(name)}: {_shown(there.get(name))} there, "
                  f"{_shown(here.get(name))} here" for name in names)
+
+
+def tell_differences(answer: Iterable[session_pb2.ServerDifference]) -> None:
+    """Logs and warns if the server differs from the one that computed the session's state."""
+    found = list(answer)
+    if not found:
+        return
+    lines = differences({one.fact: one.there for one in found if one.there},
+                        {one.fact: one.here for one in found if one.here})
+    text = ("this server may compute other bits than the one that computed the session so far, "
+            "within the bounds of proto/correctness.md: " + "; ".join(lines))
+    _LOG.warning("%s", text)
+    warnings.warn(text, stacklevel=3)
 
 
 def _shown(fact: Any) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from convgrad import operations
 from convgrad.attached import Attached
-from convgrad.errors import FailedPrecondition, message_of
+from convgrad.errors import FailedPrecondition
 from convgrad.kept import Kept, listed_tensors
 from convgrad.layouts import (
     WEIGHT_LAYOUTS,
@@ -147,9 +147,9 @@ def _snapshot(session: Session | Attached) -> tuple[int, dict[str, Kept], dict[s
         if got == number and after.keys() == kept.keys():
             return number, after, arrays
         kept = after
-    raise FailedPrecondition(message_of(
+    raise FailedPrecondition.of(
         "session", f"a change between any two of {_MOST_TRIES} reads",
-        "a pause of its trainer, or an export that takes the session over"))
+        "a pause of its trainer, or an export that takes the session over")
 
 
 def _list_call() -> Call[tuple[int, dict[str, Kept]]]:

@@ -136,6 +136,14 @@ class Declared:
         name = known.name or f"{self.node.outputs[0]}.statistic"
         return Source(name, array=np.asarray(known.array, np.float32, order="C"), fixed=True)
 
+    def number_of(self, operand: Any) -> float | None:
+        """Returns the only element of a constant, if it is finite, for an attribute of a step.
+        No training changes it elsewhere then."""
+        number = operand.number if isinstance(operand, Known) else None
+        if number is not None:
+            self.fixed.add(operand.name)
+        return number
+
     def spend(self, *arrays: Array) -> None:
         """Raises Unimplemented if nodes have made too many constants."""
         self._budget -= sum(array.nbytes for array in arrays)

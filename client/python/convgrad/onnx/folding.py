@@ -19,6 +19,8 @@ from convgrad.onnx.values import Node
 
 MOST_BYTES = 2**26
 """Of a constant that a node makes."""
+MOST_EXTENTS = 1024
+"""Of all operands of a node that calculates with the batch."""
 
 # Operators whose results can be constants: they follow from the operands' sizes and values.
 COMPUTED = frozenset("""
@@ -48,7 +50,10 @@ def _computed(node: Node, proto: Any, feeds: dict[str, Array]) -> list[Array] | 
     types = {name: helper.make_tensor_type_proto(
         helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()}
-    if node.operator not in _DYNAMIC and not _are_small(node, proto, feeds, types):
+    if node.operator in _DYNAMIC:
+        if any(array.size * array.ndim > MOST_BYTES // 8 for array in feeds.values()):
+            return None
+    elif not _are_small(node, proto, feeds, types):
         return None
     if node.operator in ("Div", "Mod"):
         divisor = feeds[node.inputs[1]]

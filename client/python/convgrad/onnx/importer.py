@@ -93,7 +93,7 @@ class Importer(Declared):
                     is_value or node.operator not in folding.COMPUTED):
                 raise self.refuse(node.operator, "an operator that programs have")
             return [Unknown(is_value) for _ in node.outputs]
-        if is_shape and isinstance(operands[0], Value):
+        if is_shape and isinstance(operands[0], (Value, Known)):
             return table.shape_of(self, node, operands[0])
         indices = of_rows(self, node, operands)
         if indices is not None:
@@ -135,7 +135,7 @@ class Importer(Declared):
         results = folding.compute(node, proto, arrays)
         if results is not None:
             for one in operands:
-                if one is not None and one.is_trainable and one.array.size > 1:
+                if one is not None:
                     self.fixed.add(one.name)
             self.spend(*results)
             return [Known(result) for result in results]
@@ -146,12 +146,17 @@ class Importer(Declared):
                           "an operator that programs have, or a small constant")
 
     def _of_batch(self, node: Node, arrays: Sequence[Array | None]) -> list[Known]:
+        if sum(array.size for array in arrays if array is not None) > folding.MOST_EXTENTS:
+            raise self.refuse(f"{node.operator} of many extents, which depend on the batch",
+                              f"{folding.MOST_EXTENTS} numbers at most")
         try:
-            return [Known(array) for array in folding.of_batch(node, arrays)]
+            results = folding.of_batch(node, arrays)
         except _WRONG:
             raise self.refuse(f"{node.operator} with the size of the batch",
                               "sizes that are a multiple of the batch, or don't depend on it"
                               ) from None
+        self.spend(*results)
+        return [Known(array) for array in results]
 
     def _output(self, name: str) -> Any:
         found = self._env[name]

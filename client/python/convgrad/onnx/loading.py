@@ -7,12 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from convgrad.errors import (
-    InvalidArgument,
-    invalid,
-    message_of,
-    unimplemented,
-)
+from convgrad.errors import InvalidArgument, invalid, unimplemented
 from convgrad.onnx.network import Network
 from convgrad.onnx.values import OWN_DOMAINS
 from convgrad.tracebacks import short_traceback
@@ -72,6 +67,10 @@ def _package() -> Any:
     except ImportError as error:
         raise ImportError("convgrad.onnx needs the package onnx: "
                           'pip install "convgrad[onnx]"') from error
+    # Older versions give the elements of bfloat16 and of smaller floats as integers.
+    if [int(one) for one in onnx.__version__.split(".")[:2]] < [1, 19]:
+        raise ImportError(f"convgrad.onnx needs onnx 1.19 or newer, found {onnx.__version__}: "
+                          'pip install --upgrade "convgrad[onnx]"')
     return onnx
 
 
@@ -100,9 +99,7 @@ def _model_of(onnx: Any, model: Any) -> Any:
         raise
     except Exception as error:  # of onnx, protobuf and C++; a model may come from anywhere
         said = str(error).strip().split("\n")[0][:500]
-        wrong = InvalidArgument(message_of("model", said, "a valid ONNX model"))
-        wrong.reason, wrong.field, wrong.found = "MALFORMED", "model", said
-        raise wrong from error
+        raise invalid("MALFORMED", "model", said, "a valid ONNX model") from error
 
 
 def _tensors_of(onnx: Any, model: Any) -> Any:
@@ -110,14 +107,20 @@ def _tensors_of(onnx: Any, model: Any) -> Any:
 
 
 def _check_locations(onnx: Any, model: Any, folder: Path) -> None:
-    """Raises InvalidArgument unless all data is in regular files of the folder or below."""
+    """Raises InvalidArgument unless all data is in regular files of the folder or below. Older
+    versions of onnx don't check links, offsets and lengths."""
     base = folder.resolve()
     for tensor in _tensors_of(onnx, model):
         if not onnx.external_data_helper.uses_external_data(tensor):
             continue
-        location = onnx.external_data_helper.ExternalDataInfo(tensor).location
+        info = onnx.external_data_helper.ExternalDataInfo(tensor)
+        location, field = info.location, f"model.{tensor.name}"
         path = Path(os.path.abspath(base / location))
         if not location or os.path.isabs(location) or base not in path.parents or (
-                path.resolve() != path or not path.is_file()):
-            raise invalid("OUT_OF_RANGE", f"model.{tensor.name}", f"its data in '{location}'",
+                path.resolve() != path or not path.is_file() or path.stat().st_nlink > 1):
+            raise invalid("OUT_OF_RANGE", field, f"its data in '{location}'",
                           "a file in the model's folder or below, and no link")
+        first, length, size = info.offset or 0, info.length or 0, path.stat().st_size
+        if min(first, length) < 0 or first + length > size:
+            raise invalid("OUT_OF_RANGE", field, f"{length} bytes from byte {first} on",
+                          f"bytes of '{location}', which has {size}")

@@ -39,6 +39,22 @@ def ask(client: Caller, thread: EventThread, call: Call[Any], seconds: float,
     rpc.add_done_callback(lambda rpc: thread.later(0, functools.partial(done, rpc)))
 
 
+def ask_again(client: Caller, thread: EventThread, call: Call[Any], seconds: float,
+              then: Answered, attempts: int = 1) -> None:
+    """Does the same as ask(), and repeats the call while that may help. `attempts` counts them.
+    """
+    def answered(answer: Any, error: ConvgradError | None) -> None:
+        delay = None if error is None else client.retry.delay(error, attempts)
+        if error is None or delay is None or client.is_closed:
+            return then(answer, error)
+        client.note_repeat(call.method.rpartition("/")[2], str(call.target), error, attempts,
+                           delay, None)
+        thread.later(delay, functools.partial(
+            ask_again, client, thread, call, seconds, then, attempts + 1))
+
+    ask(client, thread, call, seconds, answered)
+
+
 def not_started(error: BaseException) -> ConvgradError:
     """Returns the error of a call whose start has raised `error`, such as an exception of the
     user's function for the token."""

@@ -27,8 +27,6 @@ VOID: Call[None] = Call(
     "ConvGradSessions/DropTensors",
     session_pb2.DropTensorsRequest(names=[""]).SerializeToString(), lambda _: None)
 
-Instead = Callable[[ConvgradError], "Call[Any] | None"]
-
 
 @dataclass(frozen=True)
 class Opened:
@@ -45,8 +43,6 @@ class Change:
     call: Call[Any]
     sequence: int
     deadline: float | None
-    instead: Instead | None
-    """Returns the call to send instead if the server has refused this one; None: nothing."""
     kept: Call[Any] | None = None
     """The call with its own bytes, as a durable session repeats it after a restart."""
     future: Future[Any] = field(default_factory=Future)
@@ -71,7 +67,7 @@ class Change:
     @classmethod
     def repeated(cls, sequence: int, call: Call[Any], call_id: bytes) -> Change:
         """Returns a change whose answer is ignored."""
-        change = cls(call, sequence, None, None, call, call_id=call_id, is_repeat=True)
+        change = cls(call, sequence, None, call, call_id=call_id, is_repeat=True)
         change.future.set_result(None)
         return change
 
@@ -114,8 +110,7 @@ class Change:
 
     def abandon(self, error: BaseException) -> None:
         """Fails the caller's future although an attempt may still use the caller's regions."""
-        if self.call.loan is not None:
-            self.call.loan.give_up()
+        self.call.loan.give_up()
         self.fail(error)
 
     def give_up(self, error: BaseException) -> None:
@@ -125,8 +120,7 @@ class Change:
         if self.was_committed:
             return self._become_repeat()
         # Drops the message, because its memory belongs to the caller again.
-        self.call = replace(self.call, message=None, frames=None, place=None)
-        self.instead = None
+        self.call = replace(self.call, message=None, frames=None, place=None, whole=None)
         self.is_void, self.void_since = True, time.monotonic()
         self.given_up_id, self.call_id = self.call_id, os.urandom(16)
 
@@ -141,7 +135,7 @@ class Change:
         self.was_committed |= is_committed
         if self.is_repeat or self.is_void and self.was_committed:
             self._become_repeat()
-        elif self.kept is not None and self.call.loan is not None:
+        elif self.kept is not None and self.call.loan.parts:
             self.call = self.kept  # the server no longer has the client's regions
 
     def _become_repeat(self) -> None:

@@ -14,9 +14,8 @@ from weakref import WeakSet
 from convgrad.caller import Caller
 from convgrad.errors import ConvgradError, DeadlineExceeded, SessionExpired
 from convgrad.requests import Call
-from convgrad.sessions.attempts import Change, Instead, Opened, Read
+from convgrad.sessions.attempts import Change, Opened, Read
 from convgrad.sessions.events import EventThread
-from convgrad.sessions.methods import with_own_bytes
 from convgrad.sessions.outcomes import lost_with_server
 from convgrad.sessions.pending import Pending
 from convgrad.sessions.recorder import Recorder
@@ -58,20 +57,18 @@ class ChangeQueue:
 
     def forms_of(self, call: Call[Any]) -> tuple[Call[Any], Call[Any] | None]:
         """Returns the call as it is sent, and with its own bytes if it is needed later."""
-        kept = with_own_bytes(call.whole or call) if self._keeps_calls else None
+        kept = (call.whole or call).with_own_bytes() if self._keeps_calls else None
         # Regions would not be in a recording.
         placed = call if self._recorder is not None else self._client.placed(call)
         if kept is not None and placed is call and call.whole is None:
             placed = kept
         return placed, kept
 
-    def submit(self, call: Call[Any], instead: Instead | None = None,
-               kept: Call[Any] | None = None) -> Future[Any]:
+    def submit(self, call: Call[Any], kept: Call[Any] | None = None) -> Future[Any]:
         """Sends a change behind those submitted before. Blocks while the window is full.
 
         Copies the message, because a repeat may follow after the caller has gone on.
 
-        `instead` returns the call to send if the server has refused this one; None: no other.
         `kept` is the same call with its own bytes, as of forms_of().
         Errors: in the future those of the call; here that of an ended session, and
         DeadlineExceeded if there is no room in time.
@@ -81,7 +78,7 @@ class ChangeQueue:
             call = replace(call, message=joined(call.message))
         with self._condition:
             self._await_room(deadline)
-            change = self._pending.add(call, deadline, instead, kept)
+            change = self._pending.add(call, deadline, kept)
             restores = self._restores
         self._send(change, restores)
         return change.future

@@ -79,13 +79,11 @@ class Changes(ChangeQueue):
             self.stop(error)
         elif outcome is Outcome.RESTORED:
             self._restore(error)
-        elif outcome is Outcome.REPLY_LOST:
-            change.fail(error)
+        elif outcome is Outcome.COMMITTED:
+            change.fail(error)  # unless its caller has an error already
             self._commit(change, None)
         elif outcome is Outcome.EPOCH_ENDED:
             self._end_epoch(change, None)
-        elif outcome is Outcome.COMMITTED:
-            self._commit(change, None)
         elif outcome is Outcome.REFUSED:
             self._end_epoch(change, error)
         elif outcome is Outcome.UNKNOWN:

@@ -16,11 +16,11 @@ from convgrad.errors import (
     SessionRestored,
     SessionTakenOver,
 )
+from convgrad.moving.machine import tell_differences
 from convgrad.requests import Call
-from convgrad.sessions.asking import ask
+from convgrad.sessions.asking import ask_again
 from convgrad.sessions.attempts import DURABLE_TRAILER, Change, Opened, Read, number_of
 from convgrad.sessions.changes import Changes
-from convgrad.sessions.machines import tell_differences
 from convgrad.sessions.recorder import Recorder
 from convgrad.sessions.replay import Replay
 from convgrad.v1 import session_pb2
@@ -102,15 +102,11 @@ class DurableChanges(Changes):
         self._send_waiting()
         if self.replay.needs_snapshot and self.error is None:
             self.replay.begin_saving()
-            self._save(1)
+            self._save()
 
-    def _save(self, attempts: int) -> None:
-        """Asks for a snapshot, and repeats that if it may help."""
+    def _save(self) -> None:
+        """Asks for a snapshot."""
         def answered(_: int | None, error: ConvgradError | None) -> None:
-            delay = None if error is None else self._client.retry.delay(error, attempts)
-            if delay is not None and self.error is None and not self._client.is_closed:
-                self.thread.later(delay, functools.partial(self._save, attempts + 1))
-                return
             with self._condition:
                 self.replay.end_saving(error)
                 self._condition.notify_all()
@@ -123,7 +119,7 @@ class DurableChanges(Changes):
             self, target=self._opened.target,
             metadata=(("convgrad-session-bin", self._opened.answer.session_id),
                       ("convgrad-session-after", str(newest))))
-        ask(self._client, self.thread, call, _DISK_SECONDS, answered)
+        ask_again(self._client, self.thread, call, _DISK_SECONDS, answered)
 
     def _send_waiting(self) -> None:
         """Sends changes that waited for those before them to be repeated."""
@@ -160,23 +156,10 @@ class DurableChanges(Changes):
         request = session_pb2.ResumeSessionRequest(
             session_id=self._opened.answer.session_id, epoch=self.epoch,
             call_id=os.urandom(16))
-        self._resume(request.SerializeToString(), 1)
-
-    def _resume(self, request: bytes, attempts: int) -> None:
-        def answered(answer: session_pb2.SessionResponse | None,
-                     error: ConvgradError | None) -> None:
-            if error is None:
-                return self._repeat_all(answer)
-            delay = self._client.retry.delay(error, attempts)
-            if delay is None or self._client.is_closed:
-                return self.stop(error)
-            self._client.note_repeat("ResumeSession", self._opened.target, error, attempts,
-                                     delay, None)
-            self.thread.later(delay, functools.partial(self._resume, request, attempts + 1))
-
-        call = Call("ConvGradSessions/ResumeSession", request,
+        call = Call("ConvGradSessions/ResumeSession", request.SerializeToString(),
                     session_pb2.SessionResponse.FromString, target=self._opened.target)
-        ask(self._client, self.thread, call, _DISK_SECONDS, answered)
+        ask_again(self._client, self.thread, call, _DISK_SECONDS, lambda answer, failed: (
+            self._repeat_all(answer) if failed is None else self.stop(failed)))
 
     def _repeat_all(self, answer: Any) -> None:
         """Sends all changes again that the restored session lacks, or whose reply is missing.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import grpc
@@ -19,7 +19,6 @@ from convgrad.errors import (
     SessionExpired,
     SessionTakenOver,
     bad_reply,
-    message_of,
 )
 from convgrad.options import Options
 from convgrad.requests import Call
@@ -93,8 +92,7 @@ def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: i
         raise
 
 
-def _found(client: Caller, target: str, answer: session_pb2.SessionResponse,
-           options: Options = Options()) -> Opened:
+def _found(client: Caller, target: str, answer: session_pb2.SessionResponse) -> Opened:
     """Returns the session that the server at `target` has opened, with the address at which to
     call that server.
 
@@ -108,16 +106,17 @@ def _found(client: Caller, target: str, answer: session_pb2.SessionResponse,
         return Opened(target, answer)
     check = session_pb2.RenewSessionRequest(session_id=answer.session_id)
     try:
-        client.run(call_of("RenewSession", check, target=address, options=options))
+        client.run(call_of("RenewSession", check, target=address))
     except SessionExpired:
-        raise FailedPrecondition(message_of(
+        raise FailedPrecondition.of(
             "server", f"'{address}', where the server at {target} doesn't have its sessions",
-            "--advertise with an address of that very server")) from None
+            "--advertise with an address of that very server") from None
     return Opened(address, answer)
 
 
-def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
-    """Returns the answer of the client's server that has a session.
+def ask_each(client: Caller, call: Call[R]) -> tuple[str, R]:
+    """Sends the call to the client's server that has its session. Returns the server's address
+    and the answer.
 
     Asks several servers with a short timeout first, so that an unreachable one delays no other.
 
@@ -132,7 +131,8 @@ def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
         away: dict[str, ConvgradError] = {}
         for target in targets:
             try:
-                return ask(target, options)
+                return client.run_somewhere(
+                    replace(call, target=target, options=call.options | options))
             except SessionExpired as error:
                 unknown = error
             except ConvgradError as error:
@@ -149,8 +149,7 @@ def ask_each(client: Caller, ask: Callable[[str, Options], R]) -> R:
 def resume_session(client: Caller, name: str, session_id: bytes) -> Opened:
     """Resumes a session on the client's server that has it."""
     request = session_pb2.ResumeSessionRequest(session_id=session_id, name=name)
-    return ask_each(client, lambda target, options: _found(client, *client.run_somewhere(
-        call_of("ResumeSession", request, target=target, options=options)), options))
+    return _found(client, *ask_each(client, call_of("ResumeSession", request)))
 
 
 def check_durable(client: Caller, name: str, resume: bool | bytes) -> None:
@@ -158,8 +157,7 @@ def check_durable(client: Caller, name: str, resume: bool | bytes) -> None:
     """
     if isinstance(resume, bytes):
         request = session_pb2.RenewSessionRequest(session_id=resume)
-        is_durable = ask_each(client, lambda target, options: client.run(call_of(
-            "RenewSession", request, target=target, options=options))).durable
+        is_durable = ask_each(client, call_of("RenewSession", request))[1].durable
     else:
         is_durable = not any(one.name == name and one.durable_number is None
                              for one in list_sessions(client, everybody=False))
@@ -168,8 +166,8 @@ def check_durable(client: Caller, name: str, resume: bool | bytes) -> None:
 
 
 def not_durable() -> FailedPrecondition:
-    return FailedPrecondition(message_of(
-        "durable", "a session that isn't", "one that was opened with durable=True"))
+    return FailedPrecondition.of(
+        "durable", "a session that isn't", "one that was opened with durable=True")
 
 
 def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
@@ -212,8 +210,7 @@ def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
 def close_listed(client: Caller, handle: str) -> None:
     """Closes the session on the client's server that has it."""
     request = session_pb2.CloseSessionRequest(handle=handle)
-    ask_each(client, lambda target, options: client.run(
-        call_of("CloseSession", request, target=target, options=options)))
+    ask_each(client, call_of("CloseSession", request))
 
 
 def close_session(client: Caller, opened: Opened, changes: Changes) -> None:

@@ -13,6 +13,7 @@ from convgrad.connections.retries import RetryPolicy
 from convgrad.errors import (
     ConvgradError,
     DeadlineExceeded,
+    NotFound,
     ReplyLost,
     SessionDamaged,
     SessionExpired,
@@ -41,14 +42,13 @@ class Outcome(enum.Enum):
     """The state of a change after an attempt that has failed."""
 
     SESSION_ENDED = enum.auto()
-    REPLY_LOST = enum.auto()
-    """The change is committed, but the server no longer has its reply."""
     RESTORED = enum.auto()
     """The server was started again and has the session as of its durable number."""
     EPOCH_ENDED = enum.auto()
     """An earlier change has failed."""
     COMMITTED = enum.auto()
-    """The change was committed before its caller gave it up."""
+    """The change is committed, but the server no longer has its reply, or the caller has given
+    it up."""
     REFUSED = enum.auto()
     """The server has refused the change and those behind it."""
     UNKNOWN = enum.auto()
@@ -66,7 +66,7 @@ def outcome_of(change: Change, rpc: Any) -> tuple[ConvgradError, Outcome]:
     if isinstance(error, SessionRestored):
         return error, Outcome.RESTORED
     if isinstance(error, ReplyLost):
-        return error, Outcome.REPLY_LOST
+        return error, Outcome.COMMITTED
     number = number_of(rpc)
     if change.is_void and number is not None and number >= change.sequence:
         return error, Outcome.COMMITTED  # even in an epoch that has ended
@@ -92,9 +92,10 @@ def delay_after(change: Change, retry: RetryPolicy) -> float | None:
     if change.error is None:  # the reply with the reason was lost
         delay: float | None = retry.backoff(change.attempts)
     else:
-        other = change.instead(change.error) if change.instead else None
-        if other is not None:
-            change.call, change.instead = other, None
+        is_unknown = isinstance(change.error, NotFound) and (
+            change.error.field.endswith(".digest"))
+        if is_unknown and change.call.whole is not None:  # bytes that the server had before
+            change.call = change.call.whole
             return 0.0
         delay = retry.delay(change.error, change.attempts)
     # A committed change is repeated even if its caller no longer waits.

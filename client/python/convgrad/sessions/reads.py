@@ -37,7 +37,8 @@ def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
             placed = replace(placed, options={**call.options, "timeout": left})
         try:
             result = client.run(placed)
-            break
+            if not read.is_lost:
+                return result
         except ConvgradError as error:
             is_early = error.code == grpc.StatusCode.ABORTED and (
                 deadline is None or time.monotonic() < deadline)
@@ -48,7 +49,4 @@ def run_read(client: Caller, opened: Opened, changes: Changes, call: Call[R],
                     or changes.recovers(error, read, deadline)):
                 raise
         if read.is_lost:
-            break
-    if read.is_lost:
-        raise EpochEnded("a change failed that this call was to see")
-    return result
+            raise EpochEnded("a change failed that this call was to see")

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from convgrad import operations
 from convgrad.caller import Caller
-from convgrad.errors import FailedPrecondition, message_of
+from convgrad.errors import FailedPrecondition
 from convgrad.files import private
 from convgrad.moving.machine import facts_of
 from convgrad.requests import Call
@@ -46,9 +46,9 @@ class Recorder:
             self._file = open(path, "xb", buffering=0, opener=private)
             self._write(MAGIC + part_of({"server": dict(server)}))
         except OSError as error:
-            raise FailedPrecondition(message_of(
+            raise FailedPrecondition.of(
                 _VARIABLE, f"'{path}' ({error.strerror})", "a folder in which files can be "
-                "made")) from None
+                "made") from None
 
     def note(self, change: Change, response: Response | None) -> Response | None:
         """Writes a committed change, unless it was committed before, and returns its response;

@@ -10,6 +10,7 @@ import grpc
 
 from convgrad.connections.retries import IS_GOING
 from convgrad.errors import ConvgradError, SessionRestored, SessionTakenOver
+from convgrad.placing import Loan
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Change
 from convgrad.sessions.pending import Pending
@@ -39,7 +40,7 @@ class Kept:
 
 def kept_of(call: Call[Any]) -> Call[Any]:
     """Returns the call without what belongs to its caller. Requires: it has its own bytes."""
-    return replace(call, decode=lambda _: None, result=None, stream=None, place=None, loan=None,
+    return replace(call, decode=lambda _: None, stream=None, place=None, loan=Loan(),
                    on_start=None, whole=None, results={}, kept_results={})
 
 

@@ -18,30 +18,16 @@ from convgrad.layouts import Descriptor
 from convgrad.options import timeout_of
 from convgrad.requests import Call
 from convgrad.sessions import snapshots
-from convgrad.sessions.attempts import Instead, Opened, Read
+from convgrad.sessions.attempts import Opened, Read
 from convgrad.sessions.changes import Changes
 from convgrad.sessions.durable import DurableChanges
 from convgrad.sessions.known_tensors import KnownTensors
 from convgrad.sessions.leases import close_session, renew_regularly
-from convgrad.sessions.methods import (
-    Prepared,
-    is_change,
-    method,
-    operation,
-    plain,
-    with_own_bytes,
-)
+from convgrad.sessions.methods import method, operation, plain
 from convgrad.sessions.outcomes import ENDS
 from convgrad.sessions.reads import run_read
 from convgrad.sessions.recorder import Recorder
-from convgrad.sessions.transfers import (
-    PutRequest,
-    get_call,
-    get_request,
-    put_of,
-    sent,
-    whole_if_unknown,
-)
+from convgrad.sessions.transfers import PutRequest, get_call, get_request, put_of, sent
 from convgrad.sessions.uploads import Uploads
 from convgrad.v1 import session_pb2
 
@@ -155,19 +141,16 @@ class Session:
         if prepare is None or getattr(method, "__self__", None) is not self:
             raise invalid("INVALID_ENUM", "method", method, "a method of this session")
         self.check_process()
-        call, instead = prepare(self, *args, **kwargs)
-        call = with_own_bytes(call)
-        if call.whole is not None:
-            instead = whole_if_unknown(call.whole)  # with its own bytes, too
-        if is_change(call):
-            return self._submitted(call, instead, call.whole or call)
+        call = prepare(self, *args, **kwargs).with_own_bytes()
+        if call.is_change:
+            return self._submitted(call, call.whole or call)
         return self._client.submit(self._read, call, self._changes.begin_read())
 
     @method
     def put(self, name: str | Mapping[str, npt.ArrayLike],
             array: npt.ArrayLike | None = None, *, layout: str = "NCX",
             layouts: Mapping[str, str] | None = None, dedupe: bool = False,
-            trainer_state: bytes = b"", timeout: float | None = None) -> Prepared[None]:
+            trainer_state: bytes = b"", timeout: float | None = None) -> Call[None]:
         """Keeps an array under a name, or all arrays of a mapping, all or none.
 
         A weight's `layout` is OIX, OXI or XIO; `layouts` overrides it by name. With `dedupe`
@@ -191,14 +174,13 @@ class Session:
         request = PutRequest(puts, digests, trainer_state)
         whole = sent(call, request, limit)
         if not known:
-            return whole, None
-        rest = sent(call, replace(request, known=known), limit)
-        return replace(rest, whole=whole), whole_if_unknown(whole)
+            return whole
+        return replace(sent(call, replace(request, known=known), limit), whole=whole)
 
     @method
     def get(self, name: str | Iterable[str], *, dtype: npt.DTypeLike | None = None,
             layout: str | None = None, first_item: int = 0, items: int = 0,
-            timeout: float | None = None) -> Prepared[Any]:
+            timeout: float | None = None) -> Call[Any]:
         """Returns a kept tensor, by default with the dtype and layout in which it is kept.
 
         For several names returns a dict of arrays, all as of one change. `items` selects that
@@ -208,21 +190,21 @@ class Session:
         request = get_request(names, dtype, layout, first_item, items)
         return get_call(
             _SERVICE + "GetTensors", request, timeout_of(timeout),
-            lambda arrays, _: arrays[name] if isinstance(name, str) else arrays), None
+            lambda arrays, _: arrays[name] if isinstance(name, str) else arrays)
 
     @method
-    def drop(self, *names: str, timeout: float | None = None) -> Prepared[None]:
+    def drop(self, *names: str, timeout: float | None = None) -> Call[None]:
         """Drops these tensors, all or none; without names, all tensors. Errors: NotFound."""
         request = session_pb2.DropTensorsRequest(names=names, all=not names)
         self._known.forget(names)
         return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
-                    options=timeout_of(timeout), is_change=True), None
+                    options=timeout_of(timeout), is_change=True)
 
     @method
-    def tensors(self, *, timeout: float | None = None) -> Prepared[dict[str, Kept]]:
+    def tensors(self, *, timeout: float | None = None) -> Call[dict[str, Kept]]:
         """Returns the kept tensors by name."""
         return Call(_SERVICE + "ListTensors", b"", listed_tensors,
-                    options=timeout_of(timeout)), None
+                    options=timeout_of(timeout))
 
     @property
     def is_at_home(self) -> bool:
@@ -260,32 +242,28 @@ class Session:
         if not has_ended and not keep_open:
             close_session(self._client, self._opened, self._changes)
 
-    def _perform(self, call: Call[R], instead: Instead | None) -> R:
+    def _perform(self, call: Call[R]) -> R:
         """Sends a read or a change and blocks until its outcome is known."""
-        if not is_change(call):
+        if not call.is_change:
             return self._read(call, self._changes.begin_read())
         placed, kept = self._changes.forms_of(call)
-        future = self._submitted(placed, instead, kept)
+        future = self._submitted(placed, kept)
         try:
             return future.result()
         except BaseException:
-            if placed.loan is not None and not future.done():  # Ctrl-C
+            if not future.done():  # Ctrl-C
                 placed.loan.give_up()
             raise
 
-    def _submitted(self, call: Call[R], instead: Instead | None,
-                   kept: Call[R] | None) -> Future[R]:
+    def _submitted(self, call: Call[R], kept: Call[R] | None) -> Future[R]:
         try:
-            return self._changes.submit(call, instead, kept)
+            return self._changes.submit(call, kept)
         except BaseException:  # so that the tensors aren't as the call was to leave them
             self._known.forget(())
             raise
 
     def _read(self, call: Call[R], read: Read) -> R:
         return run_read(self._client, self._opened, self._changes, call, read)
-
-    def _remember(self, descriptors: Mapping[str, Descriptor]) -> None:
-        self._known.remember(descriptors)
 
     def _operand(self, tensor: Any) -> Any:
         return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
+from convgrad.moving.machine import tell_differences
 from convgrad.options import timeout_of
 from convgrad.requests import Call
-from convgrad.sessions.durable import DurableChanges, save_state_call
-from convgrad.sessions.known_tensors import KnownTensors
-from convgrad.sessions.machines import tell_differences
-from convgrad.sessions.methods import Owner, Prepared, method
+from convgrad.sessions.durable import save_state_call
+from convgrad.sessions.methods import Owner, method
 from convgrad.v1 import session_pb2
 
 _SERVICE = "ConvGradSessions/"
 
 
-class Saving(Owner, Protocol):
-    """The session that the methods belong to."""
-
-    _durable: DurableChanges | None
-    _known: KnownTensors
-
-
 @method
-def save_state(self: Saving, name: str = "", *, timeout: float | None = None) -> Prepared[int]:
+def save_state(self: Owner, name: str = "", *, timeout: float | None = None) -> Call[int]:
     """Makes the server write the session to its disk, and returns the durable number.
 
     That is the number of the last change that left no tape and, once a change has had a
@@ -33,12 +23,12 @@ def save_state(self: Saving, name: str = "", *, timeout: float | None = None) ->
     Errors: FailedPrecondition if the session isn't durable; Internal if the server can't write;
     ResourceExhausted for more than 16 names, or if the client's quota is full.
     """
-    return save_state_call(self._durable, name, options=timeout_of(timeout)), None
+    return save_state_call(self._durable, name, options=timeout_of(timeout))
 
 
 @method
-def restore_state(self: Saving, name: str, *,
-                  timeout: float | None = None) -> Prepared[bytes]:
+def restore_state(self: Owner, name: str, *,
+                  timeout: float | None = None) -> Call[bytes]:
     """Goes back to the snapshot that save_state() has kept under this name, and returns its
     `trainer_state`.
 
@@ -57,15 +47,15 @@ def restore_state(self: Saving, name: str, *,
     self._known.forget(())
     request = session_pb2.RestoreStateRequest(name=name)
     return Call(_SERVICE + "RestoreState", request.SerializeToString(), decode,
-                options=timeout_of(timeout), is_change=True), None
+                options=timeout_of(timeout), is_change=True)
 
 
 @method
-def drop_state(self: Saving, name: str, *, timeout: float | None = None) -> Prepared[None]:
+def drop_state(self: Owner, name: str, *, timeout: float | None = None) -> Call[None]:
     """Drops the snapshot that save_state() has kept under this name, if there is one.
 
     Errors: FailedPrecondition if the session isn't durable.
     """
     request = session_pb2.DropStateRequest(name=name)
     return Call(_SERVICE + "DropState", request.SerializeToString(), lambda _: None,
-                options=timeout_of(timeout)), None
+                options=timeout_of(timeout))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from convgrad import layouts
-from convgrad.errors import ConvgradError, NotFound, bad_reply, invalid, parsing_response
+from convgrad.errors import bad_reply, invalid, parsing_response
 from convgrad.kept import array_of, describe, descriptor_of, empty_array
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.options import Options
@@ -140,7 +140,8 @@ def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
         placed = request.placed(regions)
         if placed is None:
             return by_value
-        return replace(sent(call, placed[0], limit), place=None, loan=placed[1])
+        return replace(sent(call, placed[0], limit), place=None, loan=placed[1],
+                       whole=by_value.whole)
 
     call_by_value = replace(call, place=place)
     if request.size() < limit:
@@ -148,16 +149,6 @@ def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
         if len(message) <= limit:
             return replace(call_by_value, message=message)
     return replace(call_by_value, method=call.method + "Stream", frames=request.frames)
-
-
-def whole_if_unknown(whole: Call[None]) -> Callable[[ConvgradError], Call[None] | None]:
-    """Returns a function that returns `whole`, the put with all bytes, if the server no longer
-    has some that it had before."""
-    def instead(error: ConvgradError) -> Call[None] | None:
-        is_unknown = isinstance(error, NotFound) and error.field.endswith(".digest")
-        return whole if is_unknown else None
-
-    return instead
 
 
 def get_request(names: Iterable[str], dtype: npt.DTypeLike | None, layout: str | None,
@@ -179,6 +170,8 @@ class GetStream:
     """A GetTensorsRequest whose answer arrives in frames."""
 
     request: bytes
+    result: Callable[[dict[str, Array], int], Any]
+    """Makes the result of the arrays, and the number of the change as of which they are."""
 
     def requests(self) -> Iterator[bytes]:
         """Yields the request."""
@@ -186,13 +179,14 @@ class GetStream:
 
     def reply(self) -> GetReply:
         """Returns an object that gathers the answer of one attempt."""
-        return GetReply()
+        return GetReply(self.result)
 
 
 class GetReply:
     """Gathers the answer of GetTensorsStream. Owned by one attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, result: Callable[[dict[str, Array], int], Any]) -> None:
+        self._result = result
         self._arrays: dict[str, Array] | None = None
         self._number = 0
         self._order: list[Array] = []
@@ -210,12 +204,11 @@ class GetReply:
         else:
             raise bad_reply("part", "another", "a header, then frames")
 
-    def finish(self) -> tuple[dict[str, Array], int]:
-        """Returns the complete arrays and their change's number. Raises Internal if bytes are
-        missing."""
+    def finish(self) -> Any:
+        """Returns the call's result. Raises Internal if bytes are missing."""
         if self._arrays is None or self._next[0] < len(self._order):
             raise bad_reply("message", "the end", "frames of all tensors")
-        return self._arrays, self._number
+        return self._result(self._arrays, self._number)
 
     def _take_header(self, header: session_pb2.GetTensorsResponse) -> None:
         self._order = [empty_array(descriptor_of(info.tensor)) for info in header.tensors]
@@ -249,7 +242,7 @@ def get_call(method: str, request: session_pb2.GetTensorsRequest, options: Optio
     receives the arrays and the number of the change as of which they are."""
     message = request.SerializeToString()
     return Call(method, message, lambda response: result(*_got_tensors(response)),
-                options=options, stream=GetStream(message), result=result)
+                options=options, stream=GetStream(message, result))
 
 
 def _got_tensors(response: Response) -> tuple[dict[str, Array], int]:

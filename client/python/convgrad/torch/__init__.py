@@ -9,7 +9,7 @@ The server computes derivatives of any order. A ReLU is never fused, because tor
 NaN differs.
 """
 
-from convgrad.torch import numpy_check, optim
+from convgrad.torch import optim
 from convgrad.torch.layers.functional import (
     conv1d,
     conv2d,
@@ -33,6 +33,7 @@ from convgrad.torch.networks.explaining import Explanation, explain
 from convgrad.torch.networks.network import RemoteNetwork, remote
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.offloading import Offloaded, offload, restore
+from convgrad.torch.tensors import check_numpy
 
 __all__ = [
     "AttachedNetwork", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d",
@@ -41,4 +42,4 @@ __all__ = [
     "explain", "linear", "offload", "optim", "remote", "restore",
 ]
 
-numpy_check.check()
+check_numpy()

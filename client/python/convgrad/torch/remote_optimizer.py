@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
+from convgrad.errors import FailedPrecondition, invalid, unimplemented
 from convgrad.networks import ParameterGroup, Update, Updated, average_name
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.state import RemoteState
@@ -89,7 +89,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
                                 "load_state_dict(), or {} to start again")
         if self._network is not None:
             self._check_owner()
-            names = [name for group in self.param_groups for name in names_of(group)]
+            names = self._names()
             self.network.drop_states(names, set(map(average_name, names)))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -178,8 +178,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             self._check_group(group, "param_groups")
         self.network.kept_gradients.settle()
-        asked = self.network.clip_norm_of(
-            name for group in self.param_groups for name in names_of(group))
+        asked = self.network.clip_norm_of(self._names())
         clip_norms = [norm for norm in (asked, self.clip_grad_norm) if norm]
         self._opt_called = True  # torch's schedulers warn of steps before the optimizer's
         return Update(
@@ -192,8 +191,7 @@ class RemoteOptimizer(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients, so that the parameters aren't stepped. `set_to_none=False` sets
         them to zeros instead; zeros are stepped."""
-        self.network.zero_grad(
-            set_to_none, [name for group in self.param_groups for name in names_of(group)])
+        self.network.zero_grad(set_to_none, self._names())
 
     @property
     def network(self) -> RemoteState:
@@ -257,6 +255,9 @@ class RemoteOptimizer(torch.optim.Optimizer):
         for hook in self._hooks("load_state_dict_post"):
             hook(self)
 
+    def _names(self) -> list[str]:
+        return [name for group in self.param_groups for name in names_of(group)]
+
     def _hooks(self, kind: str) -> list[Any]:
         """Returns the hooks of this kind, which torch's register_...() keep."""
         return list(getattr(self, f"_optimizer_{kind}_hooks").values())
@@ -284,13 +285,10 @@ class RemoteOptimizer(torch.optim.Optimizer):
                 if self.network.optimizers.get(name, self._mark) is self._mark]
 
     def _check_owner(self) -> None:
-        owners = self.network.optimizers
-        for group in self.param_groups:
-            for name in names_of(group):
-                if owners.get(name) is not self._mark:
-                    raise FailedPrecondition(message_of(
-                        "optimizer", f"a later optimizer for '{name}'",
-                        "steps by that one, which began its state anew"))
+        for name in self._names():
+            if self.network.optimizers.get(name) is not self._mark:
+                raise FailedPrecondition.of("optimizer", f"a later optimizer for '{name}'",
+                                            "steps by that one, which began its state anew")
 
 
 def _either(result: dict[str, Any] | None, given: dict[str, Any]) -> dict[str, Any]:

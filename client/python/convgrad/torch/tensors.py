@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,18 @@ import torch
 from convgrad.errors import invalid
 
 DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}
+
+
+def check_numpy() -> None:
+    """Raises ImportError if PyTorch was built for an older NumPy and can't make arrays."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch prints the cause as a page of text
+        try:
+            torch.zeros(1).numpy()
+        except RuntimeError as error:
+            raise ImportError(
+                f"convgrad.torch: PyTorch {torch.__version__} can't use NumPy {np.__version__} "
+                f"({error}); install a PyTorch from 2.3 on, or 'numpy<2'") from None
 
 
 def check_dtype(name: str, tensor: torch.Tensor) -> None:
@@ -39,8 +52,10 @@ def to_tensor(array: npt.NDArray[Any], like: torch.Tensor) -> torch.Tensor:
     return tensor.to(like.device)
 
 
-def is_channels_last(tensor: torch.Tensor) -> bool:
-    """Returns whether torch's output for this input would be channels-last."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return tensor.dim() in formats and not tensor.is_contiguous() and (
-        tensor.is_contiguous(memory_format=formats[tensor.dim()]))
+def memory_format(tensor: torch.Tensor) -> torch.memory_format:
+    """Returns the format of torch's output for this input: contiguous or channels-last."""
+    for dims, last in ((4, torch.channels_last), (5, torch.channels_last_3d)):
+        if tensor.dim() == dims and not tensor.is_contiguous() and (
+                tensor.is_contiguous(memory_format=last)):
+            return last
+    return torch.contiguous_format

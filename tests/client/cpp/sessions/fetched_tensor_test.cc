@@ -44,7 +44,7 @@ std::string TextOf(const FetchedTensor& fetched) {
 absl::StatusOr<FetchedTensor> Decode(const v1::GetTensorsResponse& response,
                                      const std::vector<std::string>& payloads) {
   grpc::ByteBuffer message = Message(response, payloads);
-  return DecodeFetched({}, &message);
+  return DecodeFetched(&message);
 }
 
 TEST(DecodeFetched, ReturnsTheTensor) {
@@ -88,8 +88,7 @@ class FetchedFramesTest : public testing::Test {
     return frames_.Add(&message);
   }
 
-  v1::NamedGet wanted_;
-  FetchedFrames frames_{wanted_};
+  FetchedFrames frames_;
 };
 
 TEST_F(FetchedFramesTest, PutsFramesTogether) {

@@ -1,11 +1,13 @@
 // Tests which servers a client asks for the session that it resumes. Sessions
 // of real servers are resumed in tests/end_to_end/client/cpp_replicas_test.cc.
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/status.h"
 #include "client/cpp/sessions/session.h"
 #include "convgrad/v1/service.grpc.pb.h"
 #include "grpcpp/server.h"
@@ -20,7 +22,8 @@ class Replica final : public v1::ConvGradSessions::Service {
  public:
   using Handler = std::function<grpc::Status(grpc::ServerContext*)>;
 
-  explicit Replica(Handler handler) : handler_(std::move(handler)) {
+  explicit Replica(Handler handler, double lease_seconds = 600)
+      : handler_(std::move(handler)), lease_seconds_(lease_seconds) {
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
@@ -36,13 +39,14 @@ class Replica final : public v1::ConvGradSessions::Service {
                              v1::SessionResponse* answer) override {
     answer->set_session_id(std::string(16, 'i'));
     answer->set_epoch(1);
-    answer->set_lease_seconds(600);
+    answer->set_lease_seconds(lease_seconds_);
     return handler_(context);
   }
   const std::string& address() const { return address_; }
 
  private:
   const Handler handler_;
+  const double lease_seconds_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
 };
@@ -88,6 +92,15 @@ TEST(SessionOpening, WaitsForABusyServerIfTheOthersHaveNothing) {
 TEST(SessionOpening, NooneHasIt) {
   Replica first(HasItNot), second(HasItNot);
   EXPECT_TRUE(absl::IsNotFound(Resume(first, second)));
+}
+
+TEST(SessionOpening, RefusesALeaseThatNoServerGives) {
+  for (const double lease : {0.0, -1.0, std::nan("")}) {
+    Replica first(HasIt, lease), second(HasItNot);
+    const absl::Status resumed = Resume(first, second);
+    ASSERT_TRUE(DetailOf(resumed)) << resumed;
+    EXPECT_EQ(DetailOf(resumed)->field, "reply.lease_seconds");
+  }
 }
 
 TEST(SessionOpening, ARefusalIsFinal) {

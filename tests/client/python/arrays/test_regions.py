@@ -110,6 +110,18 @@ def test_futures_sessions_and_asyncio(near, sharing, rng):
     asyncio.run(run())
 
 
+def test_bytes_that_the_server_has_lost_are_sent(near, monkeypatch, rng):
+    x = rng.random((4, 8), np.float32)
+    with near.region(2**16) as region, near.session() as session:
+        monkeypatch.setattr(session._uploads, "known", lambda found, _: frozenset(found))
+        inside, other = moved(region, x + 1, x + 2)
+        session.put("sent", x, dedupe=True)
+        session.put("there", inside, dedupe=True)
+        session.submit(session.put, "later", other, dedupe=True).result()
+        for i, name in enumerate(("sent", "there", "later")):
+            np.testing.assert_array_equal(session.get(name), x + i)
+
+
 def test_sessions_keep_what_lies_there(sharing, rng):
     with convgrad.Client(sharing.address) as client, client.region(2**20) as region, \
             client.session() as session:
@@ -140,8 +152,11 @@ def test_sessions_keep_what_lies_there(sharing, rng):
     with convgrad.Client(sharing.address) as client, client.session() as session:
         with client.region(2**20) as region:
             inside, = moved(region, x)
-        with pytest.raises(convgrad.NotFound, match="tensors.x: found an array of a region"):
+        with pytest.raises(convgrad.NotFound, match="tensors.x: found an array of") as caught:
             session.put("x", inside)
+        error = caught.value
+        assert error.field == "tensors.x" and error.found in error.message
+        assert error.message.endswith(f", expected {error.expected}")
         session.put("x", x)
 
 

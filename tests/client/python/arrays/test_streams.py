@@ -13,7 +13,7 @@ import convgrad
 import convgrad.aio
 from convgrad import operations
 from convgrad.errors import Internal
-from convgrad.streams import Stream, StreamReply
+from convgrad.streams import Stream
 from convgrad.v1 import service_pb2, tensor_pb2
 from convgrad.wire import join_message
 
@@ -165,7 +165,7 @@ LATE_FRAME = service_pb2.ResultFrame(which=tensor_pb2.RESULT_OUTPUT, byte_offset
 ])
 def test_answers_that_are_none(responses, field):
     call = operations.conv_forward(np.ones((1, 1, 6, 6), "f4"), np.ones((1, 1, 3, 3), "f4"))
-    reply = StreamReply(call.stream.operation)
+    reply = call.stream.reply()
     with pytest.raises(Internal) as caught:
         for message in responses:
             reply.take(message)

@@ -115,6 +115,7 @@ def test_refusals_by_the_server(client, keywords, message):
     (dict(gradients=["input"]), "operation.results[0].which: found input, expected output"),
     (dict(activation="gelu"), "operation.problem.activation: found gelu"),
     (dict(layout="NHCW"), "found NHCW, expected NCX, NXC, NDC1HWC0"),
+    (dict(layout="\udcff"), "found \udcff, expected NCX"),
     (dict(dtypes={"grad_weight": np.int8}), "results[2].dtype: found int8"),
     (dict(dtypes={"weight": np.float32}), "dtypes: found weight"),
     (dict(backend="mkl"), "options.backend: found mkl, expected auto, onednn"),

@@ -109,7 +109,7 @@ def test_memory_of_the_callers_own_is_used_as_it_is(near, monkeypatch):
         assert copied[3:] == copied[1:3]
 
 
-@pytest.mark.parametrize("moment", ["_copied", "_fresh"])
+@pytest.mark.parametrize("moment", ["_copied", "to_array"])
 def test_a_call_whose_region_ends_is_sent(near, monkeypatch, moment):
     """The region ends before the call is sent, or while its results are copied."""
     layer = nn.Conv2d(16, 16, 3, padding=1)

@@ -169,7 +169,7 @@ def test_a_change_that_was_given_up_may_be_committed(tmp_path):
     recorder = Recorder(f"{tmp_path}/x", {})
     call = Call("ConvGradSessions/DropTensors", b"", lambda _: None)
     for sequence in (1, 2):
-        change = Change(call, sequence, None, None, call)
+        change = Change(call, sequence, None, call)
         change.is_void = sequence == 1
         recorder.note(change, None if change.is_void else b"")
     recorder.close()

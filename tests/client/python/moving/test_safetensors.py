@@ -104,6 +104,13 @@ def test_a_wrong_header_is_refused(tmp_path, header):
     assert len(str(error.value)) < 400
 
 
+def test_a_file_whose_name_is_no_utf8_is_named(tmp_path):
+    path = file_of(tmp_path / os.fsdecode(b"\xff"), b"{")
+    with pytest.raises(convgrad.InvalidArgument) as error:
+        TensorFile(path)
+    assert error.value.field == f"{path}: header"
+
+
 @pytest.mark.parametrize("content", [
     b"", b"1234567", struct.pack("<Q", 2**64 - 1) + b"{}", struct.pack("<Q", 2**63) + b"{}",
     struct.pack("<Q", 3) + b"{}"])

@@ -154,6 +154,44 @@ optimizer.step()
     assert found.returncode and not sessions_of(client)
 
 
+@pytest.mark.parametrize("given", ["client", "session"])
+def test_a_forked_process_has_nothing_to_end(server, client, given):
+    """Its exit would wait for a thread that only its parent has."""
+    found = python(f"""
+import os, sys, convgrad, torch
+from convgrad.torch.networks import endings
+client = convgrad.Client(sys.argv[1])
+session = client.session()
+net = convgrad.torch.remote(torch.nn.Linear(2, 2), {given})
+pid = os.fork()
+if pid == 0:
+    del net
+    os._exit(len(endings._under_way))
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+session.close()
+""", arguments=[server.address])
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_a_call_in_a_forked_process_is_refused(server, client):
+    """Also if another thread dropped tapes at that moment."""
+    found = python("""
+import os, sys, convgrad, torch
+net = convgrad.torch.remote(torch.nn.Linear(2, 2), convgrad.Client(sys.argv[1]))
+net(torch.ones(1, 2))
+with net.tapes._dropping:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            net(torch.ones(1, 2))
+        except convgrad.FailedPrecondition:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+""", arguments=[server.address])
+    assert (found.returncode, found.stderr) == (0, "")
+
+
 def test_a_server_that_is_gone_holds_no_interpreter():
     server = ServerProcess()
     found = python(f"""

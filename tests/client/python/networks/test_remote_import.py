@@ -73,7 +73,7 @@ def test_a_residual_block():
     message = imported.program.message
     assert attributes_of(message.steps[0]) == {
         "stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "groups": 1}
-    assert list(message.outputs) == ["relu_2"] and imported.outputs == Output(0)
+    assert list(message.outputs) == ["relu_2"] and imported.returned == Output(0)
     assert imported.inputs == ("x",) and len(imported.trainable) == 9
     fixed = {p.name for p in message.parameters if p.fixed}
     assert fixed == {f"{bn}.{s}" for bn in ("bn1", "bn2", "downsample.1")
@@ -178,7 +178,7 @@ class Pair(NamedTuple):
     (Pair, Pair(Output(0), Output(1)))])
 def test_what_a_forward_returns(returned, expected):
     model = Module(lambda self, x: returned(torch.relu(x), torch.sigmoid(x)))
-    found = import_(model).outputs
+    found = import_(model).returned
     assert found == expected and type(found).__name__.endswith(type(expected).__name__)
 
 

@@ -214,3 +214,33 @@ def test_halves_become_float32_exactly(dtype):
     network = convgrad.onnx.load(make_model(nodes, {"x": ["N", 4]}, {"y": ["N", 3]},
                                             {"w": weight}))
     np.testing.assert_array_equal(network.parameters["w"], weight.astype(np.float32).T)
+
+
+def test_constants_are_cast_like_floats(client):
+    nodes = [node("CastLike", "two x", "c"), node("CastLike", "half x", "d"),
+             node("Clip", "x d c", "a"), node("Mul", "a c", "y")]
+    arrays = {"two": np.array(2), "half": np.array(0.5)}
+    assert_same(client, make_model(nodes, {"x": ["N", 4]}, {"y": ["N", 4]}, arrays),
+                x=np.float32([[-1, 1, 2, 5]]))
+
+
+@pytest.mark.parametrize("use", [
+    [node("Add", "p b", "y")], [node("Sub", "b p", "y")], [node("Clip", "p b", "y")],
+    [node("Pow", "p b", "y")], [node("Sigmoid", "b", "c"), node("Mul", "p c", "y")]])
+def test_a_number_that_a_step_has_is_trained_nowhere(client, use):
+    """The Gemm has it as a parameter, the other use as a constant."""
+    nodes = [node("Gemm", "x w b", "p", transB=1), *use]
+    model = make_model(nodes, {"x": ["N", 4]}, {"y": ["N", 1]},
+                       {"w": np.ones((1, 4), np.float32), "b": np.float32([2])})
+    assert convgrad.onnx.load(model).trainable == ["w"]
+    assert_same(client, model, x=np.ones((2, 4), np.float32))
+
+
+@pytest.mark.parametrize("operator", ["Shape", "Size"])
+def test_a_parameter_whose_shape_is_read_is_trained(client, operator):
+    nodes = [node(operator, "w", "s"), node("CastLike", "s x", "n"), node("Mul", "w n", "v"),
+             node("Add", "x v", "y")]
+    model = make_model(nodes, {"x": ["N", 4]}, {"y": ["N", 4]},
+                       {"w": np.arange(4, dtype=np.float32)})
+    assert convgrad.onnx.load(model).trainable == ["w"]
+    assert_same(client, model, x=np.ones((2, 4), np.float32))

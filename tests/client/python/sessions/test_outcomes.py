@@ -1,8 +1,13 @@
 """Tests that the answer to an attempt decides the state of its change."""
 
-import grpc
-import pytest
+from contextlib import nullcontext
 
+import grpc
+import numpy as np
+import pytest
+from durable_stand_in import DurableStandIn, Refusal, served
+
+import convgrad
 from convgrad.requests import Call
 from convgrad.sessions.attempts import Change
 from convgrad.sessions.outcomes import Outcome, outcome_of
@@ -47,6 +52,7 @@ class Answer:
     (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 6, "parameters.w"), False,
      Outcome.REFUSED),
     (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 7), True, Outcome.COMMITTED),
+    (Answer(CODES.DATA_LOSS), False, Outcome.COMMITTED),
     (Answer(CODES.FAILED_PRECONDITION, "OUT_OF_ORDER", 6), True, Outcome.UNKNOWN),
 ])
 def test_an_answer_decides(answer, is_void, expected):
@@ -54,3 +60,22 @@ def test_an_answer_decides(answer, is_void, expected):
     change.is_void = is_void
     error, outcome = outcome_of(change, answer)
     assert (outcome, error.code) == (expected, answer.code())
+
+
+class Forgetful(DurableStandIn):
+    """Has committed its second change, and no longer has the reply."""
+
+    def reply(self, method, sequence):
+        if sequence == 2:
+            raise Refusal(CODES.DATA_LOSS, "NOT_FOUND")
+        return super().reply(method, sequence)
+
+
+def test_a_change_whose_reply_is_lost_is_committed():
+    server = Forgetful()
+    with served(server) as address, convgrad.Client(address, timeout=20) as client, \
+            client.session(durable=True) as session:
+        for name in "xyz":
+            with pytest.raises(convgrad.ReplyLost) if name == "y" else nullcontext():
+                session.put(name, np.arange(3))
+        assert session.number == len(server.history) == 3

@@ -1,11 +1,10 @@
 #include "server/rpc/transport/acceptor.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <filesystem>
-#include <iterator>
 
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
@@ -16,13 +15,17 @@ namespace {
 
 FileDescriptor Duplicate() { return FileDescriptor(dup(STDIN_FILENO)); }
 
-int64_t Descriptors() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
-                       std::filesystem::directory_iterator());
+// Opens no descriptor, because its number would be missing in the test's order.
+int Descriptors() {
+  int count = 0;
+  for (int file = 0; file < 1024; ++file) {
+    if (fcntl(file, F_GETFD) != -1) ++count;
+  }
+  return count;
 }
 
 // Blocks until the process has `count` descriptors.
-void AwaitDescriptors(int64_t count) {
+void AwaitDescriptors(int count) {
   const absl::Time limit = absl::Now() + absl::Seconds(60);
   while (Descriptors() != count && absl::Now() < limit) {
     absl::SleepFor(absl::Milliseconds(1));
@@ -40,11 +43,11 @@ TEST(Acceptor, ClosesTheConnectionThatWasSilentLongest) {
     close(socket);
   });
   FileDescriptor lowest = Duplicate();
-  const int64_t before = Descriptors();
+  const int before = Descriptors();
   RawConnection first(*port);
   AwaitDescriptors(before + 2);
   RawConnection oldest(*port);
-  const RawConnection older(*port);
+  RawConnection older(*port);
   AwaitDescriptors(before + 6);
   first.Send("P");
   AwaitDescriptors(before + 5);
@@ -61,9 +64,12 @@ TEST(Acceptor, ClosesTheConnectionThatWasSilentLongest) {
   const RawConnection next(*port);
   EXPECT_TRUE(oldest.AwaitEnd());
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
-  newest.Send("P");
-  EXPECT_TRUE(newest.AwaitEnd());
-  EXPECT_EQ(taken, 2);
+  // No other connection was closed for it.
+  for (RawConnection* silent : {&older, &newest}) {
+    silent->Send("P");
+    EXPECT_TRUE(silent->AwaitEnd());
+  }
+  EXPECT_EQ(taken, 3);
 }
 
 }  // namespace

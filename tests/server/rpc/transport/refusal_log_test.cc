@@ -1,9 +1,12 @@
 #include "server/rpc/transport/refusal_log.h"
 
 #include <string>
+#include <thread>
 
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/client/cpp/stand_in_clock.h"
 
 namespace convgrad {
 namespace {
@@ -22,6 +25,20 @@ TEST(RefusalLog, ErrorsOfGrpcForgeNoLinesAndFillNoDisk) {
   EXPECT_THAT(text, Not(HasSubstr("\n[info]")));
   // Ten lines a second; the calls take less than five seconds.
   EXPECT_LT(text.size(), 5 * 11 * 600u);
+}
+
+TEST(RefusalLog, GoesOnAfterTheClockWasSetBack) {
+  std::thread([] {
+    SetClockBack();
+    LogGrpcError("by the fast clock");
+  }).join();
+  // The rest of the period's lines.
+  for (int i = 0; i < 10; ++i) LogGrpcError("by the right clock");
+  absl::SleepFor(absl::Milliseconds(1100));
+  testing::internal::CaptureStdout();
+  LogGrpcError("in the next period");
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              HasSubstr("in the next period"));
 }
 
 }  // namespace

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Extent, Shape, text_of
 from convgrad.onnx.operators.views import expanded, reshaped
@@ -70,10 +72,10 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
     if isinstance(x, Known) and isinstance(y, Known):
         x = to.value(x)
     shape = _broadcast(to, operator, x.shape, y.shape)
-    if isinstance(y, Known) and y.number is not None:
-        return _with_constant(to, operator, reshaped(to, to.value(x), shape), y.number)
-    if isinstance(x, Known) and x.number is not None:
-        return _of_constant(to, operator, x.number, reshaped(to, to.value(y), shape))
+    for one, other, row in ((y, x, _with_constant), (x, y, _of_constant)):
+        number = to.number_of(one)
+        if number is not None:
+            return row(to, operator, reshaped(to, to.value(other), shape), number)
     x, y = to.value(x), to.value(y)
     if x.shape != shape and y.shape == shape and operator != "div":
         if operator == "sub":
@@ -94,7 +96,7 @@ def _with_constant(to: Declared, operator: str, x: Value, number: float) -> Valu
     return with_number(to, operator, x, number)
 
 
-def _of_constant(to: Declared, operator: str, number: float, y: Value) -> Value:
+def _of_constant(to: Declared, operator: str, y: Value, number: float) -> Value:
     if operator == "sub":
         return with_number(to, "add", of_each(to, "neg", y), number)
     if operator == "div":
@@ -125,12 +127,12 @@ def erf(to: Declared, node: Node, x: Operand) -> Bell:
 
 def _with_bell(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
     bell, other = (x, y) if isinstance(x, Bell) else (y, x)
-    if isinstance(other, Known) and other.number is not None and (
-            len(other.shape) <= len(bell.shape)):
-        if operator == "add" and bell.offset == 0 and other.number == bell.factor:
+    constant = to.number_of(other)
+    if constant is not None and len(other.shape) <= len(bell.shape):
+        if operator == "add" and bell.offset == 0 and constant == bell.factor:
             return Bell(bell.x, bell.factor, 1)
         if operator == "mul":
-            return Bell(bell.x, bell.factor * other.number, bell.offset)
+            return Bell(bell.x, bell.factor * constant, bell.offset)
     if operator == "mul" and bell.offset and isinstance(other, Value):
         factor = 2 * bell.factor
         source: Source | None = other.source
@@ -195,6 +197,7 @@ def _bound(to: Declared, bound: Operand, sign: int) -> float | None:
         return None
     if not isinstance(bound, Known) or bound.array.size != 1:
         raise to.refuse("Clip with a bound that follows from data", "constant bounds")
+    to.number_of(bound)
     number = float(bound.array.reshape(-1)[0])
     if number == sign * math.inf:
         return None
@@ -204,15 +207,16 @@ def _bound(to: Declared, bound: Operand, sign: int) -> float | None:
 
 
 def power(to: Declared, node: Node, x: Operand, exponent: Operand) -> Value:
-    if not isinstance(exponent, Known) or exponent.array.size != 1 or exponent.number is None:
+    number = to.number_of(exponent)
+    if number is None:
         raise to.refuse("Pow with an exponent that follows from data, or several",
                         "one constant")
     x = to.value(x)
     if len(exponent.shape) > len(x.shape):
         raise to.refuse("Pow with an exponent of more axes", "one number")
-    if exponent.number == 2:
+    if number == 2:
         return to.add("mul", x, x, shape=x.shape)
-    return of_each(to, "pow", x, exponent=exponent.number)
+    return of_each(to, "pow", x, exponent=number)
 
 
 def prelu(to: Declared, node: Node, x: Operand, slope: Operand) -> Value:
@@ -237,10 +241,15 @@ def cast(to: Declared, node: Node, x: Operand) -> Value:
     return _as_float32(to, node, x)
 
 
-def cast_like(to: Declared, node: Node, x: Operand, like: Operand) -> Value:
+def cast_like(to: Declared, node: Node, x: Operand, like: Operand) -> Operand:
     if getattr(like, "dtype", getattr(getattr(like, "array", None), "dtype", None)) != (
             "float32"):
         raise to.refuse("CastLike to another type than float32", "float32")
+    if isinstance(x, Known) and x.array.dtype.kind in "biuf" and (
+            not x.is_trainable or not x.shape):
+        found = Known(x.array.astype(np.float32))
+        to.spend(found.array)
+        return found
     return _as_float32(to, node, x)
 
 
@@ -259,7 +268,7 @@ def identity(to: Declared, node: Node, x: Operand) -> Operand:
 def dropout(to: Declared, node: Node, x: Operand, ratio: Operand = None,
             training: Operand = None) -> list[Value]:
     x = to.value(x)
-    p = 0.5 if ratio is None else ratio.number if isinstance(ratio, Known) else None
+    p = 0.5 if ratio is None else to.number_of(ratio)
     if p is None or training is not None and not isinstance(training, Known):
         raise to.refuse("Dropout with a ratio or a mode that follows from data", "constants")
     if training is not None and training.array.any() and p != 0:

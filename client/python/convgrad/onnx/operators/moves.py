@@ -218,7 +218,7 @@ def pad(to: Declared, node: Node, x: Operand, pads: Operand, value: Operand = No
     given, mode = numbers(to, pads, "pads"), node.get("mode", "constant")
     places = list(range(rank)) if axes is None else [
         axis_in(to, axis, rank) for axis in numbers(to, axes, "axes")]
-    number = 0.0 if value is None else value.number if isinstance(value, Known) else None
+    number = 0.0 if value is None else to.number_of(value)
     modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate",
              "wrap": "circular"}
     if len(given) != 2 * len(places) or len(set(places)) != len(places) or mode not in modes:

@@ -89,7 +89,7 @@ OPERATORS: dict[str, Row] = {
 }
 
 
-def shape_of(to: Declared, node: Node, x: Value) -> Known:
+def shape_of(to: Declared, node: Node, x: Value | Known) -> Known:
     """Returns the result of Shape or Size."""
     extents: Any = [product(x.shape)] if node.operator == "Size" else list(
         x.shape[node.get("start", 0):node.get("end")])

@@ -15,28 +15,27 @@ import torch.nn.functional as F
 
 from convgrad.torch.layers import staging
 from convgrad.torch.layers.layer import Layer, client_of
-from convgrad.torch.tensors import DTYPES, is_channels_last, to_array, to_tensor
+from convgrad.torch.tensors import DTYPES, memory_format, to_array, to_tensor
 
 Tensor = torch.Tensor
+
+_LAYOUTS = {torch.contiguous_format: "NCX", torch.channels_last: "NXC",
+            torch.channels_last_3d: "NXC"}
 
 
 def run_forward(input: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype,
                 *settings: Any) -> Tensor:
     """Returns the output in `dtype`, channels-last if the input is."""
-    layer = Layer(*settings)
-    last = is_channels_last(input)
+    layer, form = Layer(*settings), memory_format(input)
     bias = None if bias is None else bias.to(dtype)
     if layer.forward == "local":
         input, weight = input.to(dtype), weight.to(dtype)
-        form = torch.contiguous_format
-        if last:
-            form = torch.channels_last if layer.rank == 2 else torch.channels_last_3d
         return _run_locally(layer, input, weight, bias).contiguous(memory_format=form)
     found = _method(layer, "forward")(
         to_array(input.to(dtype)), to_array(weight.to(dtype)),
         None if bias is None else to_array(bias),
-        layouts={"output": "NXC" if last else "NCX"}, **_window(layer))
-    return to_tensor(_logical_array(found.output, last), input)
+        layouts={"output": _LAYOUTS[form]}, **_window(layer))
+    return to_tensor(_logical(found.output, form), input)
 
 
 def run_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: torch.dtype,
@@ -47,8 +46,7 @@ def run_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: torc
     Those of input and weight have their tensor's dtype if that is `dtype`, otherwise float32;
     the bias's is always float32. Sends only the operands that the gradients need.
     """
-    layer = Layer(*settings)
-    last = is_channels_last(input)
+    layer, form = Layer(*settings), memory_format(input)
     wanted = {"grad_input": wants_input, "grad_weight": wants_weight, "grad_bias": wants_bias}
     dtypes = {"grad_input": _gradient_dtype(input, dtype),
               "grad_weight": _gradient_dtype(weight, dtype), "grad_bias": torch.float32}
@@ -57,8 +55,8 @@ def run_backward(grad_output: Tensor, input: Tensor, weight: Tensor, dtype: torc
         to_array(grad_output.to(dtype)), to_array(input.to(dtype)),
         to_array(weight.to(dtype)), gradients=names,
         dtypes={name: DTYPES[dtypes[name]] for name in names},
-        layouts={"grad_input": "NXC" if last else "NCX"}, **_window(layer))
-    arrays = (_logical_array(found.grad_input, last), found.grad_weight, found.grad_bias)
+        layouts={"grad_input": _LAYOUTS[form]}, **_window(layer))
+    arrays = (_logical(found.grad_input, form), found.grad_weight, found.grad_bias)
     grad_input, grad_weight, grad_bias = (
         input.new_empty(0) if array is None else to_tensor(array, input) for array in arrays)
     return grad_input, grad_weight, grad_bias
@@ -89,18 +87,13 @@ def _gradient_dtype(tensor: Tensor, computed: torch.dtype) -> torch.dtype:
 
 def _empty(input: Tensor, shape: Any, dtype: torch.dtype) -> Tensor:
     """Returns a tensor with the strides of a result in the memory order of `input`."""
-    if not is_channels_last(input):
-        return input.new_empty(shape, dtype=dtype)
-    return _logical(input.new_empty([shape[0], *shape[2:], shape[1]], dtype=dtype), True)
+    return torch.empty(shape, dtype=dtype, device=input.device,
+                       memory_format=memory_format(input))
 
 
-def _logical_array(array: Any, channels_last: bool) -> Any:
+def _logical(array: Any, form: torch.memory_format) -> Any:
     # Not a view of a tensor, because PyTorch refuses to change a Function's view in place.
-    return np.moveaxis(array, -1, 1) if channels_last and array is not None else array
-
-
-def _logical(tensor: Tensor, channels_last: bool) -> Tensor:
-    return tensor.movedim(-1, 1) if channels_last else tensor
+    return np.moveaxis(array, -1, 1) if _LAYOUTS[form] == "NXC" and array is not None else array
 
 
 def _method(layer: Layer, direction: str) -> Any:

@@ -1,7 +1,7 @@
 """Passes layers' tensors through memory shared with a server on this host.
 
 Copying a call's operands to a region of the client and its results out of it takes less time
-than sending them. Without shared memory everything is sent.
+than sending them: torch copies with all its threads. Without shared memory everything is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from convgrad import operations
 from convgrad.client import Client
 from convgrad.errors import ConvgradError, NotFound, ResourceExhausted, Unavailable
 from convgrad.region import Region
-from convgrad.torch.tensors import to_tensor
+from convgrad.torch.tensors import to_array, to_tensor
 
 Array = npt.NDArray[Any]
 
@@ -105,7 +105,7 @@ class _Stage:
             if isinstance(error, NotFound if has_ended else Unavailable):
                 return None
             raise
-        copies = {name: _fresh(array) for name, array in out.items()}
+        copies = {name: to_array(to_tensor(array, _CPU).clone()) for name, array in out.items()}
         # The copies are valid only if the region still exists now.
         return found._replace(**copies) if region.is_open else None
 
@@ -131,16 +131,5 @@ def _copied(array: Array, region: Region) -> Array:
     order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
     copy = region.empty([array.shape[axis] for axis in order], array.dtype)
     copy = copy.transpose(np.argsort(order))
-    _copy(copy, array)
+    to_tensor(copy, _CPU).copy_(to_tensor(array, _CPU))
     return copy
-
-
-def _fresh(array: Array) -> Array:
-    copy = np.empty_like(array)
-    _copy(copy, array)
-    return copy
-
-
-def _copy(target: Array, source: Array) -> None:
-    """Copies an array with torch, which uses all its threads."""
-    to_tensor(target, _CPU).copy_(to_tensor(source, _CPU))

@@ -48,7 +48,10 @@ class _Absent:
             raise unimplemented("net.model", "a parameter made of one whose values are on the "
                                 "server", "plain parameters, without weight_norm and other "
                                 "parametrizations")
-        return absent_tensor(self)  # type: ignore[arg-type]
+        return _absent_tensor(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
+        return absent(self)  # type: ignore[arg-type]
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise unimplemented("net.model", "a tensor whose values are on the server",
@@ -60,9 +63,6 @@ class AbsentTensor(_Absent, torch.Tensor):  # type: ignore[misc]
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> AbsentTensor:
-        return absent_tensor(self)
-
 
 class AbsentParameter(_Absent, nn.Parameter):  # type: ignore[misc]
     """Stands for a parameter. Refuses `grad`, because only handles have gradients."""
@@ -73,18 +73,18 @@ class AbsentParameter(_Absent, nn.Parameter):  # type: ignore[misc]
 
     grad: Any = property(_refuse_grad, _refuse_grad)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> AbsentParameter:
-        return absent_parameter(self)
 
-
-def absent_tensor(like: torch.Tensor) -> AbsentTensor:
+def _absent_tensor(like: Any) -> AbsentTensor:
     make: Any = torch.Tensor._make_subclass
     return make(AbsentTensor, torch.empty_like(like, device="meta"))
 
 
-def absent_parameter(like: torch.Tensor) -> AbsentParameter:
-    """Returns a stand-in with the parameter's Python attributes."""
-    found = AbsentParameter(torch.empty_like(like, device="meta"), like.requires_grad)
+def absent(like: torch.Tensor) -> torch.Tensor:
+    """Returns a stand-in for the parameter, with its Python attributes, or for the buffer."""
+    with _TORCH.inference_mode(False):  # tensors made in inference mode have no version counter
+        if not isinstance(like, nn.Parameter):
+            return _absent_tensor(like)
+        found = AbsentParameter(torch.empty_like(like, device="meta"), like.requires_grad)
     vars(found).update(vars(like))
     return found
 
@@ -139,11 +139,10 @@ def lent(model: nn.Module, values: Mapping[str, torch.Tensor | None],
     tensors that the block has left. What the block has replaced by a tensor of another shape,
     or removed, stays so.
     """
-    inference_mode: Any = torch.inference_mode
     names = _names_by_id(model)
     found: dict[str, torch.Tensor] = {}
     places = []
-    with inference_mode(False):  # tensors made in inference mode have no version counter
+    with _TORCH.inference_mode(False):  # tensors made in inference mode have no version counter
         for module in model.modules():
             parts: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
             for own in parts:

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 
 from convgrad.attached import Attached, refuse, refused
-from convgrad.errors import FailedPrecondition, NotFound, SessionExpired, message_of
+from convgrad.errors import FailedPrecondition, NotFound, SessionExpired
 from convgrad.torch.networks.absent import names_of_state, saved
 from convgrad.torch.networks.effects import call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
-from convgrad.torch.networks.importing import filled
+from convgrad.torch.networks.importing import Variant, filled
 from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.refusals import refuse as refuse_model
 from convgrad.torch.networks.run import compute_dtype_of, inputs_of, taken
@@ -22,7 +22,6 @@ from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import bind, without_values
 from convgrad.torch.networks.variants import (
     PREDICTION,
-    Variant,
     check_kept,
     key_of,
     of_batches,
@@ -61,11 +60,11 @@ class AttachedNetwork(RemoteModule):
         inputs, constants = bind(self.model, args, kwargs)
         for name, tensor in inputs.items():
             if tensor.requires_grad and torch.is_grad_enabled():
-                raise FailedPrecondition(message_of(
+                raise FailedPrecondition.of(
                     name, "an input that requires a gradient, for an attached network",
-                    "torch.no_grad(), or the network of the process that trains"))
+                    "torch.no_grad(), or the network of the process that trains")
         variant = self._variant(shapes_of(inputs), constants)
-        if variant.imported.asks and call_of(inputs) != PREDICTION:
+        if variant.asks and call_of(inputs) != PREDICTION:
             raise refuse_model("forward", "a question about its call, for an attached network",
                                "calls under torch.no_grad() whose inputs need no gradient")
         used = variant.used(inputs)
@@ -77,12 +76,12 @@ class AttachedNetwork(RemoteModule):
         except NotFound as error:
             if isinstance(error, SessionExpired) or error.field != "program":
                 raise
-            raise FailedPrecondition(message_of(
+            raise FailedPrecondition.of(
                 "network", "a session without the program of this model's eval mode",
-                "net.prepare(*inputs) of the same model in the process that trains")) from None
+                "net.prepare(*inputs) of the same model in the process that trains") from None
         like = next(iter(used.values()), torch.empty(0))
-        return filled(variant.imported.outputs,
-                      [taken(run, name, like) for name in variant.outputs])
+        return filled(variant.returned,
+                      [taken(run, name, like) for name in variant.sources])
 
     @property
     def _parameters(self) -> Any:
@@ -130,7 +129,7 @@ class AttachedNetwork(RemoteModule):
             variant = self._variants.get(key) or self._variants.get(of_batches(key))
             if variant is None:
                 variant = predicting(self.model, inputs, constants)
-                key = of_batches(key) if variant.imported.is_of_batches else key
+                key = of_batches(key) if variant.is_of_batches else key
                 check_kept(variant, key, self._variants)
                 self._variants[key] = variant
             return variant

@@ -90,7 +90,7 @@ class Attributes:
             if is_flat or self._before.get((path, name)) == value:
                 continue
             part, instead = changed_part(name, self._before.get((path, name)), value)
-            change = refuse(named(module, path), f"'{part}', which its forward changes", (
+            change = refuse(named(self._model, path), f"'{part}', which its forward changes", (
                 f"a forward that changes running statistics of BatchNorm alone{instead}"))
             # A buffer that no state_dict has may be replaced like any other tensor.
             new = module._buffers.get(name) if name in module._non_persistent_buffers_set else (

@@ -8,7 +8,6 @@ import itertools
 import threading
 import time
 import weakref
-from collections.abc import Sequence
 
 from convgrad.errors import ConvgradError
 from convgrad.sessions.events import EventThread
@@ -19,31 +18,31 @@ _EXIT_SECONDS = 5.0
 
 _numbers = itertools.count()
 _finalizers: dict[int, weakref.finalize[..., object]] = {}
-_under_way: dict[threading.Event, Sequence[Session]] = {}
+_under_way: dict[threading.Event, Session] = {}
 
 
-def end_with(owner: object, sessions: Sequence[Session], thread: EventThread) -> None:
-    """Makes `thread` close the sessions and end when `owner` is garbage collected or the
-    interpreter exits. Reads `sessions` only then.
+def end_with(owner: object, session: Session, thread: EventThread, *, closes: bool) -> None:
+    """Makes `thread` end, after closing the session if it `closes` it, when `owner` is garbage
+    collected or the interpreter exits. Does nothing in a process that was forked since.
 
     The collecting thread may hold any lock, so it only notifies `thread`. Requires: neither
-    `sessions` nor `thread` refers to the owner.
+    `session` nor `thread` refers to the owner.
     """
     number = next(_numbers)
-    finalizer = weakref.finalize(owner, _begin, number, sessions, thread)
+    finalizer = weakref.finalize(owner, _begin, number, session, thread, closes)
     finalizer.atexit = False  # _end_all calls it and waits
     _finalizers[number] = finalizer
 
 
-def _begin(number: int, sessions: Sequence[Session], thread: EventThread) -> None:
+def _begin(number: int, session: Session, thread: EventThread, closes: bool) -> None:
     _finalizers.pop(number, None)
-    if not all(session.is_at_home for session in sessions):
+    if not session.is_at_home:
         return
     over = threading.Event()
 
     def end() -> None:
         try:
-            for session in sessions:
+            if closes:
                 with contextlib.suppress(ConvgradError):
                     session.close()
         finally:
@@ -51,7 +50,7 @@ def _begin(number: int, sessions: Sequence[Session], thread: EventThread) -> Non
             over.set()
             _under_way.pop(over)
 
-    _under_way[over] = sessions
+    _under_way[over] = session
     thread.later(0, end)
 
 
@@ -59,12 +58,11 @@ def _end_all() -> None:
     for finalizer in _finalizers.copy().values():
         finalizer()
     until = time.monotonic() + _EXIT_SECONDS
-    for over, sessions in _under_way.copy().items():
+    for over, session in _under_way.copy().items():
         if not over.wait(max(until - time.monotonic(), 0)):
             # The interpreter must not exit while a thread is inside the native module, because
             # that would crash the process. So cancel the calls.
-            for session in sessions:
-                session.client.close()
+            session.client.close()
             over.wait(_EXIT_SECONDS)
 
 

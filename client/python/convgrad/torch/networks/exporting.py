@@ -279,7 +279,7 @@ def _example(shape: Shape) -> torch.Tensor:
 
 def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
     """Returns the error that names the module whose forward has raised, and its line."""
-    where = named(model.get_submodule(watch.path), watch.path)
+    where = named(model, watch.path)
     # torch.export calls a batch s77.
     said = re.sub(r"\bs\d+\b", "N", (str(error) or repr(error)).strip().splitlines()[0])
     if type(error) in (RuntimeError, ValueError) and watch.in_operator:

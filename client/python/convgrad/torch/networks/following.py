@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from convgrad.torch.networks.absent import absent
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.settings import Settings
-from convgrad.torch.networks.tracing import check_model, without_value
+from convgrad.torch.networks.tracing import check_model
 
 
 class Following:
@@ -65,4 +66,4 @@ def _drop_values(model: nn.Module) -> None:
                 if tensor is not None and not tensor.is_meta:
                     # Keeps the tensor as well, so that no other tensor gets its id.
                     _, own[name] = shapes.setdefault(
-                        id(tensor), (tensor, without_value(tensor)))
+                        id(tensor), (tensor, absent(tensor)))

@@ -48,7 +48,7 @@ def line_of(node: torch.fx.Node) -> str:
 def place_of(model: nn.Module, node: torch.fx.Node) -> str:
     """Returns module, file and line of the forward that made the call."""
     path = module_path(node)
-    module = f"model.{named(model.get_submodule(path), path)}" if path else named(model, "")
+    module = f"model.{named(model, path)}" if path else named(model, "")
     line = line_of(node)
     return f"{module}, {line}" if line else module
 

@@ -256,8 +256,7 @@ class Importer(Declared):
     # What the table's functions use; operators.values.Importer says what it does.
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
-        path = module_path(self._node)
-        error = refuse(named(self._model.get_submodule(path), path), found, expected)
+        error = refuse(named(self._model, module_path(self._node)), found, expected)
         if line := line_of(self._node):
             error.message += f"; see {line}"
         return error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import numbers
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,19 +34,21 @@ def filled(structure: Any, outputs: Sequence[Any]) -> Any:
     return mapped(lambda one: filled(one, outputs), structure)
 
 
+# Parses the path of StepPath in backends/core/program/program.cc.
+_STEP = re.compile(r"steps\[\d+\] \(([^)]*)\)")
+
+
 @dataclass(frozen=True)
-class Imported:
-    """A model's forward as a program, in the modes that the model's modules are in."""
+class Variant:
+    """A model's forward as a program, for one setting of the model's modules and parameters."""
 
     program: Program
-    inputs: tuple[str, ...]
-    """Those arguments that the outputs depend on."""
-    outputs: Any
+    returned: Any
     """What the forward returns, with Output for each tensor."""
     trainable: tuple[str, ...]
     """Parameters whose gradients a backward gives."""
-    sources: tuple[frozenset[str], ...]
-    """For each output of the program, the inputs, parameters and outputs that it depends on."""
+    sources: Mapping[str, frozenset[str]]
+    """By output of the program, the inputs, parameters and outputs that it depends on."""
     places: Mapping[str, str]
     """By the step's name, the module and the line of a forward that it comes from."""
     constants: Mapping[str, torch.Tensor]
@@ -56,6 +61,51 @@ class Imported:
     """Computes those inputs that aren't arguments."""
     is_of_batches: bool = False
     """Whether the forward depends on its batches, so that the program is for these alone."""
+
+    @functools.cached_property
+    def name(self) -> str:
+        """The program's name in a session, which follows from its content."""
+        return f"program-{self.program.digest()[:32]}"
+
+    @functools.cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Those arguments that the outputs depend on."""
+        return tuple(entry.name for entry in self.program.message.inputs)
+
+    @functools.cached_property
+    def images(self) -> frozenset[str]:
+        """Inputs that only convolutions read."""
+        return self.program.images
+
+    @functools.cached_property
+    def indices(self) -> frozenset[str]:
+        """Inputs that have indices."""
+        return frozenset(one.name for one in self.program.message.inputs if one.is_index)
+
+    def used(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Returns the inputs that the program has, with those that the client computes."""
+        return {**{name: x for name, x in inputs.items() if name in self.inputs},
+                **self.prelude(inputs)}
+
+    def sources_of(self, outputs: Iterable[str]) -> set[str]:
+        """Returns the inputs, parameters and outputs that the outputs depend on."""
+        return set().union(*(self.sources[name] for name in outputs))
+
+    @contextlib.contextmanager
+    def naming_steps(self) -> Iterator[None]:
+        """Adds module and line to errors of the block that name a step."""
+        try:
+            yield
+        except ConvgradError as error:
+            self.name_step(error)
+            raise
+
+    def name_step(self, error: BaseException) -> None:
+        """Adds module and line to the error if it names a step of the program."""
+        step = _STEP.match(error.field) if isinstance(error, ConvgradError) else None
+        place = self.places.get(step[1]) if step else None
+        if isinstance(error, ConvgradError) and place:
+            error.message += f"; the step comes from {place}"
 
 
 @dataclass(frozen=True)
@@ -109,7 +159,7 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
 
 
 def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
-                 loss: Loss | None = None, call: Call | None = None) -> Imported:
+                 loss: Loss | None = None, call: Call | None = None) -> Variant:
     """Takes the model apart. With `loss` its result is the first output, and TARGET an input.
     `call` is what the forward is told if it asks.
 
@@ -123,7 +173,7 @@ def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mappi
 
 
 def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
-            loss: Loss | None, call: Call | None) -> Imported:
+            loss: Loss | None, call: Call | None) -> Variant:
     asks = False
     try:
         exported = export(model, inputs, constants, None)
@@ -174,15 +224,15 @@ def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
         raise refuse(min(lost), "running statistics of what no output depends on",
                      "its eval mode, or a forward that uses it")
     sources = _sources_of(message)
-    reached = frozenset().union(*sources)
+    reached = frozenset().union(*sources.values())
     for parameter in message.parameters:
         parameter.fixed = parameter.fixed or parameter.name not in reached
-    return Imported(program, tuple(entry.name for entry in message.inputs), structure,
-                    tuple(p.name for p in message.parameters if not p.fixed),
-                    sources, importer.places,
-                    {p.name: importer.constants[p.name] for p in message.parameters
-                     if p.name in importer.constants}, exported.change is not None, asks,
-                    importer.prelude)
+    return Variant(program, structure,
+                   tuple(p.name for p in message.parameters if not p.fixed),
+                   sources, importer.places,
+                   {p.name: importer.constants[p.name] for p in message.parameters
+                    if p.name in importer.constants}, exported.change is not None, asks,
+                   importer.prelude)
 
 
 def _check_indices(message: Any) -> None:
@@ -220,7 +270,7 @@ def _first_call(message: Any, inputs: Mapping[str, Shape], results: list[Any]) -
     return results[:half] if is_same else []
 
 
-def _sources_of(message: Any) -> tuple[frozenset[str], ...]:
+def _sources_of(message: Any) -> dict[str, frozenset[str]]:
     found = {entry.name: frozenset([entry.name])
              for entry in (*message.inputs, *message.parameters)}
     for step in message.steps:
@@ -228,4 +278,4 @@ def _sources_of(message: Any) -> tuple[frozenset[str], ...]:
             *(found[name] for name in step.operands if name))
         if step.result in message.outputs:
             found[step.result] |= {step.result}
-    return tuple(found[name] for name in message.outputs)
+    return {name: found[name] for name in message.outputs}

@@ -9,7 +9,6 @@ import torch
 from convgrad.errors import unimplemented
 from convgrad.networks import Update, gradient_name
 from convgrad.torch.networks.pipeline import Pipeline
-from convgrad.torch.networks.transfers import fetch, put
 
 
 class KeptGradients:
@@ -54,7 +53,7 @@ class KeptGradients:
             return None
         self.check_unclipped(name)
         if name not in self._lent:
-            (gradient,) = fetch(self._pipeline, [gradient_name(name)]).values()
+            (gradient,) = self._pipeline.fetch([gradient_name(name)]).values()
             self._lent[name] = gradient, gradient.clone()
         return self._lent[name][0]
 
@@ -68,7 +67,7 @@ class KeptGradients:
     def put(self, gradients: Mapping[str, torch.Tensor]) -> None:
         """Replaces the gradients of these parameters, lends the tensors, and waits."""
         names = self.names()
-        put(self._pipeline, {gradient_name(name): g for name, g in gradients.items()})
+        self._pipeline.put({gradient_name(name): g for name, g in gradients.items()})
         names.update(gradients)
         self._lent.update({name: (g, g.clone()) for name, g in gradients.items()})
 
@@ -80,7 +79,7 @@ class KeptGradients:
         changed = {gradient_name(name): gradient for name, (gradient, kept)
                    in self._lent.items() if not torch.equal(gradient, kept)}
         self._lent.clear()
-        put(self._pipeline, changed)
+        self._pipeline.put(changed)
 
     def clip(self, norm: float) -> None:
         """Makes the next update clip all gradients to this norm, or to a smaller one that an

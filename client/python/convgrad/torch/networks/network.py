@@ -156,7 +156,7 @@ class RemoteNetwork(RemoteState):
         variant = self._variants.find(inputs, constants)
         outputs = Forward(self, variant, variant.used(inputs),
                           compute_dtype_of(inputs, self._dtype)).outputs()
-        return filled(variant.imported.outputs, outputs)
+        return filled(variant.returned, outputs)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Loads the program with which attached networks of the same model predict.
@@ -289,11 +289,11 @@ class RemoteNetwork(RemoteState):
         tensors, dtype = variant.used(inputs), compute_dtype_of(inputs, self._dtype)
         arrays = inputs_of(variant, tensors, dtype, self.session.client)
         arrays[TARGET] = to_array(target.long() if found.is_index else target)
-        self.kept_gradients.note(variant.imported.trainable)
+        self.kept_gradients.note(variant.trainable)
         self.draw_seed(variant)
         future = self.pipeline.submit(
             self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
-            backward=Backward(leave_parameters=not variant.imported.trainable), update=update,
+            backward=Backward(leave_parameters=not variant.trainable), update=update,
             fast=self.fast, recompute=self.recompute,
             trainer_state=self.encoded(trainer_state))
         return mapped(future, lambda run: float(run.values["loss"]), variant.name_step)

@@ -24,7 +24,8 @@ class Original:
     """Warns once about each kind of change. Owned by one thread. Holds only weak references.
 
     Stops watching if the weights change after values were fetched from the server, because the
-    model is then a local copy. look() takes about 0.1 us per module and parameter.
+    model is then a local copy, or if a part of it was collected. look() takes about 0.1 us per
+    module and parameter.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -32,20 +33,16 @@ class Original:
         # Tensors that were made in inference mode have no version counter.
         self._parameters = [weakref.ref(parameter) for parameter in model.parameters()
                             if not parameter.is_inference()]
-        self._seen = self._now()
+        self._seen: _State = self._now()
         self._said: set[str] = set()
         self._is_fetched = False
 
     def look(self) -> None:
         """Warns if the model has changed since the last look."""
         now = self._now()
-        if now == self._seen:
-            return
-        if self._stop_if_copied(now):
+        if now == self._seen or self._stop_if_copied(now):
             return
         seen, self._seen = self._seen, now
-        if now is None or seen is None:
-            return
         for what, one, other in zip(_REMEDIES, now, seen):
             if one != other and what not in self._said:
                 self._said.add(what)
@@ -62,19 +59,23 @@ class Original:
     def forgive_weights(self) -> None:
         """Ignores changes of weights until now, because values were loaded into the network."""
         now = self._now()
-        if not self._stop_if_copied(now) and now is not None and self._seen is not None:
+        if not self._stop_if_copied(now):
             self._seen = (*self._seen[:2], now[2])
 
-    def _stop_if_copied(self, now: _State | None) -> bool:
+    def _stop_if_copied(self, now: _State) -> bool:
         """Stops watching if the weights have changed since values were fetched."""
-        if not self._is_fetched or now is None or self._seen is None or now[2] == self._seen[2]:
-            return False
-        self._modules, self._parameters = [], []
-        self._seen = self._now()
-        return True
+        is_copied = self._is_fetched and now[2] != self._seen[2]
+        if is_copied:
+            self._stop()
+        return is_copied
 
-    def _now(self) -> _State | None:
-        """Returns modes, requires_grad and versions; None if a part was collected."""
+    def _stop(self) -> _State:
+        self._modules, self._parameters = [], []
+        self._seen = [], [], []
+        return self._seen
+
+    def _now(self) -> _State:
+        """Returns modes, requires_grad and versions."""
         modules: Any = [reference() for reference in self._modules]
         parameters: Any = [reference() for reference in self._parameters]
         try:
@@ -82,4 +83,4 @@ class Original:
                     [parameter.requires_grad for parameter in parameters],
                     [parameter._version for parameter in parameters])
         except AttributeError:  # a reference returned None
-            return None
+            return self._stop()

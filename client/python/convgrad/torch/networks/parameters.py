@@ -6,13 +6,15 @@ import weakref
 from typing import Any, NoReturn
 
 import torch
+from torch.fx.node import map_aggregate
 
-from convgrad.errors import FailedPrecondition, invalid, message_of, unimplemented
+from convgrad.errors import FailedPrecondition, invalid, unimplemented
 from convgrad.torch.networks.state import RemoteState
 from convgrad.tracebacks import short_traceback
 
 # What follows from a parameter's shape and dtype.
-_OF_DTYPE = ("is_leaf", "is_floating_point", "is_complex", "element_size", "itemsize", "nbytes",
+_OF_DTYPE = ("shape", "size", "dim", "ndim", "numel", "nelement", "dtype", "is_leaf",
+             "is_floating_point", "is_complex", "element_size", "itemsize", "nbytes",
              "is_sparse", "is_quantized", "layout")
 
 
@@ -38,9 +40,9 @@ class RemoteParameter:
     def network(self) -> RemoteState:
         network = self._network()
         if network is None:
-            raise FailedPrecondition(message_of(
+            raise FailedPrecondition.of(
                 f"parameters.{self.name}", "a network that was freed",
-                "a reference to the network or its optimizer"))
+                "a reference to the network or its optimizer")
         return network
 
     def stands_for(self, tensor: torch.Tensor) -> bool:
@@ -50,22 +52,6 @@ class RemoteParameter:
     def is_current(self) -> bool:
         """Whether the network still has this parameter, not another one with its name."""
         return self.network.parameter(self.name) is self._tensor
-
-    @property
-    def shape(self) -> torch.Size:
-        return self._tensor.shape
-
-    def size(self, dim: int | None = None) -> Any:
-        return self._tensor.size() if dim is None else self._tensor.size(dim)
-
-    def dim(self) -> int:
-        return self._tensor.dim()
-
-    ndim = property(dim)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._tensor.dtype
 
     @property
     def device(self) -> torch.device:
@@ -83,11 +69,6 @@ class RemoteParameter:
     def requires_grad_(self, requires_grad: bool = True) -> RemoteParameter:
         self.requires_grad = requires_grad
         return self
-
-    def numel(self) -> int:
-        return self._tensor.numel()
-
-    nelement = numel
 
     @property
     @short_traceback
@@ -134,17 +115,9 @@ class RemoteParameter:
     def __torch_function__(cls, function: Any, types: Any, args: Any = (),
                            kwargs: Any = None) -> NoReturn:
         """Refuses torch's functions."""
-        handles: list[RemoteParameter] = []
-
-        def look(value: Any) -> None:
-            if isinstance(value, RemoteParameter):
-                handles.append(value)
-            elif isinstance(value, (list, tuple)):
-                for one in value:
-                    look(one)
-
-        look([*args, *(kwargs or {}).values()])
-        handles[0]._refuse_arithmetic()
+        given: list[Any] = []
+        map_aggregate((args, kwargs or {}), given.append)
+        next(one for one in given if isinstance(one, RemoteParameter))._refuse_arithmetic()
 
     def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(torch.Tensor, name) and not hasattr(type(self), name):

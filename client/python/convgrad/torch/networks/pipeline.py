@@ -1,17 +1,24 @@
-"""Sends a network's changes without waiting for the server."""
+"""Sends a network's changes without waiting for the server, and transfers its tensors."""
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from convgrad.errors import ConvgradError, EpochEnded
+import numpy as np
+import torch
+
+from convgrad.errors import ConvgradError, EpochEnded, FailedPrecondition
 from convgrad.sessions.session import Session
+from convgrad.torch.tensors import to_array, to_tensor
 
 R = TypeVar("R")
 S = TypeVar("S")
+
+# Limit on the tensors in one message, unless a single tensor is larger.
+_CHUNK_BYTES = 32 * 2**20
 
 
 class Pipeline:
@@ -51,6 +58,33 @@ class Pipeline:
         if failure is not None:
             raise failure
 
+    def fetch(self, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        """Returns kept tensors by name, as of all changes sent so far.
+
+        Errors: FailedPrecondition for a tensor that the session lacks, as after the restore of
+        a snapshot of an earlier model.
+        """
+        names, kept = list(names), self.call(self.session.tensors)
+        lacking = [name for name in names if name not in kept]
+        if lacking:
+            raise FailedPrecondition.of(
+                "session", f"no tensor '{lacking[0]}', which the model has",
+                "a state of the model as it is now, or the modules of the snapshot that was "
+                "restored")
+        futures = [self.submit(self.session.get, chunk)
+                   for chunk in _chunks({name: kept[name].kept_bytes for name in names})]
+        return {name: to_tensor(array, torch.empty(0)) for future in futures
+                for name, array in future.result().items()}
+
+    def put(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Puts tensors under these names, and waits."""
+        arrays = {name: np.asarray(to_array(tensor), order="C")
+                  for name, tensor in tensors.items()}
+        futures = [self.submit(self.session.put, {name: arrays[name] for name in chunk})
+                   for chunk in _chunks({name: a.nbytes for name, a in arrays.items()})]
+        for future in futures:
+            future.result()
+
     def _failure(self) -> BaseException | None:
         failure: BaseException | None = None
         while self._sent and self._sent[0].done():
@@ -77,3 +111,17 @@ def mapped(future: Future[R], function: Callable[[R], S],
 
     future.add_done_callback(finish)
     return found
+
+
+def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
+    """Yields lists of names whose tensors together fit a message of moderate size."""
+    chunk: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if chunk and total + size > _CHUNK_BYTES:
+            yield chunk
+            chunk, total = [], 0
+        chunk.append(name)
+        total += size
+    if chunk:
+        yield chunk

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from convgrad.errors import ConvgradError, Unimplemented, message_of, unimplemented
+from convgrad.errors import ConvgradError, Unimplemented, unimplemented
 
 
 class Refusal(NamedTuple):
@@ -72,8 +72,7 @@ class Refusals:
             said = "all of this:\n  " + ";\n  ".join(
                 f"{it.times} x {it.found}, first in {it.module}"
                 f"{it.line and f' at {it.line}'}, expected {it.expected}" for it in found)
-            error = Refused(message_of("model", said, ""))
-            error.field, error.found = "model", said
+            error = Refused.of("model", said, "")
         error.reason, error.refusals = first.reason, found
         raise error
 
@@ -81,9 +80,9 @@ class Refusals:
 _WHOLE = "the model"
 
 
-def named(module: nn.Module, path: str) -> str:
-    """Returns the module's name for errors."""
-    return f"{path or _WHOLE} ({type(module).__name__})"
+def named(model: nn.Module, path: str) -> str:
+    """Returns the name of the model's module at this path for errors."""
+    return f"{path or _WHOLE} ({type(model.get_submodule(path)).__name__})"
 
 
 def refuse(where: str, found: object, expected: str) -> Unimplemented:

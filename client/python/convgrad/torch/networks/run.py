@@ -17,8 +17,8 @@ from convgrad.errors import bad_reply, invalid, unimplemented
 from convgrad.networks import Run, gradient_name
 from convgrad.shapes import padded
 from convgrad.torch.layers.functional import autocast_dtype
+from convgrad.torch.networks.importing import Variant
 from convgrad.torch.networks.state import RemoteState
-from convgrad.torch.networks.variants import Variant
 from convgrad.torch.tensors import to_array, to_tensor
 from convgrad.tracebacks import short_traceback
 
@@ -39,7 +39,7 @@ class Forward:
 
     def outputs(self) -> tuple[Tensor, ...]:
         """Runs the program and returns its outputs, which require gradients as in torch."""
-        trains = bool(self.variant.imported.trainable)
+        trains = bool(self.variant.trainable)
         if not torch.is_grad_enabled() or all(self.are_constant()):
             return self.run("")
         # A view has a graph node, which tells the backward whether torch wants gradients of
@@ -55,8 +55,8 @@ class Forward:
     def are_constant(self) -> list[bool]:
         """Returns, for each output, whether it depends on nothing that requires a gradient."""
         wanted = {name for name, x in self.inputs.items() if x.requires_grad}
-        wanted.update(self.variant.imported.trainable)
-        return [not wanted & sources for sources in self.variant.imported.sources]
+        wanted.update(self.variant.trainable)
+        return [not wanted & sources for sources in self.variant.sources.values()]
 
     def run(self, tape: str) -> tuple[Tensor, ...]:
         network = self.network
@@ -68,11 +68,11 @@ class Forward:
                 inputs_of(self.variant, self.inputs, self.compute_dtype,
                           network.session.client), tape=tape,
                 compute_dtype=self.compute_dtype,
-                change=self.variant.imported.program.is_training,
+                change=self.variant.program.is_training,
                 fast=network.fast, recompute=network.recompute,
                 averaged=network.reads_averages)
         like = next(iter(self.inputs.values()), torch.empty(0))
-        return tuple(taken(run, name, like) for name in self.variant.outputs)
+        return tuple(taken(run, name, like) for name in self.variant.sources)
 
 
 class _Differentiable(torch.autograd.Function):
@@ -104,9 +104,9 @@ class _Differentiable(torch.autograd.Function):
         variant: Variant = ctx.variant
         tape = network.tapes.find(token, variant)
         given = {name: gradient.float() for name, gradient in zip(
-            variant.outputs, gradients) if gradient is not None}
+            variant.sources, gradients) if gradient is not None}
         _check_watched(ctx, given)
-        sources = variant.sources(given)
+        sources = variant.sources_of(given)
         wanted = [name for (name, *_), needs in zip(ctx.inputs, ctx.needs_input_grad[2:])
                   if needs and name in sources]
         parameters: list[str] = []
@@ -115,7 +115,7 @@ class _Differentiable(torch.autograd.Function):
             parameters = _trained(network, variant, sources)
         found: list[Tensor | None] = [None] * len(ctx.inputs)
         if wanted or parameters:
-            left = [name for name in variant.imported.trainable if name not in parameters]
+            left = [name for name in variant.trainable if name not in parameters]
             run = network.run_backward(tape, arrays_of(given), wanted, parameters, left)
             for i, (name, dtype, device, shape) in enumerate(ctx.inputs):
                 if run is not None and name in wanted:
@@ -127,10 +127,10 @@ class _Differentiable(torch.autograd.Function):
 def _check_watched(ctx: Any, given: Mapping[str, Tensor]) -> None:
     """Raises Unimplemented if a hook or retain_grad() would see the gradient of an output
     without what reaches it by way of another output, which the server adds."""
-    for name, reference in zip(ctx.variant.outputs, getattr(ctx, "outputs", ())):
+    for name, reference in zip(ctx.variant.sources, getattr(ctx, "outputs", ())):
         y = reference()
         if y is not None and y.grad_fn is ctx and (y.retains_grad or y._backward_hooks) and (
-                name in ctx.variant.sources(given.keys() - {name})):
+                name in ctx.variant.sources_of(given.keys() - {name})):
             raise unimplemented(
                 f"outputs.{name}", "a hook or retain_grad() of an output from which the model "
                 "computes another one", "a model that ends with it, before a head of your own")
@@ -138,7 +138,7 @@ def _check_watched(ctx: Any, given: Mapping[str, Tensor]) -> None:
 
 def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[str]:
     """Returns the parameters among the sources whose gradients torch would add now."""
-    reached = [name for name in variant.imported.trainable if name in sources]
+    reached = [name for name in variant.trainable if name in sources]
     frozen = [name for name in reached for parameter in [network.parameter(name)]
               if parameter is None or not parameter.requires_grad]
     trained = [name for name in reached if name not in frozen]

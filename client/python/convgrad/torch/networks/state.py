@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from convgrad.errors import AlreadyExists, message_of, unimplemented
+from convgrad.errors import AlreadyExists, unimplemented
 from convgrad.networks import Run, Update, Updated, average_name, gradient_name
 from convgrad.programs import RANDOMNESS
 from convgrad.sessions.events import EventThread
@@ -20,6 +20,7 @@ from convgrad.sessions.session import Session
 from convgrad.torch.networks.absent import lent, names_of_state, read_by_loading, saved
 from convgrad.torch.networks.endings import end_with
 from convgrad.torch.networks.following import Following
+from convgrad.torch.networks.importing import Variant
 from convgrad.torch.networks.kept_gradients import KeptGradients
 from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.original import Original
@@ -27,8 +28,7 @@ from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.tapes import Tapes
 from convgrad.torch.networks.tracing import without_values
 from convgrad.torch.networks.trainer_state import TrainerState, decode, encode
-from convgrad.torch.networks.transfers import fetch, put
-from convgrad.torch.networks.variants import Variant, Variants
+from convgrad.torch.networks.variants import Variants
 from convgrad.tracebacks import short_traceback
 
 Tensor = torch.Tensor
@@ -47,7 +47,7 @@ class RemoteState(RemoteModule):
         self.pipeline = Pipeline(session)
         thread = EventThread("convgrad-network")
         self.tapes = Tapes(session, f"tape-{uuid.uuid4().hex[:8]}-", thread)
-        end_with(self, (session,) if owns_session else (), thread)
+        end_with(self, session, thread, closes=owns_session)
         self._following = following = Following(self.model)
         self.kept_gradients = KeptGradients(self.pipeline, lambda: following.parameters)
         self._variants = Variants(self.model, following.settings, self.pipeline)
@@ -181,16 +181,17 @@ class RemoteState(RemoteModule):
     def averaged_buffers(self) -> list[str]:
         """Returns the names of the buffers that an optimizer averages beside parameters: the
         floating ones, such as running statistics."""
+        kept = set(names_of_state(self.model).values())
         return [name for name, buffer in self.model.named_buffers()
-                if buffer.is_floating_point() and name in names_of_state(self.model).values()]
+                if buffer.is_floating_point() and name in kept]
 
     def put_new(self, model: nn.Module) -> None:
         tensors = dict((*model.named_parameters(), *model.named_buffers()))
         taken = self.session.tensors().keys() & tensors.keys()
         if taken:
-            raise AlreadyExists(message_of(
+            raise AlreadyExists.of(
                 "session", f"'{min(taken)}', which it has already",
-                "a session of its own for each network, or put=False"))
+                "a session of its own for each network, or put=False")
         self.put({name: tensor.detach() for name, tensor in tensors.items()})
         self.kept_gradients.reset()
 
@@ -225,7 +226,7 @@ class RemoteState(RemoteModule):
 
         Does nothing if no dropout of the program is in training mode.
         """
-        if variant.imported.program.draws_masks:
+        if variant.program.draws_masks:
             seed = torch.randint(2**63 - 1, (), device="cpu").item()
             self.pipeline.send(self.session.put, RANDOMNESS, np.array([seed, 0]))
 
@@ -283,8 +284,8 @@ class RemoteState(RemoteModule):
 
     def fetch(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Returns kept tensors by name."""
-        return fetch(self.pipeline, list(names))
+        return self.pipeline.fetch(names)
 
     def put(self, tensors: Mapping[str, Tensor]) -> None:
         """Puts tensors under these names, and waits."""
-        put(self.pipeline, tensors)
+        self.pipeline.put(tensors)

@@ -11,7 +11,6 @@ import itertools
 import secrets
 import threading
 import weakref
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,16 +18,7 @@ import torch
 from convgrad.errors import ConvgradError, unimplemented
 from convgrad.sessions.events import EventThread
 from convgrad.sessions.session import Session
-from convgrad.torch.networks.variants import Variant
-
-
-@dataclass(frozen=True)
-class Tape:
-    """The tape of one run."""
-
-    name: str
-    variant: Variant
-    """The program that ran."""
+from convgrad.torch.networks.importing import Variant
 
 
 class Tapes:
@@ -43,7 +33,8 @@ class Tapes:
         self._session = session
         self._prefix = prefix
         self._numbers = itertools.count()
-        self._tapes: dict[int, Tape] = {}
+        # By the token's number, the tape's name and the program that ran.
+        self._tapes: dict[int, tuple[str, Variant]] = {}
         self._dead: collections.deque[str] = collections.deque()
         self._thread = thread
         # Held while tapes are dropped, so that a caller of drop_dead() sends changes behind
@@ -58,7 +49,7 @@ class Tapes:
         token: after a backward without retain_graph, or with the graph."""
         memory = np.array([secrets.randbits(63)])
         key = int(memory[0])
-        self._tapes[key] = Tape(name, variant)
+        self._tapes[key] = name, variant
         weakref.finalize(memory, self._release, key).atexit = False
         return torch.from_numpy(memory)
 
@@ -73,18 +64,21 @@ class Tapes:
             raise unimplemented(
                 "saved_tensors_hooks", "a copy of what a remote network saves for its backward",
                 "hooks that keep the tensor itself, or torch.utils.checkpoint")
-        if tape.variant is not variant:
+        name, ran = tape
+        if ran is not variant:
             raise unimplemented(
                 "checkpoint", "modules that have changed since the forward",
                 "the modes, requires_grad and attributes that the forward has seen")
-        return tape.name
+        return name
 
     def _release(self, key: int) -> None:
         """Runs on the thread that frees the graph, which may hold any lock; so never blocks."""
-        self._dead.append(self._tapes.pop(key).name)
+        self._dead.append(self._tapes.pop(key)[0])
         self._thread.later(0, self.drop_dead)
 
     def drop_dead(self) -> None:
+        if not self._session.is_at_home:  # in a fork, the lock may be held forever
+            return
         with self._dropping:
             names = [self._dead.popleft() for _ in range(len(self._dead))]
             if names and not self._session.is_lost:

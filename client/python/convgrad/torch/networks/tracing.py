@@ -14,7 +14,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
 
 from convgrad.errors import invalid, unimplemented
-from convgrad.torch.networks.absent import absent_parameter, absent_tensor
+from convgrad.torch.networks.absent import absent
 from convgrad.torch.networks.module import RemoteModule
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 
@@ -44,7 +44,7 @@ def check_model(model: nn.Module) -> None:
     for path, module in model.named_modules():
         refused = _refused(module)
         if refused is not None:
-            refusals.add(refuse(named(module, path), *refused))
+            refusals.add(refuse(named(model, path), *refused))
     refusals.check()
     for name, parameter in model.named_parameters():
         if has_hooks(parameter):
@@ -148,16 +148,5 @@ def bound_again(model: nn.Module, given: Mapping[str, Any]) -> inspect.BoundArgu
 
 def without_values(model: nn.Module) -> nn.Module:
     """Returns a copy of the model whose tensors have shapes but no values."""
-    memo: dict[int, Any] = {}
-    for tensor in (*model.parameters(), *model.buffers()):
-        memo[id(tensor)] = without_value(tensor)
-    return copy.deepcopy(model, memo)
-
-
-def without_value(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns a stand-in for the parameter or buffer, with its shape but no values."""
-    inference_mode: Any = torch.inference_mode
-    with inference_mode(False):  # tensors made in inference mode have no version counter
-        if isinstance(tensor, nn.Parameter):
-            return absent_parameter(tensor)
-        return absent_tensor(tensor)
+    return copy.deepcopy(model, {id(tensor): absent(tensor) for tensor in (
+        *model.parameters(), *model.buffers())})

@@ -4,84 +4,22 @@
 from __future__ import annotations
 
 import collections
-import contextlib
-import functools
 import logging
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from convgrad.errors import ConvgradError
 from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.effects import Call, call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
-from convgrad.torch.networks.importing import Imported, Loss, import_model
+from convgrad.torch.networks.importing import Loss, Variant, import_model
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.settings import MANY, Settings, frozen
 from convgrad.torch.networks.tracing import check_model, without_values
-from convgrad.torch.networks.transfers import put
-
-# Parses the path of StepPath in backends/core/program/program.cc.
-_STEP = re.compile(r"steps\[\d+\] \(([^)]*)\)")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A loaded program, for one setting of the network's modules and parameters."""
-
-    imported: Imported
-
-    @functools.cached_property
-    def name(self) -> str:
-        """The program's name in a session, which follows from its content."""
-        return f"program-{self.imported.program.digest()[:32]}"
-
-    @property
-    def outputs(self) -> list[str]:
-        return list(self.imported.program.message.outputs)
-
-    def used(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Returns the inputs that the program has, with those that the client computes."""
-        return {**{name: x for name, x in inputs.items() if name in self.imported.inputs},
-                **self.imported.prelude(inputs)}
-
-    @functools.cached_property
-    def images(self) -> frozenset[str]:
-        """Inputs that only convolutions read."""
-        return self.imported.program.images
-
-    @functools.cached_property
-    def indices(self) -> frozenset[str]:
-        """Inputs that have indices."""
-        return frozenset(one.name for one in self.imported.program.message.inputs
-                         if one.is_index)
-
-    @contextlib.contextmanager
-    def naming_steps(self) -> Iterator[None]:
-        """Adds module and line to errors of the block that name a step."""
-        try:
-            yield
-        except ConvgradError as error:
-            self.name_step(error)
-            raise
-
-    def name_step(self, error: BaseException) -> None:
-        """Adds module and line to the error if it names a step of the program."""
-        step = _STEP.match(error.field) if isinstance(error, ConvgradError) else None
-        place = self.imported.places.get(step[1]) if step else None
-        if isinstance(error, ConvgradError) and place:
-            error.message += f"; the step comes from {place}"
-
-    def sources(self, outputs: Iterable[str]) -> set[str]:
-        """Returns the inputs, parameters and outputs that the outputs depend on."""
-        by_name = dict(zip(self.outputs, self.imported.sources))
-        return set().union(*(by_name[name] for name in outputs))
-
 
 _LOG = logging.getLogger("convgrad")
 # What the parts of a key are. Settings warns about the model's own.
@@ -97,7 +35,7 @@ def predicting(model: nn.Module, inputs: Mapping[str, Shape],
     processes with the same model get the same program and name, whatever they train."""
     quiet = without_values(model).eval().requires_grad_(False)
     check_model(quiet)
-    return Variant(import_model(quiet, inputs, constants, call=PREDICTION))
+    return import_model(quiet, inputs, constants, call=PREDICTION)
 
 
 def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],
@@ -119,8 +57,8 @@ def check_kept(variant: Variant, key: tuple[Any, ...],
     def given(key: tuple[Any, ...]) -> list[Any]:
         return [*key[:2], *(one for one in key[-1:] if isinstance(one, Call))]
 
-    if variant.imported.keeps and any(
-            other.imported.keeps and given(other_key) != given(key)
+    if variant.keeps and any(
+            other.keeps and given(other_key) != given(key)
             and other.name != variant.name for other_key, other in variants.items()):
         raise refuse("forward", "inputs of other sizes, other arguments or another kind of "
                      "call than before, and tensors that modules keep since", "the same ones")
@@ -134,7 +72,6 @@ class Variants:
         self._settings = settings
         self._pipeline = pipeline
         self._variants: dict[Any, Variant] = {}
-        self._asking: set[Any] = set()  # keys of forwards that ask about their call
         self._exports = collections.Counter[str]()
         self._last: tuple[Any, ...] = ()
         self._loaded: set[str] = set()
@@ -149,22 +86,22 @@ class Variants:
         call = call_of(inputs)
         if loss is not None:
             call = replace(call, enables_grad=True, is_inference=False)
-        full = (*key, call if key in self._asking else None)
-        variant = self._variants.get(full) or self._variants.get(of_batches(full))
-        if variant is None:
-            self._count(of_batches(key))
-            check_model(self._model)
-            variant = Variant(import_model(self._model, shapes, constants, loss, call))
-            if variant.imported.asks:
-                self._asking.add(key)
-                full = (*key, call)
-            if variant.imported.is_of_batches:
-                full = of_batches(full)
-            check_kept(variant, full, self._variants)
-            if variant.name not in self._loaded:
-                self.load(variant)
-                self._loaded.add(variant.name)
-            self._variants[full] = variant
+        for asked in (None, call):
+            full = (*key, asked)
+            variant = self._variants.get(full) or self._variants.get(of_batches(full))
+            if variant is not None:
+                return variant
+        self._count(of_batches(key))
+        check_model(self._model)
+        variant = import_model(self._model, shapes, constants, loss, call)
+        full = (*key, call if variant.asks else None)
+        if variant.is_of_batches:
+            full = of_batches(full)
+        check_kept(variant, full, self._variants)
+        if variant.name not in self._loaded:
+            self.load(variant)
+            self._loaded.add(variant.name)
+        self._variants[full] = variant
         return variant
 
     def _count(self, key: tuple[Any, ...]) -> None:
@@ -179,16 +116,15 @@ class Variants:
     def load(self, variant: Variant) -> None:
         """Loads a program and its constants. Puts each constant only once, because another put
         would end the tapes that use it."""
-        imported = variant.imported
-        put(self._pipeline, {name: tensor for name, tensor in imported.constants.items()
-                             if name not in self._constants})
-        self._constants.update(imported.constants)
+        self._pipeline.put({name: tensor for name, tensor in variant.constants.items()
+                            if name not in self._constants})
+        self._constants.update(variant.constants)
         with variant.naming_steps():
             self._pipeline.call(self._pipeline.session.load_program, variant.name,
-                                imported.program)
+                                variant.program)
 
     def put_again(self) -> None:
         """Puts the constants that the session has lost. It keeps its programs."""
         kept = self._pipeline.call(self._pipeline.session.tensors)
-        put(self._pipeline, {name: tensor for name, tensor in self._constants.items()
-                             if name not in kept})
+        self._pipeline.put({name: tensor for name, tensor in self._constants.items()
+                            if name not in kept})

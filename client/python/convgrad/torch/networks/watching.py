@@ -17,6 +17,7 @@ import torch.fx.traceback
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from convgrad.errors import Unimplemented
 from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.effects import (
     Asked,
@@ -203,9 +204,8 @@ class Watch(TorchFunctionMode):
 
     def _refuse_question(self, found: str) -> NoReturn:
         """Raises Unimplemented, in check() again if the forward catches it."""
-        where = named(self._model.get_submodule(self.path), self.path)
-        self._refused = refuse(where, f"{found} in a forward",
-                               "a forward that does the same in each call")
+        self._refused = self._refusal(f"{found} in a forward",
+                                      "a forward that does the same in each call")
         raise self._refused
 
     def check(self) -> None:
@@ -215,22 +215,21 @@ class Watch(TorchFunctionMode):
 
     def _check(self) -> None:
         check_callers(self._forwards, self._caller)
-        where = named(self._model.get_submodule(self.path), self.path)
         if torch.is_inference_mode_enabled():
-            raise refuse(where, "torch.inference_mode() inside a forward",
-                         "torch.no_grad()")
+            raise self._refusal("torch.inference_mode() inside a forward", "torch.no_grad()")
         if autocast_dtype(self._probe) not in (None, self._autocast):
-            raise refuse(where, "autocast inside a forward",
-                         "autocast around the whole network, or "
-                         "remote(..., dtype=torch.bfloat16)")
+            raise self._refusal("autocast inside a forward", "autocast around the whole "
+                                "network, or remote(..., dtype=torch.bfloat16)")
+
+    def _refusal(self, found: str, expected: str) -> Unimplemented:
+        return refuse(named(self._model, self.path), found, expected)
 
     def _leave(self, path: str) -> None:
         if self._batches and self._refused is None:
             reason = self._what_fixed_a_batch()
             if reason:
-                self._refused = refuse(
-                    named(self._model.get_submodule(path), path), reason,
-                    "a forward that does the same for every batch")
+                self._refused = refuse(named(self._model, path), reason,
+                                       "a forward that does the same for every batch")
         while self._paths.pop() != path:  # modules whose errors the forward has caught
             pass
 
