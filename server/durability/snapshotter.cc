@@ -168,7 +168,7 @@ void Snapshotter::Remove(const std::string& client, const std::string& hash,
 
 absl::Status Snapshotter::RemoveNow(const std::string& hash) {
   const std::string handle = hash.substr(0, kHandleDigits);
-  const absl::Status removed = store_->Remove(hash);
+  absl::Status removed = store_->Remove(hash);
   pacing_.OnEnd(handle, removed.ok(), sessions_->now());
   if (removed.ok()) {
     const bool had_failed = unremoved_.erase(hash) > 0;
