@@ -106,8 +106,23 @@ def test_masks_and_indices_of_inputs(make_remote, function):
         name: p.grad for name, p in model.named_parameters() if p.grad is not None})
 
 
+def test_an_image_that_changes_in_place(make_remote):
+    """The client changes a copy. The server changes what the caller has given."""
+    def forward(self, x):
+        x.mul_(-2)
+        return self.fc(x) * x.argmax(-1, keepdim=True)
+
+    torch.manual_seed(0)
+    model = Module(forward, fc=nn.Linear(6, 6))
+    net, x = make_remote(copy.deepcopy(model)), torch.randn(3, 6)
+    given = x.clone()
+    torch.testing.assert_close(net(given), model(x.clone()))
+    assert torch.equal(given, x)
+
+
 @pytest.mark.parametrize("function", [
     lambda self, x: x + torch.rand(1),
+    lambda self, x: x + torch.randn_like(x.transpose(1, 3)).transpose(1, 3),
     lambda self, x: x + torch.rand(5).detach(),
     lambda self, x: x + torch.randn_like(x) * 0.1,
     lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1),
