@@ -61,6 +61,12 @@ def sorted_words(self, x, ids, _):
     return x.gather(1, order[:, :, None].expand(-1, -1, 6))
 
 
+def moved_words(self, x, ids, _):
+    first = torch.cat([ids[:, 2:], ids[:, :2]], 1)
+    return x * self.embedding(first) + self.embedding(torch.stack([ids[:, 0], ids[:, 4]], 1)).sum(
+        1, keepdim=True) + self.scales[ids.roll(1, 1).repeat(1, 2)[:, :5]][..., None]
+
+
 def labels_to_the_right(self, _, ids, __):
     """As models with encoder and decoder make their decoder's inputs."""
     shifted = ids.new_zeros(ids.shape)
@@ -89,7 +95,7 @@ def changed_input(self, x, _, lengths):
 
 
 @pytest.mark.parametrize("function", [
-    labels_to_the_right, changed_in_place, changed_input, padding, mean_of_words, of_lengths,
+    moved_words, labels_to_the_right, changed_in_place, changed_input, padding, mean_of_words, of_lengths,
     last_word, shifted_words, one_hot, sorted_words])
 def test_masks_and_indices_of_inputs(make_remote, function):
     model = OfTokens(function)
