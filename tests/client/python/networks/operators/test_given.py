@@ -95,8 +95,8 @@ def changed_input(self, x, _, lengths):
 
 
 @pytest.mark.parametrize("function", [
-    moved_words, labels_to_the_right, changed_in_place, changed_input, padding, mean_of_words, of_lengths,
-    last_word, shifted_words, one_hot, sorted_words])
+    moved_words, labels_to_the_right, changed_in_place, changed_input, padding, mean_of_words,
+    of_lengths, last_word, shifted_words, one_hot, sorted_words])
 def test_masks_and_indices_of_inputs(make_remote, function):
     model = OfTokens(function)
     net = make_remote(copy.deepcopy(model))
