@@ -63,8 +63,9 @@ def sorted_words(self, x, ids, _):
 
 def moved_words(self, x, ids, _):
     first = torch.cat([ids[:, 2:], ids[:, :2]], 1)
-    return x * self.embedding(first) + self.embedding(torch.stack([ids[:, 0], ids[:, 4]], 1)).sum(
-        1, keepdim=True) + self.scales[ids.roll(1, 1).repeat(1, 2)[:, :5]][..., None]
+    ends = torch.stack([ids[:, 0], ids[:, 4]], 1)
+    return x * self.embedding(first) + self.embedding(ends).sum(1, keepdim=True) + (
+        self.scales[ids.roll(1, 1).repeat(1, 2)[:, :5]][..., None])
 
 
 def labels_to_the_right(self, _, ids, __):
