@@ -104,6 +104,23 @@ def test_the_numbers_of_a_small_model(tool):
     assert "for input of (3, 1, 4, 4)" in lines[1] and len(lines) == 8
 
 
+def test_what_the_client_computes(tool):
+    """It is an input of the program, of the example's batch."""
+    class OfLengths(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 4)
+
+        def forward(self, x, lengths):
+            kept = (torch.arange(5) < lengths[:, None]).float()[..., None]
+            return self.fc(x) * kept + torch.rand(x.shape[0], 1, 4)
+
+    found = explain(OfLengths(), torch.ones(3, 5, 4), torch.tensor([1, 5, 2]))
+    operators = {cost.operator for cost in found.costs}
+    assert found.is_taken and {"linear", "mul", "add"} <= operators
+    assert found.inputs == {"x": (3, 5, 4), "lengths": (3,)}
+
+
 def test_without_the_tool(monkeypatch):
     monkeypatch.setenv("PATH", "")
     found = explain(make("Vgg"), images())

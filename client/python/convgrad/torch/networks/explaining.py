@@ -127,13 +127,14 @@ def explain(model: nn.Module, *args: Any, **kwargs: Any) -> Explanation:
         tensors, constants = bind(model, args, kwargs)
         shapes = {key: tuple(tensor.shape) for key, tensor in tensors.items()}
         imported = import_model(model, shapes_of(tensors), constants, call=call_of(tensors))
-        table = _table_of(imported.program, shapes)
+        given = {**shapes, **imported.prelude.shapes(tensors)}
+        table = _table_of(imported.program, given)
     except Unimplemented as error:
         return Explanation(name, shapes, refusals_of(error))
     if table is None:
         return Explanation(name, shapes, program=imported.program)
     return Explanation(name, shapes, (), imported.program,
-                       _costs_of(imported.program, shapes, table), table["value_bytes"])
+                       _costs_of(imported.program, given, table), table["value_bytes"])
 
 
 def _table_of(program: Program, shapes: Mapping[str, Sequence[int]]) -> Any:

@@ -117,7 +117,34 @@ def test_cells(make_remote, cell):
 @pytest.mark.parametrize("function, words", [
     (lambda self, y, x: y.gather(1, y.argmax(1, keepdim=True)), r"aten\.argmax"),
     (lambda self, y, x: y[:, [0, 1], :, [1, 2]], "next to each other"),
+    (lambda self, y, x: y[:, [0, 1], [4, 0]], r"at \[4, 0\], expected places from -4 to 3"),
+    (lambda self, y, x: y[:, [0, 1], [0, -5]], r"at \[0, -5\]"),
     (lambda self, y, x: torch.diag(self.bias, 1), "the main diagonal")])
 def test_what_is_refused(make_remote, function, words):
     with pytest.raises(convgrad.Unimplemented, match=words):
         make_remote(Model(function))(torch.randn(2, 3, 4, 6))
+
+
+def test_places_of_rows(make_remote):
+    """Places in more than one axis aren't one for each row."""
+    net = make_remote(Indexed(lambda x, at: x[torch.arange(len(x)), at]))
+    with pytest.raises(convgrad.Unimplemented, match="an index of 2 axes"):
+        net(torch.randn(3, 5, 2), torch.tensor([[1], [0], [4]]))
+
+
+def test_negative_places_of_a_gather(make_remote):
+    """Torch refuses them, too."""
+    net = make_remote(Indexed(lambda x, at: x.gather(1, at)))
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(net(x, torch.tensor([[3], [0]])), x[[0, 1], [3, 0]][:, None])
+    with pytest.raises(convgrad.InvalidArgument, match="found -1, expected an index from 0"):
+        net(x, torch.tensor([[-1], [0]]))
+
+
+class Indexed(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.one, self.function = nn.Parameter(torch.ones(1)), function
+
+    def forward(self, x, at):
+        return self.function(x * self.one, at)

@@ -61,6 +61,13 @@ def sorted_words(self, x, ids, _):
     return x.gather(1, order[:, :, None].expand(-1, -1, 6))
 
 
+def moved_words(self, x, ids, _):
+    first = torch.cat([ids[:, 2:], ids[:, :2]], 1)
+    ends = torch.stack([ids[:, 0], ids[:, 4]], 1)
+    return x * self.embedding(first) + self.embedding(ends).sum(1, keepdim=True) + (
+        self.scales[ids.roll(1, 1).repeat(1, 2)[:, :5]][..., None])
+
+
 def labels_to_the_right(self, _, ids, __):
     """As models with encoder and decoder make their decoder's inputs."""
     shifted = ids.new_zeros(ids.shape)
@@ -89,8 +96,8 @@ def changed_input(self, x, _, lengths):
 
 
 @pytest.mark.parametrize("function", [
-    labels_to_the_right, changed_in_place, changed_input, padding, mean_of_words, of_lengths,
-    last_word, shifted_words, one_hot, sorted_words])
+    moved_words, labels_to_the_right, changed_in_place, changed_input, padding, mean_of_words,
+    of_lengths, last_word, shifted_words, one_hot, sorted_words])
 def test_masks_and_indices_of_inputs(make_remote, function):
     model = OfTokens(function)
     net = make_remote(copy.deepcopy(model))
@@ -106,8 +113,23 @@ def test_masks_and_indices_of_inputs(make_remote, function):
         name: p.grad for name, p in model.named_parameters() if p.grad is not None})
 
 
+def test_an_image_that_changes_in_place(make_remote):
+    """The client changes a copy. The server changes what the caller has given."""
+    def forward(self, x):
+        x.mul_(-2)
+        return self.fc(x) * x.argmax(-1, keepdim=True)
+
+    torch.manual_seed(0)
+    model = Module(forward, fc=nn.Linear(6, 6))
+    net, x = make_remote(copy.deepcopy(model)), torch.randn(3, 6)
+    given = x.clone()
+    torch.testing.assert_close(net(given), model(x.clone()))
+    assert torch.equal(given, x)
+
+
 @pytest.mark.parametrize("function", [
     lambda self, x: x + torch.rand(1),
+    lambda self, x: x + torch.randn_like(x.transpose(1, 3)).transpose(1, 3),
     lambda self, x: x + torch.rand(5).detach(),
     lambda self, x: x + torch.randn_like(x) * 0.1,
     lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1),

@@ -85,3 +85,24 @@ def test_a_mask_in_bf16(make_remote):
                    conv=nn.Conv2d(3, 2, 1))
     found = make_remote(copy.deepcopy(model), dtype=torch.bfloat16)(images(2, 3, 4, 4))
     assert set(found.unique().tolist()) == {1.0, -1.0}
+
+
+@pytest.mark.parametrize("least", [None, -math.inf, torch.finfo().min])
+def test_attention_with_dropout_of_queries_without_a_key(make_remote, least):
+    """Their results are 0, as torch's, and no gradient is NaN. The least number leaves keys."""
+    def forward(self, x):
+        y = self.fc(x)
+        mask = (y @ y.mT > 0) & (x[..., :1] > 0)
+        if least is not None:
+            mask = torch.where(mask, 0.0, least)
+        return F.scaled_dot_product_attention(y, y, y, attn_mask=mask, dropout_p=1e-9)
+
+    torch.manual_seed(0)
+    model, x = Module(forward, fc=nn.Linear(4, 4)), torch.randn(2, 5, 4)
+    net = make_remote(copy.deepcopy(model))
+    for one in (net, model):
+        one(x).square().sum().backward()
+    torch.testing.assert_close(net(x), model(x))
+    assert (model(x) == 0).all(-1).any() == (least != torch.finfo().min)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(net.gradients()[name], parameter.grad, rtol=1e-4, atol=1e-5)

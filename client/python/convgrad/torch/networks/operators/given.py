@@ -56,13 +56,13 @@ class Prelude:
         calls = {node for one in self.given.values() for node in one.calls}
         graph = next(iter(calls)).graph
         values: dict[torch.fx.Node, Any] = {}
-        symbols: dict[Any, int] = {}
+        symbols = self._symbols(inputs)
         for node in graph.nodes:
             if node.op == "placeholder" and node.name in self.placeholders:
                 x = inputs[self.placeholders[node.name]].detach().cpu()
-                symbols.update(_symbols_of(node, x.shape))
                 if node in calls:  # which may change it
-                    values[node] = x.float() if x.is_floating_point() else x.clone()
+                    values[node] = x.to(torch.float32 if x.is_floating_point() else x.dtype,
+                                        copy=True)
             elif node in calls and node.op == "placeholder":
                 values[node] = self.constants[node.name].tensor
         found = {}
@@ -77,9 +77,21 @@ class Prelude:
                     if one.until is node:
                         y = values[one.node] if one.part is None else (
                             values[one.node][one.part])
-                        y = y.clone() if one.then is None else one.then(y)
+                        y = y.clone() if one.then is None else one.then(y.clone())
                         found[name] = y.contiguous().to(device)
         return found
+
+    def shapes(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+        """Returns the shapes of the program's inputs by name, without their values."""
+        symbols = self._symbols(inputs)
+        return {name: tuple(_number_of(n, symbols) for n in _results_of(one.node)[
+            one.part or 0].shape) for name, one in self.given.items()}
+
+    def _symbols(self, inputs: Mapping[str, torch.Tensor]) -> dict[Any, int]:
+        """Returns the extents that the call's inputs have in place of symbols."""
+        return {symbol: n for one in self.given.values() for node in one.node.graph.nodes
+                if node.op == "placeholder" and node.name in self.placeholders
+                for symbol, n in _symbols_of(node, inputs[self.placeholders[node.name]].shape)}
 
 
 def given_by(node: torch.fx.Node, until: torch.fx.Node, placeholders: Mapping[str, str],
@@ -99,7 +111,7 @@ def given_by(node: torch.fx.Node, until: torch.fx.Node, placeholders: Mapping[st
         one = todo.pop()
         if one in found:
             continue
-        number = one.meta.get("val")
+        number: Any = one.meta.get("val")
         if isinstance(number, (_TORCH.SymInt, _TORCH.SymFloat, int, float)):
             if not getattr(plain(number), "free_symbols", set()) <= symbols:
                 return None
@@ -196,7 +208,9 @@ def _value_of(argument: Any, values: Mapping[torch.fx.Node, Any],
         return values[argument]
     value = argument.meta["val"]
     if isinstance(value, torch.Tensor):  # of which only the shape matters
-        return torch.empty([_number_of(n, symbols) for n in value.shape], dtype=value.dtype)
+        sizes, strides = ([_number_of(n, symbols) for n in one]
+                          for one in (value.shape, value.stride()))
+        return torch.empty_strided(sizes, strides, dtype=value.dtype)  # in torch's layout
     return _number_of(value, symbols)
 
 

@@ -30,8 +30,11 @@ from convgrad.torch.networks.stand_ins import Empty
 
 
 def index_select(to: Importer, x: Value, dim: int, places: Any) -> Value:
+    if isinstance(places, Value) and places.dtype in INDICES and (
+            places.whole.kind == "a result"):  # as of a roll or a cat
+        places = to.sent(places, lambda one: one)
     whole = places.whole if isinstance(places, Value) else None
-    if whole is None or whole.dtype not in INDICES or whole.kind == "a result":
+    if whole is None or whole.dtype not in INDICES:
         raise to.refuse("an index that follows from data",
                         "an input, a buffer, or a view of one, of torch.int64")
     axis = dim % len(x.shape)

@@ -34,7 +34,7 @@ def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
         return _at_constants(to, x, [axis for axis, _ in given], [
             one.tensor for _, one in given])
     if len(given) == 2 and len(x.shape) > 2 and to.is_range(given[0][1], x.shape[0]) and (
-            given[1][0] == 1):
+            given[1][0] == 1) and _shape_of(given[1][1]) == x.shape[:1]:
         return _of_rows(to, x, given[1][1])
     if any(isinstance(one, Value) and one.dtype == torch.bool for _, one in given):
         raise to.refuse("an index by a mask that follows from data",
@@ -42,6 +42,10 @@ def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
     if len(given) != 1:
         raise to.refuse(f"an index of {len(given)} axes", "one axis, or constants")
     return index_select(to, x, *given[0])
+
+
+def _shape_of(places: Any) -> tuple[Any, ...]:
+    return tuple(places.tensor.shape if isinstance(places, Known) else places.shape)
 
 
 def _at_constants(to: Importer, x: Value, axes: list[int], places: list[torch.Tensor]) -> Value:
@@ -59,6 +63,9 @@ def _at_constants(to: Importer, x: Value, axes: list[int], places: list[torch.Te
                         "other axes than the batch")
     if places[0].dtype != torch.bool:
         for extent, one in zip(extents, places):
+            if ((one < -extent) | (one >= extent)).any():
+                raise to.refuse(f"an index of {text_of(x.shape)} at {one.tolist()}",
+                                f"places from {-extent} to {extent - 1}")
             found = found * extent + torch.where(one < 0, one + extent, one)
     groups = [[axis] for axis in range(first)] + [list(range(first, last))] + [
         [axis] for axis in range(last, len(x.shape))]
@@ -69,7 +76,8 @@ def _at_constants(to: Importer, x: Value, axes: list[int], places: list[torch.Te
 
 def _of_rows(to: Importer, x: Value, places: Any) -> Value:
     """Returns one element of the second axis for each row, at its own place."""
-    found = _places(to, places, x.shape[1], f"an index of {text_of(x.shape)}")
+    found = _places(to, places, x.shape[1], f"an index of {text_of(x.shape)}",
+                    lambda one: torch.where(one < 0, one + x.shape[1], one))
     rest = [*range(2, len(x.shape)), 1]
     last = permute(to, as_value(to, x), [0, *rest])
     mask = _is_at(to, found, x.shape[1])
@@ -82,7 +90,8 @@ def gather(to: Importer, x: Value, dim: int, places: Any, _: bool = False) -> Va
     if len(x.shape) == 1:
         return index_select(to, x, 0, places)
     axis, rank = dim % len(x.shape), len(x.shape)
-    found = _places(to, places, x.shape[axis], f"gather of {text_of(x.shape)}")
+    found = _places(to, places, x.shape[axis], f"gather of {text_of(x.shape)}",
+                    lambda one: one)  # negative places are refused, as by torch
     x = as_value(to, x)
     for i, n in enumerate(found.shape):
         if i != axis and n != x.shape[i]:
@@ -102,12 +111,12 @@ def gather(to: Importer, x: Value, dim: int, places: Any, _: bool = False) -> Va
     return permute(to, y, order)
 
 
-def _places(to: Importer, places: Any, extent: Any, found: str) -> Value:
-    """Returns an input with these places, from 0 on."""
+def _places(to: Importer, places: Any, extent: Any, found: str,
+            then: Callable[[torch.Tensor], torch.Tensor]) -> Value:
+    """Returns an input with what `then` makes of these places, from 0 on."""
     if not isinstance(extent, int):
         raise to.refuse(found, "one along another axis than the batch")
-    y = to.sent(places, lambda one: torch.where(one < 0, one + extent, one)) if isinstance(
-        places, Value) else None
+    y = to.sent(places, then) if isinstance(places, Value) else None
     if y is None:
         raise to.refuse(f"{found} at places that follow from data",
                         "places that follow from inputs alone")

@@ -22,7 +22,7 @@ from convgrad.torch.networks.operators.views import (
 Step = Callable[..., list[Value]]
 
 
-def _lstm(to: Importer, ours: Value, before: Sequence[Value], *weights: Value | None
+def _lstm(to: Importer, ours: Value, before: Sequence[Value], *weights: Any
           ) -> list[Value]:
     total = binary(to, "add", ours, linear(to, before[0], *weights))
     i, f, g, o = split(to, total, total.shape[-1] // 4, -1)
@@ -32,7 +32,7 @@ def _lstm(to: Importer, ours: Value, before: Sequence[Value], *weights: Value | 
     return [binary(to, "mul", of_each(to, "sigmoid", o), of_each(to, "tanh", cell)), cell]
 
 
-def _gru(to: Importer, ours: Value, before: Sequence[Value], *weights: Value | None
+def _gru(to: Importer, ours: Value, before: Sequence[Value], *weights: Any
          ) -> list[Value]:
     theirs = linear(to, before[0], *weights)
     mine, its = (split(to, one, one.shape[-1] // 3, -1) for one in (ours, theirs))
@@ -44,7 +44,7 @@ def _gru(to: Importer, ours: Value, before: Sequence[Value], *weights: Value | N
 
 
 def _rnn(function: str) -> Step:
-    def step(to: Importer, ours: Value, before: Sequence[Value], *weights: Value | None
+    def step(to: Importer, ours: Value, before: Sequence[Value], *weights: Any
              ) -> list[Value]:
         total = binary(to, "add", ours, linear(to, before[0], *weights))
         return [of_each(to, function, total)]

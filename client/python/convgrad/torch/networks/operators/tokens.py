@@ -14,7 +14,8 @@ from convgrad.shapes import axis_of
 from convgrad.torch.networks.operators.elements import binary, times, with_number
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.layers import normalized
-from convgrad.torch.networks.operators.masks import chosen
+from convgrad.torch.networks.operators.masks import chosen, compare
+from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import as_value, expanded, permute, reshaped
 
@@ -129,6 +130,7 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
     if gqa or dropout and causal:
         raise to.refuse(f"attention with dropout_p={dropout}, is_causal={causal}, "
                         f"enable_gqa={gqa}", "no enable_gqa, and a mask beside dropout")
+    is_known = isinstance(mask, Known)
     if isinstance(mask, Known):
         if dropout and not mask.tensor.any(-1).all():
             raise to.refuse(f"attention with dropout and {mask} that leaves a query no key",
@@ -137,7 +139,7 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
     elif isinstance(mask, Value) and mask.dtype == torch.bool:
         mask = chosen(to, mask, 0.0, -math.inf, mask.shape)
     if dropout:
-        return _with_dropout(to, query, key, value, mask, dropout, scale)
+        return _with_dropout(to, query, key, value, mask, dropout, scale, not is_known)
     # Leading axes broadcast, for example if all heads share their keys (multi-query attention).
     operands = [expanded(to, as_value(to, one), (*to.shape[:-2], *one.shape[-2:]))
                 for one in (query, key, value)]
@@ -152,13 +154,18 @@ def _added_mask(to: Importer, mask: Known) -> Value:
 
 
 def _with_dropout(to: Importer, query: Value, key: Value, value: Value, mask: Value | None,
-                  dropout: float, scale: float | None) -> Value:
+                  dropout: float, scale: float | None, may_be_empty: bool) -> Value:
+    """If the mask may leave a query no key, such a query's weights are 0, as in torch."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     rank = len(query.shape)
     turned = permute(to, key, [*range(rank - 2), rank - 1, rank - 2])
     scores = product(to, with_number(to, "mul", query, factor), turned)
+    has_key: Any = 1
     if mask is not None:
+        if may_be_empty:
+            has_key = compare("ge")(to, reduce(to, "amax", mask, -1, True), torch.finfo().min)
+            mask = chosen(to, has_key, mask, 0.0, mask.shape)
         scores = binary(to, "add", scores, mask)
-    weights = to.add("softmax", scores, axis=-1)
-    weights = to.add("dropout", weights, p=float(dropout), training=True)
+    weights = replace(to.add("softmax", scores, axis=-1), shape=scores.shape)
+    weights = to.add("dropout", times(to, weights, has_key), p=float(dropout), training=True)
     return product(to, replace(weights, shape=scores.shape), value)
