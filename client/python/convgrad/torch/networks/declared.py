@@ -139,7 +139,7 @@ class Declared(Importer):
             if isinstance(found, Known):
                 found = self._constants.get(found.name)
             if found is value:
-                return self.given(node, then)  # type: ignore[no-any-return]
+                return self.given(node, then)
         return None
 
     def is_range(self, value: Any, extent: Any) -> bool:

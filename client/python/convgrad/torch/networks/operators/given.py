@@ -99,7 +99,7 @@ def given_by(node: torch.fx.Node, until: torch.fx.Node, placeholders: Mapping[st
         one = todo.pop()
         if one in found:
             continue
-        number = one.meta.get("val")
+        number: Any = one.meta.get("val")
         if isinstance(number, (_TORCH.SymInt, _TORCH.SymFloat, int, float)):
             if not getattr(plain(number), "free_symbols", set()) <= symbols:
                 return None
