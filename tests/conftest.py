@@ -28,8 +28,8 @@ def pytest_ignore_collect(collection_path):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        is_of_networks = item.path.parent.name in (
-            "networks", "onnx_models", "random_trainings")
+        is_of_networks = {"networks", "onnx_models"} & {
+            item.path.parent.name, item.path.parent.parent.name}
         if is_of_networks or "make_remote" in item.fixturenames:
             item.add_marker("remote")
     marked = [item for item in items if item.get_closest_marker("remote")]
