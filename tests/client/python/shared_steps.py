@@ -38,7 +38,10 @@ def python(code, transport="", arguments=(), **settings):
 def interrupted(at):
     """Interrupts this package at place number `at` of those where Python looks for Ctrl-C: the
     beginnings of functions and loops, and behind calls. Yields a function that returns the
-    number of places so far."""
+    number of places so far.
+
+    Unlike Ctrl-C, it leaves the lock of a `with` that returns a call's result.
+    """
     numbers, package = itertools.count(), str(pathlib.Path(convgrad.__file__).parent)
     last = {}
 
