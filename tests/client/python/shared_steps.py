@@ -1,6 +1,7 @@
 """Provides functions for tests in several folders."""
 
 import contextlib
+import dis
 import inspect
 import itertools
 import os
@@ -35,15 +36,27 @@ def python(code, transport="", arguments=(), **settings):
 
 @contextlib.contextmanager
 def interrupted(at):
-    """Interrupts this package's function number `at`, where it begins, as Ctrl-C may. Yields a
-    function that returns the number of functions so far."""
+    """Interrupts this package at place number `at` of those where Python looks for Ctrl-C: the
+    beginnings of functions and loops, and behind calls. Yields a function that returns the
+    number of places so far.
+
+    Unlike Ctrl-C, it leaves the lock of a `with` that returns a call's result.
+    """
     numbers, package = itertools.count(), str(pathlib.Path(convgrad.__file__).parent)
+    last = {}
 
     def trace(frame, event, _):
+        code = frame.f_code
         # A generator that is freed ignores it.
-        if frame.f_code.co_filename.startswith(package) and not (
-                frame.f_code.co_flags & inspect.CO_GENERATOR) and next(numbers) == at:
-            raise KeyboardInterrupt
+        if not code.co_filename.startswith(package) or code.co_flags & inspect.CO_GENERATOR:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            before = last.get(frame, "")
+            last[frame] = dis.opname[code.co_code[frame.f_lasti]]
+            if before.startswith(("RESUME", "CALL", "JUMP_BACKWARD")) and next(numbers) == at:
+                raise KeyboardInterrupt
+        return trace
 
     before = sys.gettrace()
     sys.settrace(trace)

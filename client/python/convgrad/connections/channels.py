@@ -169,8 +169,8 @@ class ChannelPool:
                 self._turns[target] = self._slots_of_one(str(target))
             turn = self._turns[target]
             slot = next((s for s in turn if s.down_until <= now), turn[0])
-            turn.remove(slot)
-            turn.append(slot)
+            # One assignment, because Ctrl-C between two calls would lose the slot.
+            turn[:] = [*(s for s in turn if s is not slot), slot]
             return slot
 
     def strangers(self, target: str | None) -> int:

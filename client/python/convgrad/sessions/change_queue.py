@@ -81,7 +81,10 @@ class ChangeQueue:
             with self._condition:
                 self._await_room(deadline)
                 restores = self._restores
-                change = self._pending.add(call, deadline, kept)
+                change = Change(call, self._pending.next, deadline, kept,
+                                is_fresh=self._pending.are_known)
+                change.future.set_running_or_notify_cancel()
+                self._pending.move(change)
             self._send(change, restores)
         except BaseException as error:  # Ctrl-C, perhaps just before _send() began
             if change is not None and not change.future.done():

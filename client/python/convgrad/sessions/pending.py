@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable
-from typing import Any
 
-from convgrad.requests import Call
 from convgrad.sessions.attempts import Change
 
 # Number of changes that are repeated at once after a restart of the server.
@@ -44,14 +42,6 @@ class Pending:
 
     def __contains__(self, change: Change) -> bool:
         return self._in_flight.get(change.sequence) is change
-
-    def add(self, call: Call[Any], deadline: float | None,
-            kept: Call[Any] | None) -> Change:
-        """Returns a new change in flight."""
-        change = Change(call, self.next, deadline, kept, is_fresh=self.are_known)
-        change.future.set_running_or_notify_cancel()
-        self.move(change)
-        return change
 
     @property
     def are_known(self) -> bool:

@@ -22,8 +22,7 @@ from convgrad.torch.networks.operators.views import (
 Step = Callable[..., list[Value]]
 
 
-def _lstm(to: Importer, ours: Value, before: Sequence[Value], *weights: Any
-          ) -> list[Value]:
+def _lstm(to: Importer, ours: Value, before: Sequence[Value], *weights: Any) -> list[Value]:
     total = binary(to, "add", ours, linear(to, before[0], *weights))
     i, f, g, o = split(to, total, total.shape[-1] // 4, -1)
     kept = binary(to, "mul", of_each(to, "sigmoid", f), before[1])
@@ -32,8 +31,7 @@ def _lstm(to: Importer, ours: Value, before: Sequence[Value], *weights: Any
     return [binary(to, "mul", of_each(to, "sigmoid", o), of_each(to, "tanh", cell)), cell]
 
 
-def _gru(to: Importer, ours: Value, before: Sequence[Value], *weights: Any
-         ) -> list[Value]:
+def _gru(to: Importer, ours: Value, before: Sequence[Value], *weights: Any) -> list[Value]:
     theirs = linear(to, before[0], *weights)
     mine, its = (split(to, one, one.shape[-1] // 3, -1) for one in (ours, theirs))
     reset, update = (of_each(to, "sigmoid", binary(to, "add", mine[i], its[i]))
@@ -44,8 +42,7 @@ def _gru(to: Importer, ours: Value, before: Sequence[Value], *weights: Any
 
 
 def _rnn(function: str) -> Step:
-    def step(to: Importer, ours: Value, before: Sequence[Value], *weights: Any
-             ) -> list[Value]:
+    def step(to: Importer, ours: Value, before: Sequence[Value], *weights: Any) -> list[Value]:
         total = binary(to, "add", ours, linear(to, before[0], *weights))
         return [of_each(to, function, total)]
 
