@@ -97,6 +97,12 @@ def test_training_of_recurrent_layers(make_remote):
     assert_states(net.state_dict(), model.state_dict(), 1e-4, 1e-5)
 
 
+def test_a_long_sequence(make_remote):
+    net = make_remote(Recurrent(nn.GRU, batch_first=True, num_layers=2))
+    with pytest.raises(convgrad.Unimplemented, match="of 251 elements, expected at most 250"):
+        net(torch.randn(2, 251, 4))
+
+
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
 def test_cells(make_remote, cell):
     def forward(self, x):

@@ -21,6 +21,10 @@ from convgrad.torch.networks.operators.views import (
 # Takes what the weights make of the input, the states before, and the weights of the first one.
 Step = Callable[..., list[Value]]
 
+# Elements of a sequence, in all layers and directions. Each one becomes up to 18 steps, and a
+# program has at most 10,000.
+_MOST = 500
+
 
 def _lstm(to: Importer, ours: Value, before: Sequence[Value], *weights: Any) -> list[Value]:
     total = binary(to, "add", ours, linear(to, before[0], *weights))
@@ -74,6 +78,10 @@ def layers(kind: str) -> Callable[..., list[Value]]:
         if len(x.shape) != 3 or len(weights) != count * directions * each:
             raise to.refuse(f"{kind} of {text_of(x.shape)} with {len(weights)} weights",
                             "a batch of sequences, and no proj_size")
+        length = extent_of(to, x, 1 if batch_first else 0)
+        if length * count * directions > _MOST:
+            raise to.refuse(f"{kind} of sequences of {length} elements",
+                            f"at most {_MOST // (count * directions)}")
         states = state if kind == "lstm" else [state]
         last: list[list[Value]] = [[] for _ in states]
         for layer in range(count):
