@@ -3,6 +3,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -24,6 +25,20 @@ std::string TokenFile() {
   std::ofstream(path) << "ada infer " << kInfer << "\nada train " << kTrain
                       << "\nbob train " << kReader << "\n";
   return path;
+}
+
+// Opens a session of ada's.
+v1::SessionResponse OpenSession(const TestServer& server,
+                                const std::vector<std::string>& readers) {
+  v1::OpenSessionRequest request;
+  request.set_open_id(NewCallId());
+  request.mutable_readers()->Assign(readers.begin(), readers.end());
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", absl::StrCat("Bearer ", kTrain));
+  v1::SessionResponse session;
+  EXPECT_TRUE(
+      Stub(server.channel()).OpenSession(&context, request, &session).ok());
+  return session;
 }
 
 v1::PutTensorsRequest OneFloat() {
@@ -106,13 +121,7 @@ TEST(RefusedChanges, AChangeTakesTheRoleTrain) {
   Config config = TestConfig();
   config.token_file = TokenFile();
   TestServer server(config);
-  v1::OpenSessionRequest open;
-  open.set_open_id(NewCallId());
-  v1::SessionResponse session;
-  grpc::ClientContext opening;
-  opening.AddMetadata("authorization", absl::StrCat("Bearer ", kTrain));
-  ASSERT_TRUE(
-      Stub(server.channel()).OpenSession(&opening, open, &session).ok());
+  const v1::SessionResponse session = OpenSession(server, {});
   const auto list = [&](const std::string& token, int64_t sequence) {
     grpc::ClientContext context;
     context.AddMetadata("authorization", absl::StrCat("Bearer ", token));
@@ -131,20 +140,13 @@ TEST(RefusedChanges, ABackwardTakesTheOwnerAndTheRoleTrain) {
   Config config = TestConfig();
   config.token_file = TokenFile();
   TestServer server(config);
-  v1::OpenSessionRequest open;
-  open.set_open_id(NewCallId());
-  open.add_readers("bob");
-  v1::SessionResponse session;
+  const v1::SessionResponse session = OpenSession(server, {"bob"});
   const auto networks = v1::ConvGradNetworks::NewStub(server.channel());
   const auto begin = [&](const std::string& token, int64_t sequence,
                          grpc::ClientContext* context) {
     context->AddMetadata("authorization", absl::StrCat("Bearer ", token));
     AddTo(context, {session.session_id(), 1, sequence, NewCallId(), 0});
   };
-  grpc::ClientContext opening;
-  opening.AddMetadata("authorization", absl::StrCat("Bearer ", kTrain));
-  ASSERT_TRUE(
-      Stub(server.channel()).OpenSession(&opening, open, &session).ok());
   v1::LoadProgramRequest load;
   load.set_name("net");
   *load.mutable_program() = EncodeProgram(

@@ -125,6 +125,7 @@ def test_cells(make_remote, cell):
     (lambda self, y, x: y[:, [0, 1], :, [1, 2]], "next to each other"),
     (lambda self, y, x: y[:, [0, 1], [4, 0]], r"at \[4, 0\], expected places from -4 to 3"),
     (lambda self, y, x: y[:, [0, 1], [0, -5]], r"at \[0, -5\]"),
+    (lambda self, y, x: F.celu(y, -1.3), "celu with alpha=-1.3, expected one above 0"),
     (lambda self, y, x: torch.diag(self.bias, 1), "the main diagonal")])
 def test_what_is_refused(make_remote, function, words):
     with pytest.raises(convgrad.Unimplemented, match=words):
@@ -143,8 +144,20 @@ def test_negative_places_of_a_gather(make_remote):
     net = make_remote(Indexed(lambda x, at: x.gather(1, at)))
     x = torch.randn(2, 4)
     torch.testing.assert_close(net(x, torch.tensor([[3], [0]])), x[[0, 1], [3, 0]][:, None])
-    with pytest.raises(convgrad.InvalidArgument, match="found -1, expected an index from 0"):
-        net(x, torch.tensor([[-1], [0]]))
+    for wrong in (-1, 4):
+        with pytest.raises(convgrad.InvalidArgument,
+                           match=f"index: found {wrong}, expected an index from 0 to 3"):
+            net(x, torch.tensor([[wrong], [0]]))
+
+
+def test_a_gather_of_many_makes_no_table(make_remote):
+    """A vocabulary has so many words that a row for each one would take gigabytes."""
+    net = make_remote(Indexed(lambda x, at: x.gather(1, at)))
+    x = torch.randn(2, 50_000)
+    places = torch.tensor([[49_999, 7], [0, 31_111]])
+    torch.testing.assert_close(net(x, places), x.gather(1, places))
+    with pytest.raises(convgrad.InvalidArgument, match="found 50000"):
+        net(x, places + 1)
 
 
 class Indexed(nn.Module):

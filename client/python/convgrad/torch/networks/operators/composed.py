@@ -99,6 +99,8 @@ def accumulated(operator: str, neutral: float) -> Callable[..., Value]:
 
 def celu(to: Importer, x: Value, alpha: float = 1.0) -> Value:
     """Where x is above 0, it is x; elsewhere alpha * (exp(x / alpha) - 1)."""
+    if alpha <= 0:
+        raise to.refuse(f"celu with alpha={alpha}", "one above 0")
     return with_number(to, "mul", of_each(to, "elu", with_number(
         to, "mul", x, 1 / alpha), alpha=1.0), alpha)
 

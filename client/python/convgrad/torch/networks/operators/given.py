@@ -58,11 +58,10 @@ class Prelude:
         values: dict[torch.fx.Node, Any] = {}
         symbols = self._symbols(inputs)
         for node in graph.nodes:
-            if node.op == "placeholder" and node.name in self.placeholders:
-                x = inputs[self.placeholders[node.name]].detach().cpu()
-                if node in calls:  # which may change it
-                    values[node] = x.to(torch.float32 if x.is_floating_point() else x.dtype,
-                                        copy=True)
+            if node in calls and node.name in self.placeholders:
+                x = inputs[self.placeholders[node.name]].detach()
+                values[node] = x.to("cpu", torch.float32 if x.is_floating_point() else x.dtype,
+                                    copy=True)  # because calls may change it
             elif node in calls and node.op == "placeholder":
                 values[node] = self.constants[node.name].tensor
         found = {}
@@ -89,7 +88,8 @@ class Prelude:
 
     def _symbols(self, inputs: Mapping[str, torch.Tensor]) -> dict[Any, int]:
         """Returns the extents that the call's inputs have in place of symbols."""
-        return {symbol: n for one in self.given.values() for node in one.node.graph.nodes
+        graphs = {one.node.graph for one in self.given.values()}  # one, or none
+        return {symbol: n for graph in graphs for node in graph.nodes
                 if node.op == "placeholder" and node.name in self.placeholders
                 for symbol, n in _symbols_of(node, inputs[self.placeholders[node.name]].shape)}
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from convgrad.errors import invalid
 from convgrad.torch.networks.operators.elements import (
     binary,
     clamp,
@@ -18,14 +17,13 @@ from convgrad.torch.networks.operators.elements import (
     with_number,
 )
 from convgrad.torch.networks.operators.masks import chosen, inverted
+from convgrad.torch.networks.operators.places import check_places, is_at
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.tokens import softmax
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
-from convgrad.torch.networks.operators.views import as_value, permute, reshaped, taken
+from convgrad.torch.networks.operators.views import as_value, permute, reshaped
 
 _REDUCTIONS = {1: "mean", 2: "sum"}
-# A larger table of one row for each class is computed for each target.
-_MOST_CLASSES = 2048
 
 
 def cross_entropy(to: Importer, logits: Value, target: Value, weight: Value | None,
@@ -78,17 +76,16 @@ def _nll(to: Importer, logs: Value, target: Value, weight: Value | None, reducti
     def checked(indices: torch.Tensor) -> torch.Tensor:
         """Returns the indices with one more class for what is ignored."""
         is_ignored = indices == ignore_index
-        wrong = indices[~is_ignored & ((indices < 0) | (indices >= classes))]
-        if len(wrong):
-            raise invalid("OUT_OF_RANGE", "target", int(wrong[0]),
-                          f"a class from 0 to {classes - 1}, or {ignore_index}")
+        check_places(indices[~is_ignored], classes, "target",
+                     f"a class from 0 to {classes - 1}, or {ignore_index}")
         return indices.masked_fill(is_ignored, classes)
 
     found = to.sent(target, checked)
     if found is None:
         raise to.refuse(f"a loss with a target of {text_of(target.shape)}",
                         "class indices that follow from inputs alone")
-    mask = _one_hot(to, found, classes)
+    last = len(found.shape)
+    mask = permute(to, is_at(to, found, classes), [0, last, *range(1, last)])
     picked = of_each(to, "neg", reduce(to, "sum", chosen(
         to, mask, logs, 0.0, logs.shape), 1, False))
     shares = mask if weight is None else binary(to, "mul", mask, _of_classes(to, logs, weight))
@@ -106,19 +103,6 @@ def _nll(to: Importer, logs: Value, target: Value, weight: Value | None, reducti
         return binary(to, "div", *(reduce(to, "sum", one, None, False)
                                    for one in (loss, share)))
     return reduced_loss(to, loss, reduction)
-
-
-def _one_hot(to: Importer, target: Value, classes: int) -> Value:
-    """Returns (N, C, ...), 1 at each one's class. The class after the last has zeros alone."""
-    last = len(target.shape)
-    if classes <= _MOST_CLASSES:
-        table = as_value(to, to.constant(torch.eye(classes + 1, classes)))
-        rows = taken(to, table, 0, target)
-        return permute(to, rows, [0, last, *range(1, last)])
-    numbers = torch.arange(classes, dtype=torch.float32).reshape(1, -1, *[1] * (last - 1))
-    column = reshaped(to, target, (target.shape[0], 1, *target.shape[1:]))
-    apart = of_each(to, "abs", binary(to, "sub", column, to.constant(numbers)))
-    return inverted(to, clamp(to, apart, 0.0, 1.0))
 
 
 def _of_classes(to: Importer, logs: Value, weight: Value) -> Value:

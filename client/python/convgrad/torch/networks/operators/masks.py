@@ -19,8 +19,8 @@ from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import as_value, expanded
 
-# Two such factors make any number of float32 above 0 more than 1, and no product overflows
-# before it is clamped to 1.
+# Two such factors make any number of float32 above 0 more than 1, or infinite. One factor
+# alone isn't enough for the smallest ones.
 _LARGE = 2.0**126
 
 

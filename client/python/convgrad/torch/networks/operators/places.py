@@ -9,8 +9,10 @@ from typing import Any
 
 import torch
 
+from convgrad.errors import invalid
+from convgrad.torch.networks.operators.elements import binary, clamp, of_each
 from convgrad.torch.networks.operators.known import Known
-from convgrad.torch.networks.operators.masks import chosen
+from convgrad.torch.networks.operators.masks import chosen, inverted
 from convgrad.torch.networks.operators.moves import index_select
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
@@ -23,6 +25,9 @@ from convgrad.torch.networks.operators.views import (
     reshaped,
     taken,
 )
+
+# A larger table of one row for each place is computed for each call.
+_MOST_ROWS = 2048
 
 
 def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
@@ -80,7 +85,7 @@ def _of_rows(to: Importer, x: Value, places: Any) -> Value:
                     lambda one: torch.where(one < 0, one + x.shape[1], one))
     rest = [*range(2, len(x.shape)), 1]
     last = permute(to, as_value(to, x), [0, *rest])
-    mask = _is_at(to, found, x.shape[1])
+    mask = is_at(to, found, x.shape[1])
     mask = reshaped(to, mask, (x.shape[0], *[1] * (len(x.shape) - 2), x.shape[1]))
     return reduce(to, "sum", chosen(to, mask, last, 0.0, last.shape), -1, False)
 
@@ -102,7 +107,7 @@ def gather(to: Importer, x: Value, dim: int, places: Any, _: bool = False) -> Va
     rest = [i for i in range(rank) if i != axis]
     last = permute(to, x, [*rest, axis])
     lead, count = last.shape[:-1], found.shape[axis]
-    mask = permute(to, _is_at(to, found, x.shape[axis]), [*rest, axis, rank])
+    mask = permute(to, is_at(to, found, x.shape[axis]), [*rest, axis, rank])
     shape = (*lead, count, x.shape[axis])
     wide = expanded(to, reshaped(to, last, (*lead, 1, x.shape[axis])), shape)
     y = reduce(to, "sum", chosen(to, mask, wide, 0.0, shape), -1, False)
@@ -113,20 +118,39 @@ def gather(to: Importer, x: Value, dim: int, places: Any, _: bool = False) -> Va
 
 def _places(to: Importer, places: Any, extent: Any, found: str,
             then: Callable[[torch.Tensor], torch.Tensor]) -> Value:
-    """Returns an input with what `then` makes of these places, from 0 on."""
+    """Returns an input with what `then` makes of these places, from 0 to extent - 1."""
     if not isinstance(extent, int):
         raise to.refuse(found, "one along another axis than the batch")
-    y = to.sent(places, then) if isinstance(places, Value) else None
+
+    def checked(indices: torch.Tensor) -> torch.Tensor:
+        indices = then(indices)
+        check_places(indices, extent, "index", f"an index from 0 to {extent - 1}")
+        return indices
+
+    y = to.sent(places, checked) if isinstance(places, Value) else None
     if y is None:
         raise to.refuse(f"{found} at places that follow from data",
                         "places that follow from inputs alone")
     return y
 
 
-def _is_at(to: Importer, places: Value, extent: int) -> Value:
-    """Returns a mask with one more axis, 1 at each place."""
-    table = as_value(to, to.constant(torch.eye(extent)))
-    return replace(taken(to, table, 0, places), shape=(*places.shape, extent))
+def check_places(places: torch.Tensor, extent: int, name: str, expected: str) -> None:
+    """Raises InvalidArgument for a place that isn't from 0 to extent - 1."""
+    wrong = places[(places < 0) | (places >= extent)]
+    if len(wrong):
+        raise invalid("OUT_OF_RANGE", name, int(wrong[0]), expected)
+
+
+def is_at(to: Importer, places: Value, extent: int) -> Value:
+    """Returns a mask with one more axis, 1 at each place. A place that is `extent` has zeros.
+    Requires: no other place is out of range."""
+    if extent <= _MOST_ROWS:
+        table = as_value(to, to.constant(torch.eye(extent + 1, extent)))
+        return replace(taken(to, table, 0, places), shape=(*places.shape, extent))
+    numbers = torch.arange(extent, dtype=torch.float32).reshape(*[1] * len(places.shape), -1)
+    column = reshaped(to, places, (*places.shape, 1))
+    apart = of_each(to, "abs", binary(to, "sub", column, to.constant(numbers)))
+    return inverted(to, clamp(to, apart, 0.0, 1.0))
 
 
 def diagonal_matrix(to: Importer, x: Value, offset: int = 0) -> Value:
