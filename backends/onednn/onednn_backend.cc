@@ -116,7 +116,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(
                      {Reason::kBackendUnavailable, "backend onednn",
                       VersionText(), "oneDNN 3.2 or later"});
   }
-  RETURN_IF_ERROR(onednn::Guard("start", [] { onednn::CpuEngine(); }));
+  RETURN_IF_ERROR(onednn::Guard("start", [] {
+    onednn::CpuEngine();
+    return absl::OkStatus();
+  }));
   return std::make_unique<OnednnBackend>(native_bf16 && HasBf16(),
                                          bf16_channels_last);
 }

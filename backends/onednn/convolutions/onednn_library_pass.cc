@@ -61,6 +61,7 @@ absl::Status AddLibraryPass(const PlacedPass& pass, const Lowering& lowering,
     }
     step.Finish();
     finish();
+    return absl::OkStatus();
   });
 }
 

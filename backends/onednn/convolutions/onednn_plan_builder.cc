@@ -88,11 +88,9 @@ void PlanBuilder::AppendImplementation(absl::string_view word) {
 
 absl::StatusOr<std::unique_ptr<Plan>> PlanBuilder::MakePlan(
     PlanBuilder builder) {
-  std::unique_ptr<Plan> plan;
-  RETURN_IF_ERROR(Guard("planning", [&] {
-    plan = std::make_unique<BuiltPlan>(std::move(builder));
-  }));
-  return plan;
+  return Guard("planning", [&]() -> absl::StatusOr<std::unique_ptr<Plan>> {
+    return std::make_unique<BuiltPlan>(std::move(builder));
+  });
 }
 
 }  // namespace convgrad::onednn

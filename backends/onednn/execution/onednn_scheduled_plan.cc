@@ -117,11 +117,6 @@ std::unique_ptr<ScheduledPlan::Session> ScheduledPlan::TakeSession() const {
   return std::make_unique<Session>(steps());
 }
 
-void ScheduledPlan::ReturnSession(std::unique_ptr<Session> session) const {
-  MutexLock lock(&mutex_);
-  idle_.push_back(std::move(session));
-}
-
 std::byte* ScheduledPlan::AddressOf(size_t index,
                                     const RunBuffers& buffers) const {
   const Buffer& buffer = schedule().buffers()[index];
@@ -160,50 +155,43 @@ bool ScheduledPlan::IsDone(size_t step, const RunBuffers& buffers) const {
   });
 }
 
-absl::Status ScheduledPlan::RunIn(Session* session, const RunBuffers& buffers,
-                                  size_t begin, size_t end,
-                                  RunTimes* times) const {
-  std::vector<std::byte*> addresses;
-  addresses.reserve(schedule().buffers().size());
-  for (size_t i = 0; i < schedule().buffers().size(); ++i) {
-    addresses.push_back(AddressOf(i, buffers));
-  }
-  const RunContext context(addresses, threads_);
-  if (begin == 0 && placed_.tape.area == Area::kResult) {
-    FillTapeGaps(CallersBytes(placed_.tape, buffers));
-  }
-  absl::Time before = absl::Now();
-  for (size_t i = begin; i < end; ++i) {
-    const Step& step = steps()[i];
-    if (IsDone(i, buffers) || !Runs(step, context)) continue;
-    if (step.check) RETURN_IF_ERROR(step.check(context));
-    if (step.function) {
-      step.function(context);
-    } else {
-      session->calls[i].Execute(step, primitives_[i], context, session->stream);
-    }
-    const absl::Time after = absl::Now();
-    AddTime(step, after - before, times);
-    times->reference_steps += is_reference_[i] ? 1 : 0;
-    before = after;
-  }
-  session->stream.wait();
-  return absl::OkStatus();
-}
-
 absl::StatusOr<RunTimes> ScheduledPlan::RunSteps(const RunBuffers& buffers,
                                                  size_t begin,
                                                  size_t end) const {
   UseThreads(threads_);
-  RunTimes times;
-  absl::Status status;
-  RETURN_IF_ERROR(Guard("execution", [&] {
+  return Guard("execution", [&]() -> absl::StatusOr<RunTimes> {
     std::unique_ptr<Session> session = TakeSession();
-    status = RunIn(session.get(), buffers, begin, end, &times);
-    ReturnSession(std::move(session));
-  }));
-  RETURN_IF_ERROR(status);
-  return times;
+    std::vector<std::byte*> addresses;
+    addresses.reserve(schedule().buffers().size());
+    for (size_t i = 0; i < schedule().buffers().size(); ++i) {
+      addresses.push_back(AddressOf(i, buffers));
+    }
+    const RunContext context(addresses, threads_);
+    if (begin == 0 && placed_.tape.area == Area::kResult) {
+      FillTapeGaps(CallersBytes(placed_.tape, buffers));
+    }
+    RunTimes times;
+    absl::Time before = absl::Now();
+    for (size_t i = begin; i < end; ++i) {
+      const Step& step = steps()[i];
+      if (IsDone(i, buffers) || !Runs(step, context)) continue;
+      if (step.check) RETURN_IF_ERROR(step.check(context));
+      if (step.function) {
+        step.function(context);
+      } else {
+        session->calls[i].Execute(step, primitives_[i], context,
+                                  session->stream);
+      }
+      const absl::Time after = absl::Now();
+      AddTime(step, after - before, &times);
+      times.reference_steps += is_reference_[i] ? 1 : 0;
+      before = after;
+    }
+    session->stream.wait();
+    MutexLock lock(&mutex_);
+    idle_.push_back(std::move(session));
+    return times;
+  });
 }
 
 }  // namespace convgrad::onednn

@@ -71,7 +71,6 @@ class ScheduledPlan : public Plan {
   struct Session;
 
   std::unique_ptr<Session> TakeSession() const;
-  void ReturnSession(std::unique_ptr<Session> session) const;
   // Returns where a buffer is in one run; null if no step uses it.
   std::byte* AddressOf(size_t index, const RunBuffers& buffers) const;
   // Zeroes the bytes between the buffers of the tape, so that equal runs write
@@ -79,8 +78,6 @@ class ScheduledPlan : public Plan {
   void FillTapeGaps(std::byte* tape) const;
   // Returns whether the caller has provided the step's results.
   bool IsDone(size_t step, const RunBuffers& buffers) const;
-  absl::Status RunIn(Session* session, const RunBuffers& buffers, size_t begin,
-                     size_t end, RunTimes* times) const;
 
   const PlacedSchedule placed_;
   const int threads_;

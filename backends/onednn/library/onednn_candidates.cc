@@ -175,8 +175,7 @@ PassSpec InF32(PassSpec spec) {
 
 absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
                                                        Format format) {
-  std::optional<Candidate> candidate;
-  RETURN_IF_ERROR(Guard("planning", [&] {
+  return Guard("planning", [&]() -> absl::StatusOr<std::optional<Candidate>> {
     // Otherwise takes the library's first choice or none, because the formats
     // offer enough alternatives.
     dnnl::primitive_desc_base primitive_desc = MakePassDesc(
@@ -185,17 +184,18 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
           return MissesRows(spec.pass, spec.problem, implementation) ||
                  MisplacesPlanes(spec.pass, spec.problem, implementation);
         });
-    if (!primitive_desc) return;
+    if (!primitive_desc) return std::nullopt;
     const char* const implementation = primitive_desc.impl_info_str();
     if (ReadsOutOfBounds(spec, format, implementation) ||
         (format == Format::kNXC &&
          WritesBeyondScratch(spec.problem, implementation))) {
-      return;
+      return std::nullopt;
     }
-    candidate = DescribeCandidate(spec, format, std::move(primitive_desc));
-    if (MixesNeighbours(spec, *candidate)) candidate.reset();
-  }));
-  return candidate;
+    Candidate candidate =
+        DescribeCandidate(spec, format, std::move(primitive_desc));
+    if (MixesNeighbours(spec, candidate)) return std::nullopt;
+    return candidate;
+  });
 }
 
 absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -83,13 +84,14 @@ TensorDescriptor PlainDescriptor(TensorDescriptor tensor, DataType dtype);
 // Returns attributes with a scratchpad of the caller and strict f32 arithmetic.
 dnnl::primitive_attr StrictAttributes();
 
-// Calls `function`, which may throw oneDNN's exceptions.
+// Calls `function`, which may throw oneDNN's exceptions, and returns its Status
+// or StatusOr.
 // Errors: kInternal (kResourceExhausted if memory ran out) naming `what`.
 template <typename Function>
-absl::Status Guard(absl::string_view what, Function&& function) {
+std::invoke_result_t<Function> Guard(absl::string_view what,
+                                     Function&& function) {
   try {
-    std::forward<Function>(function)();
-    return absl::OkStatus();
+    return std::forward<Function>(function)();
   } catch (const dnnl::error& error) {
     return MakeError(error.status == dnnl_out_of_memory
                          ? absl::StatusCode::kResourceExhausted

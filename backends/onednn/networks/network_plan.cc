@@ -97,17 +97,13 @@ int64_t NetworkPlanningBytes(const ProgramOperation& operation) {
 absl::StatusOr<std::unique_ptr<NetworkPlan>> MakeNetworkPlan(
     const ProgramOperation& operation, const NetworkOptions& options) {
   UseThreads(options.threads);
-  std::unique_ptr<NetworkPlan> plan;
-  absl::Status status;
-  RETURN_IF_ERROR(Guard("planning", [&] {
-    absl::StatusOr<NetworkParts> parts = BuildNetworkParts(operation, options);
-    status = parts.status();
-    if (!status.ok()) return;
-    parts->text_bytes = static_cast<int64_t>(operation.text().size());
-    plan = std::make_unique<NetworkPlan>(options, *std::move(parts));
-  }));
-  RETURN_IF_ERROR(status);
-  return plan;
+  return Guard(
+      "planning", [&]() -> absl::StatusOr<std::unique_ptr<NetworkPlan>> {
+        ASSIGN_OR_RETURN(NetworkParts parts,
+                         BuildNetworkParts(operation, options));
+        parts.text_bytes = static_cast<int64_t>(operation.text().size());
+        return std::make_unique<NetworkPlan>(options, std::move(parts));
+      });
 }
 
 }  // namespace convgrad::onednn
