@@ -92,29 +92,6 @@ void BoundTensors::KeepOperand(size_t position, const TensorDescriptor& tensor,
   arrivals_.push_back({std::move(place.message), {position}, {}});
 }
 
-absl::Status BoundTensors::Adjust(Reservation* reservation) const {
-  int64_t needed = kCallOverheadBytes;
-  for (const Arrival& arrival : arrivals_) {
-    needed = AddCapacity(needed, arrival.bytes->size());
-  }
-  for (const BoundResult& result : results_) {
-    if (!result.place.is_usable()) needed = AddCapacity(needed, result.size);
-  }
-  const int64_t missing = needed - reservation->bytes();
-  if (missing <= 0) {
-    reservation->ShrinkTo(needed);
-    return absl::OkStatus();
-  }
-  const int64_t capacity = memory_->budget.capacity_bytes();
-  if (needed > capacity) {
-    return LimitExceeded(
-        "operation", absl::StrCat(needed, " bytes of operands and results"),
-        absl::StrCat("at most ", capacity,
-                     ", the server's memory budget for calls"));
-  }
-  return reservation->TryGrow(missing);
-}
-
 absl::Status BoundTensors::Bind(const Operation& operation, TensorPlaces places,
                                 Reservation* reservation) {
   const TensorUses operands = operation.OperandUses();
@@ -125,15 +102,30 @@ absl::Status BoundTensors::Bind(const Operation& operation, TensorPlaces places,
     if (operands[i].tensor == nullptr) continue;
     KeepOperand(i, *operands[i].tensor, std::move(places.operands[i]));
   }
+  int64_t needed = kCallOverheadBytes;
+  for (const Arrival& arrival : arrivals_) {
+    needed = AddCapacity(needed, arrival.bytes->size());
+  }
   const TensorUses results = operation.ResultUses();
   for (size_t i = 0; i < results.size(); ++i) {
     TensorPlace& place = places.results[i];
     const int64_t size = *ByteSize(*results[i].tensor);
     run_buffers_.results.push_back(place.is_usable() ? place.data : nullptr);
+    if (!place.is_usable()) needed = AddCapacity(needed, size);
     if (!place.is_kept) sent_bytes_ += size;
     results_.push_back({std::move(place), size, {}});
   }
-  RETURN_IF_ERROR(Adjust(reservation));
+  const int64_t capacity = memory_->budget.capacity_bytes();
+  if (needed <= reservation->bytes()) {
+    reservation->ShrinkTo(needed);
+  } else if (needed <= capacity) {
+    RETURN_IF_ERROR(reservation->TryGrow(needed - reservation->bytes()));
+  } else {
+    return LimitExceeded(
+        "operation", absl::StrCat(needed, " bytes of operands and results"),
+        absl::StrCat("at most ", capacity,
+                     ", the server's memory budget for calls"));
+  }
   reservation_ = reservation;
   for (size_t i = 0; i < results_.size(); ++i) {
     BoundResult& result = results_[i];
@@ -159,15 +151,6 @@ std::vector<uint64_t> BoundTensors::ConstantIds(
     ids.push_back(constant_ids_[position]);
   }
   return ids;
-}
-
-const OperandGather* BoundTensors::IfAffordable(const OperandGather* gather,
-                                                int64_t size) {
-  if (gather == nullptr) return nullptr;
-  const int64_t more = BufferPool::CapacityFor(gather->destination_bytes()) -
-                       BufferPool::CapacityFor(size);
-  if (more <= 0) return gather;
-  return reservation_->TryGrow(more).ok() ? gather : nullptr;
 }
 
 absl::Status BoundTensors::Copy(const OperandGather* gather,
@@ -204,8 +187,13 @@ absl::StatusOr<RunBuffers> BoundTensors::BringIn(const Plan* plan,
     if (arrival.bytes == nullptr) continue;
     const bool may_differ = plan != nullptr && arrival.operands.size() == 1;
     const OperandGather* gather =
-        IfAffordable(may_differ ? plan->gather(arrival.operands[0]) : nullptr,
-                     arrival.bytes->size());
+        may_differ ? plan->gather(arrival.operands[0]) : nullptr;
+    const int64_t more =
+        gather == nullptr
+            ? 0
+            : BufferPool::CapacityFor(gather->destination_bytes()) -
+                  BufferPool::CapacityFor(arrival.bytes->size());
+    if (more > 0 && !reservation_->TryGrow(more).ok()) gather = nullptr;
     RETURN_IF_ERROR(Copy(gather, backend, threads, &arrival));
     for (size_t position : arrival.operands) {
       run_buffers_.operands[position] = arrival.copy.data();
@@ -241,20 +229,20 @@ int64_t BoundTensors::payload_bytes() const {
   return bytes;
 }
 
-std::vector<SharedBytes> BoundTensors::TakeResults(Reservation* reservation) {
+std::vector<SharedBytes> BoundTensors::TakeResults() {
   std::vector<SharedBytes> taken;
   for (BoundResult& result : results_) {
     if (result.place.in_memory()) continue;
     auto owner = std::make_shared<ReservedBuffers>();
     owner->memory = memory_;
     const int64_t capacity = BufferPool::CapacityFor(result.size);
-    owner->reservation = reservation->Split(capacity);
+    owner->reservation = reservation_->Split(capacity);
     const std::byte* data = result.buffer.data();
     owner->buffers.push_back(std::move(result.buffer));
     taken.push_back({data, result.size, std::move(owner)});
   }
   Clear();
-  reservation->ShrinkTo(0);
+  reservation_->ShrinkTo(0);
   return taken;
 }
 

@@ -55,9 +55,9 @@ class BoundTensors {
   int64_t payload_bytes() const;
 
   // Frees the operands and returns, in order, the results that the response
-  // carries. Buffer and budget are freed with the last copy of their owner.
-  // `reservation` is empty afterwards.
-  std::vector<SharedBytes> TakeResults(Reservation* reservation);
+  // carries. Buffer and budget are freed with the last copy of their owner. The
+  // reservation of Bind is empty afterwards. Requires: Bind was called.
+  std::vector<SharedBytes> TakeResults();
 
   // Frees everything.
   void Clear();
@@ -77,15 +77,11 @@ class BoundTensors {
 
   void KeepOperand(size_t position, const TensorDescriptor& tensor,
                    TensorPlace place);
-  // Makes `*reservation` cover exactly operands and results.
-  absl::Status Adjust(Reservation* reservation) const;
   absl::Status Copy(const OperandGather* gather, const Backend& backend,
                     int threads, Arrival* arrival);
-  // Returns `gather`, or null if there is no memory for its result.
-  const OperandGather* IfAffordable(const OperandGather* gather, int64_t size);
 
   const std::shared_ptr<CallMemory> memory_;
-  Reservation* reservation_ = nullptr;
+  Reservation* reservation_ = nullptr;  // Of Bind.
   std::vector<Arrival> arrivals_;
   std::vector<BoundResult> results_;
   RunBuffers run_buffers_;

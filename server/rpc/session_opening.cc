@@ -80,7 +80,7 @@ absl::Status SessionCall::OnMessage() {
   ASSIGN_OR_RETURN(use_, FindSession());
   AwaitSession(
       [this](SessionOutcome ready) {
-        services().sessions->AwaitContent(use_, std::move(ready));
+        services().sessions->AwaitContent(use_.session(), std::move(ready));
       },
       [this](const absl::Status& loaded) {
         if (!loaded.ok()) return End(loaded);

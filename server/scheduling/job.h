@@ -28,6 +28,7 @@ struct JobOutcome {
   absl::Duration plan;
   RunTimes run;
   Findings findings;
+  absl::Time submitted;
 };
 
 // The scheduler owns a job from Submit until `done` returns. Thread-compatible,

@@ -61,12 +61,12 @@ std::unique_ptr<ActiveJob> JobQueue::Pop() {
 }
 
 std::vector<std::unique_ptr<ActiveJob>> JobQueue::Remove(
-    const std::function<bool(const Job&)>& is_chosen) {
+    const std::function<bool(const ActiveJob&)>& is_chosen) {
   std::vector<std::unique_ptr<ActiveJob>> removed;
   for (PriorityQueue& queue : queues_) {
     const auto first = std::stable_partition(
         queue.jobs.begin(), queue.jobs.end(),
-        [&](const auto& job) { return !is_chosen(job->job); });
+        [&](const auto& job) { return !is_chosen(*job); });
     for (auto job = first; job != queue.jobs.end(); ++job) {
       if (IsFresh(**job)) --queue.fresh;
       removed.push_back(std::move(*job));
@@ -83,14 +83,14 @@ absl::Duration JobQueue::WorkBefore(Priority priority,
   // Adds the time of at most `slices` slices of `job` to `work`. Returns how
   // many slices it added.
   const auto add = [&work](const ActiveJob& job, int64_t slices) {
-    const int64_t taken = std::min(slices, job.run.slices_left());
+    const int64_t taken = std::min(slices, job.slices_left());
     work += static_cast<double>(taken) * job.slice_time;
     return taken;
   };
   const PriorityQueue& queue = queues_[IndexOf(priority)];
   int64_t own = slices;
   for (const auto& job : queue.jobs) {
-    if (job->job.client == client) own += add(*job, job->run.slices_left());
+    if (job->job.client == client) own += add(*job, job->slices_left());
   }
   // Pop is fair, so until then no other client is dequeued more often than this
   // one.

@@ -8,33 +8,13 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/time.h"
-#include "server/scheduling/job_run.h"
-#include "server/scheduling/work_rates.h"
+#include "server/scheduling/active_job.h"
 
 namespace convgrad {
-
-// A job, its run, and the description of its work. The scheduler makes it.
-struct ActiveJob {
-  ActiveJob(Job job_in, const WorkMeans& means)
-      : job(std::move(job_in)),
-        run(job, means),
-        work(WorkRates::Describe(*job.backend, run.next_operation(),
-                                 means.threads)) {}
-
-  Job job;
-  JobRun run;
-  JobOutcome outcome;
-  const WorkRates::Work work;  // Of one slice.
-  // The start of the current wait.
-  absl::Time queued_at;
-  // The predicted time of one slice when the job was queued.
-  absl::Duration slice_time;
-};
 
 // `JobQueue` gives a worker one job for each slice or quantum.
 // PriorityRoundRobin chooses the priority. Within a priority, Pop takes the
@@ -64,7 +44,7 @@ class JobQueue {
 
   // Removes the jobs that `is_chosen` chooses; the others keep their order.
   std::vector<std::unique_ptr<ActiveJob>> Remove(
-      const std::function<bool(const Job&)>& is_chosen);
+      const std::function<bool(const ActiveJob&)>& is_chosen);
 
   // Returns the predicted time of the slices that workers take before the last
   // slice of a new job of `slices` slices with this priority and client.

@@ -77,12 +77,6 @@ absl::StatusOr<Router::Choice> Router::Route(const Operation& operation,
     if (backend == candidates_.front()) refusal = support;
   }
   if (able.empty()) return refusal;
-  return Fastest(able, operation, query);
-}
-
-absl::StatusOr<Router::Choice> Router::Fastest(
-    const std::vector<const Backend*>& able, const Operation& operation,
-    const Query& query) const {
   Choice choice{able.front(), {}};
   if (able.size() > 1) {
     for (const Backend* backend : able) {

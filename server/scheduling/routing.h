@@ -62,9 +62,6 @@ class Router {
  private:
   absl::StatusOr<Choice> RouteNamed(const Operation& operation,
                                     absl::string_view name) const;
-  absl::StatusOr<Choice> Fastest(const std::vector<const Backend*>& able,
-                                 const Operation& operation,
-                                 const Query& query) const;
   absl::Status CheckReferenceLimit(const Backend& backend,
                                    const Operation& operation) const;
 

@@ -17,9 +17,9 @@ absl::Status DrainingError() {
 Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory,
                      WeightCache* weights)
     : options_(std::move(options)),
-      means_{plans, memory, options_.threads_per_worker, options_.clock,
-             weights},
-      rates_(options_.clock) {
+      rates_(options_.clock),
+      means_{plans,          memory, &rates_, options_.threads_per_worker,
+             options_.clock, weights} {
   MutexLock lock(&mutex_);
   for (const Worker& worker : options_.workers) {
     pools_.try_emplace(worker.backend, worker.backend, options_.queue_capacity)
@@ -32,12 +32,6 @@ Scheduler::Scheduler(Options options, PlanCache* plans, CallMemory* memory,
 }
 
 Scheduler::~Scheduler() { Shutdown(); }
-
-std::unique_ptr<ActiveJob> Scheduler::Activate(Job job) const {
-  auto active = std::make_unique<ActiveJob>(std::move(job), means_);
-  active->slice_time = rates_.Predict(active->work);
-  return active;
-}
 
 std::shared_ptr<const Plan> Scheduler::FindPlan(
     const Backend& backend, const Operation& operation) const {
@@ -53,7 +47,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> Scheduler::MakePlan(
 }
 
 absl::StatusOr<std::unique_ptr<ActiveJob>> Scheduler::Prepare(Job job) const {
-  std::unique_ptr<ActiveJob> active = Activate(std::move(job));
+  auto active = std::make_unique<ActiveJob>(std::move(job), means_);
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(CheckRoom(*active));
   return active;
@@ -62,14 +56,14 @@ absl::StatusOr<std::unique_ptr<ActiveJob>> Scheduler::Prepare(Job job) const {
 absl::Status Scheduler::CheckRoom(const ActiveJob& active) const {
   if (stopping_) return DrainingError();
   if (active.job.continues) return absl::OkStatus();
-  return PoolFor(*active.job.backend)
-      .CheckRoom(active.job, active.run.slices_left(), active.slice_time,
+  return pools_.at(WorkerPool::KeyOf(*active.job.backend))
+      .CheckRoom(active.job, active.slices_left(), active.slice_time,
                  options_.clock());
 }
 
 void Scheduler::Submit(std::unique_ptr<ActiveJob> active) {
-  active->queued_at = options_.clock();
-  absl::Status refusal = CheckAlive(active->job);
+  active->outcome.submitted = active->queued_at = options_.clock();
+  absl::Status refusal = active->CheckAlive();
   if (refusal.ok()) {
     MutexLock lock(&mutex_);
     refusal = CheckRoom(*active);
@@ -82,7 +76,7 @@ void Scheduler::Submit(std::unique_ptr<ActiveJob> active) {
   }
   const std::optional<ErrorDetail> detail = DetailOf(refusal);
   active->outcome.no_room = detail && detail->reason == Reason::kBusy;
-  End(*active, std::move(refusal));
+  active->End(std::move(refusal));
 }
 
 absl::Status Scheduler::CheckArrival(Priority priority,
@@ -105,39 +99,37 @@ absl::Status Scheduler::CheckArrival(Priority priority,
   return room;
 }
 
-const WorkerPool& Scheduler::PoolFor(const Backend& backend) const {
-  return pools_.at(WorkerPool::KeyOf(backend));
-}
-
-absl::Status Scheduler::CheckAlive(const Job& job) const {
-  if (job.cancelled != nullptr && job.cancelled->load()) {
-    return MakeError(
-        absl::StatusCode::kCancelled,
-        {Reason::kCancelled, "call", "cancelled by its client", ""});
-  }
-  if (job.deadline <= options_.clock()) {
-    return MakeError(
-        absl::StatusCode::kDeadlineExceeded,
-        {Reason::kDeadline, "deadline", "passed before the work", ""});
-  }
-  return absl::OkStatus();
-}
-
 void Scheduler::Work(const Worker& worker) {
   PinThisThread(worker.cores);
   while (std::unique_ptr<ActiveJob> job = Next(worker)) {
     const ActiveJob* const running = job.get();
-    absl::Status status = RunSlice(worker, *job);
-    if (status.ok() && job->run.slices_left() > 0 && IsStopping()) {
+    absl::Status status;
+    // The server's code doesn't throw, but a library or an allocation may. One
+    // job must not end the server.
+    try {
+      status = job->RunSlice(worker.device);
+    } catch (const std::exception& error) {
+      status = MakeError(
+          absl::StatusCode::kInternal,
+          {Reason::kInternal, "backend", error.what(), "no exception"});
+    }
+    if (status.ok() && job->slices_left() > 0 && IsStopping()) {
       status = DrainingError();
     }
-    if (!status.ok() || job->run.slices_left() == 0) {
-      End(*job, std::move(status));
+    if (!status.ok() || job->slices_left() == 0) {
+      job->End(std::move(status));
       job.reset();
     }
+    MutexLock lock(&mutex_);
+    WorkerPool& pool = pools_.at(worker.backend);
     // `running` is only compared, never dereferenced.
     // NOLINTNEXTLINE(clang-analyzer-cplusplus.NewDelete)
-    Leave(worker, running, std::move(job));
+    pool.Leave(running);
+    if (job != nullptr) {
+      job->queued_at = options_.clock();
+      pool.queue().PutBack(std::move(job));
+    }
+    changed_.NotifyAll();
   }
 }
 
@@ -149,54 +141,16 @@ std::unique_ptr<ActiveJob> Scheduler::Next(const Worker& worker) {
   return pool.Enter(options_.clock());
 }
 
-void Scheduler::Leave(const Worker& worker, const ActiveJob* running,
-                      std::unique_ptr<ActiveJob> job) {
-  MutexLock lock(&mutex_);
-  WorkerPool& pool = pools_.at(worker.backend);
-  pool.Leave(running);
-  if (job != nullptr) {
-    job->queued_at = options_.clock();
-    pool.queue().PutBack(std::move(job));
-  }
-  changed_.NotifyAll();
-}
-
 bool Scheduler::IsStopping() const {
   MutexLock lock(&mutex_);
   return stopping_;
-}
-
-absl::Status Scheduler::RunSlice(const Worker& worker, ActiveJob& active) {
-  active.outcome.queue += options_.clock() - active.queued_at;
-  const auto check = [&] { return CheckAlive(active.job); };
-  RETURN_IF_ERROR(check());
-  const bool is_first = active.run.slices_done() == 0;
-  // The server's code doesn't throw, but a library or an allocation may. One
-  // job must not end the server.
-  try {
-    RETURN_IF_ERROR(active.run.RunSlice(worker.device, check, &active.outcome));
-  } catch (const std::exception& error) {
-    return MakeError(
-        absl::StatusCode::kInternal,
-        {Reason::kInternal, "backend", error.what(), "no exception"});
-  }
-  const RunTimes& times = active.outcome.run;
-  if (is_first && active.run.slices_done() > 0) {
-    rates_.Learn(active.work, times.reorder + times.compute + times.transfer);
-  }
-  return absl::OkStatus();
-}
-
-void Scheduler::End(ActiveJob& active, absl::Status status) {
-  active.outcome.status = std::move(status);
-  active.job.done(std::move(active.outcome));
 }
 
 void Scheduler::EndUnrun(const std::vector<std::unique_ptr<ActiveJob>>& jobs,
                          const absl::Status& why) {
   for (const std::unique_ptr<ActiveJob>& job : jobs) {
     job->outcome.queue += options_.clock() - job->queued_at;
-    End(*job, why.ok() ? CheckAlive(job->job) : why);
+    job->End(why.ok() ? job->CheckAlive() : why);
   }
 }
 
@@ -204,7 +158,7 @@ void Scheduler::DropDead() {
   std::vector<std::unique_ptr<ActiveJob>> dead;
   {
     MutexLock lock(&mutex_);
-    dead = Remove([this](const Job& job) { return !CheckAlive(job).ok(); });
+    dead = Remove([](const ActiveJob& job) { return !job.CheckAlive().ok(); });
     if (!dead.empty()) changed_.NotifyAll();
   }
   EndUnrun(dead, absl::OkStatus());
@@ -222,7 +176,7 @@ void Scheduler::Shutdown() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
-    left = Remove([](const Job&) { return true; });
+    left = Remove([](const ActiveJob&) { return true; });
     changed_.NotifyAll();
   }
   EndUnrun(left, DrainingError());
@@ -232,7 +186,7 @@ void Scheduler::Shutdown() {
 }
 
 std::vector<std::unique_ptr<ActiveJob>> Scheduler::Remove(
-    const std::function<bool(const Job&)>& is_chosen) {
+    const std::function<bool(const ActiveJob&)>& is_chosen) {
   std::vector<std::unique_ptr<ActiveJob>> removed;
   for (auto& [key, pool] : pools_) {
     for (auto& job : pool.queue().Remove(is_chosen)) {
@@ -251,7 +205,7 @@ int Scheduler::queue_depth(Priority priority) const {
 
 int Scheduler::queue_depth(const Backend& backend) const {
   MutexLock lock(&mutex_);
-  return PoolFor(backend).queue().size();
+  return pools_.at(WorkerPool::KeyOf(backend)).queue().size();
 }
 
 int Scheduler::running() const {

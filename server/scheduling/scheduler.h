@@ -83,7 +83,9 @@ class Scheduler {
   // Queues the job. `done` gets the outcome, or the error that Prepare would
   // return now.
   void Submit(std::unique_ptr<ActiveJob> active);
-  void Submit(Job job) { Submit(Activate(std::move(job))); }
+  void Submit(Job job) {
+    Submit(std::make_unique<ActiveJob>(std::move(job), means_));
+  }
 
   // Ends the queued jobs that are cancelled or past their deadline, so that
   // their memory is freed before a worker takes them. Call it regularly.
@@ -108,38 +110,24 @@ class Scheduler {
   absl::Duration EstimatedWait(Priority priority) const;
 
  private:
-  // Returns the job, cut into slices, with the predicted time of one.
-  std::unique_ptr<ActiveJob> Activate(Job job) const;
   void Work(const Worker& worker);
   // Blocks until a job is queued and counts it as running. Returns null at
   // shutdown.
   std::unique_ptr<ActiveJob> Next(const Worker& worker);
-  // Stops counting `running` as running. Takes back `job` if it has slices
-  // left.
-  void Leave(const Worker& worker, const ActiveJob* running,
-             std::unique_ptr<ActiveJob> job);
-  // Returns an error if `job` is cancelled or past its deadline.
-  absl::Status CheckAlive(const Job& job) const;
   // Returns the error that refuses the job now (see Prepare).
   absl::Status CheckRoom(const ActiveJob& active) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Returns the pool that takes jobs of `backend`.
-  const WorkerPool& PoolFor(const Backend& backend) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Removes the jobs that `is_chosen` chooses from all queues.
   std::vector<std::unique_ptr<ActiveJob>> Remove(
-      const std::function<bool(const Job&)>& is_chosen)
+      const std::function<bool(const ActiveJob&)>& is_chosen)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsStopping() const;
-  absl::Status RunSlice(const Worker& worker, ActiveJob& active);
-  // Calls the job's `done`. All jobs end here.
-  static void End(ActiveJob& active, absl::Status status);
   void EndUnrun(const std::vector<std::unique_ptr<ActiveJob>>& jobs,
                 const absl::Status& why);
 
   const Options options_;
-  const WorkMeans means_;
   WorkRates rates_;
+  const WorkMeans means_;
   mutable Mutex mutex_;
   CondVar changed_;
   // By WorkerPool::KeyOf.

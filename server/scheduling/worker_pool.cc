@@ -52,7 +52,7 @@ int WorkerPool::UsefulWorkers() const {
 
 std::unique_ptr<ActiveJob> WorkerPool::Enter(absl::Time now) {
   std::unique_ptr<ActiveJob> job = queue_.Pop();
-  const double others = static_cast<double>(job->run.slices_left() - 1);
+  const double others = static_cast<double>(job->slices_left() - 1);
   running_.push_back({job.get(), job->job.priority, job->job.client,
                       now + job->slice_time, others * job->slice_time});
   return job;

@@ -33,12 +33,10 @@ absl::Status SessionTable::WhyMissing(const std::string& id) const {
   return found == broken_.end() ? NoSuchSession() : found->second;
 }
 
-void SessionTable::AwaitContent(const SessionUse& session,
+void SessionTable::AwaitContent(const std::shared_ptr<KeptSession>& session,
                                 KeptSession::Ready ready) {
   if (!session->settings().durable) return ready(absl::OkStatus());
-  if (session->AwaitContent(std::move(ready))) {
-    archive_->Load(session.session());
-  }
+  if (session->AwaitContent(std::move(ready))) archive_->Load(session);
 }
 
 std::string SessionTable::TakeBroken(const std::string& handle) {

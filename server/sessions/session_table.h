@@ -89,7 +89,8 @@ class SessionTable {
   void AddBroken(const std::string& hash, const absl::Status& why);
   // Calls `ready` when the content of the session is in memory, or with the
   // error why it isn't; possibly before this returns.
-  void AwaitContent(const SessionUse& session, KeptSession::Ready ready);
+  void AwaitContent(const std::shared_ptr<KeptSession>& session,
+                    KeptSession::Ready ready);
 
   // Opens a session in epoch 1, or returns the session that `open_id` opened
   // before. A durable session isn't on disk yet.

@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "backends/core/device.h"
 
@@ -27,6 +29,11 @@ struct StageTime {
     begin = std::min(begin, from);
     end = std::max(end, to);
     busy += to - from;
+  }
+  // Returns an object that adds the time until its destruction.
+  auto Measure() {
+    return absl::Cleanup(
+        [this, start = absl::Now()] { Add(start, absl::Now()); });
   }
   bool reached() const { return begin <= end; }
 };

@@ -57,12 +57,11 @@ class IdentityCall final : public UnaryCall {
   }
 
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<SharedBytes> results) override {
+      const JobOutcome& outcome, std::vector<grpc::Slice> payloads) override {
     Message head;
     head.mutable_report()->set_implementation(outcome.implementation);
     return MessageOf(operation_->tensor(), std::move(head),
-                     SliceOver(results[0].data, results[0].size,
-                               std::move(results[0].owner)));
+                     std::move(payloads[0]));
   }
 
   std::shared_ptr<const IdentityOperation> operation_;

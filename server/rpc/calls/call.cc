@@ -64,7 +64,15 @@ Call::~Call() { services_.client_watch->Remove(answer_wait_); }
 
 void Call::Begin() {
   // Before the gate, because metrics count its refusals by priority.
-  refusal_ = ReadPriority();
+  const absl::string_view priority = Metadata(kPriorityKey);
+  for (Priority known : kAllPriorities) {
+    if (NameOf(known) == priority) priority_ = known;
+  }
+  if (!priority.empty() && NameOf(priority_) != priority) {
+    refusal_ =
+        InvalidField(Reason::kInvalidEnum, kPriorityKey,
+                     absl::StrCat("'", priority, "'"), "batch or interactive");
+  }
   sample_.priority = std::string(NameOf(priority_));
   absl::StatusOr<Lifecycle::ActiveCall> active = services_.lifecycle->Enter();
   if (!active.ok()) return End(active.status());
@@ -87,18 +95,6 @@ absl::Status Call::CheckSession() const {
   return session_.CheckChange("session");
 }
 
-absl::Status Call::ReadPriority() {
-  const absl::string_view name = Metadata(kPriorityKey);
-  if (name.empty()) return absl::OkStatus();
-  for (Priority priority : kAllPriorities) {
-    if (NameOf(priority) != name) continue;
-    priority_ = priority;
-    return absl::OkStatus();
-  }
-  return InvalidField(Reason::kInvalidEnum, kPriorityKey,
-                      absl::StrCat("'", name, "'"), "batch or interactive");
-}
-
 absl::string_view Call::Metadata(absl::string_view key) const {
   const auto& metadata = context_->client_metadata();
   const auto found = metadata.find(grpc::string_ref(key.data(), key.size()));
@@ -113,11 +109,15 @@ void Call::AwaitTurn(bool may_be_early) {
       session_.Enter(services_.sessions, metadata, permit_,
                      /*only_computes=*/role_ == Role::kInfer);
   if (!status.ok()) return OnTurn(Decision::Refuse(status));
-  if (!session_.in_session()) return TellTurn(Decision::Run());
+  if (!session_.in_session()) {
+    return OnTurn(refusal_.ok() ? Decision::Run() : Decision::Refuse(refusal_));
+  }
   if (sample() != nullptr) sample()->session = session_.settings().label;
   // Most sessions have their content in memory, so the wait ends at once.
   AwaitSession(
-      [this](SessionOutcome ready) { session_.AwaitContent(std::move(ready)); },
+      [this](SessionOutcome ready) {
+        services_.sessions->AwaitContent(session_.session(), std::move(ready));
+      },
       [this, may_be_early](const absl::Status& loaded) {
         if (!loaded.ok()) return OnTurn(Decision::Refuse(loaded));
         AwaitTurnInSession(may_be_early);
@@ -140,17 +140,13 @@ void Call::AwaitTurnInSession(bool may_be_early) {
         if (absl::IsAborted(decision.why)) {
           services_.sessions->CountAbort();
         }
-        TellTurn(decision);
+        OnTurn(decision.runs() && !refusal_.ok() ? Decision::Refuse(refusal_)
+                                                 : decision);
       },
       std::move(admit_early));
   // If the client cancelled before Await, OnCancel found no wait to end.
   if (*cancelled_) CancelTurn();
   HandOver();
-}
-
-void Call::TellTurn(const ChangeOrder::Decision& decision) {
-  const bool is_refused = decision.runs() && !refusal_.ok();
-  OnTurn(is_refused ? Decision::Refuse(refusal_) : decision);
 }
 
 void Call::EndAs(const ChangeOrder::Decision& decision) {
@@ -200,10 +196,8 @@ void Call::ContinueOn(const ClientExecutor& thread,
   HandOver();
   thread(client(), [this, work = std::move(work), next = std::move(next)] {
     HandOver();
-    const absl::Time start = absl::Now();
-    const bool is_over = *cancelled_ || deadline_ <= start;
+    const bool is_over = *cancelled_ || deadline_ <= absl::Now();
     absl::Status status = is_over ? WhyGone() : work();
-    sample_.times.decode.Add(start, absl::Now());
     if (!status.ok()) return End(std::move(status));
     next();
   });
@@ -215,8 +209,13 @@ void Call::Copy(int64_t bytes, std::function<absl::Status()> work,
   constexpr int64_t kFewBytes = 64 << 10;
   const auto run = [](const std::string& /*client*/,
                       const std::function<void()>& task) { task(); };
-  ContinueOn(bytes <= kFewBytes ? run : services_.copy, std::move(work),
-             std::move(next));
+  ContinueOn(
+      bytes <= kFewBytes ? run : services_.copy,
+      [this, work = std::move(work)] {
+        const auto measured = sample_.times.decode.Measure();
+        return work();
+      },
+      std::move(next));
 }
 
 AdmitHead Call::AdmitsHead() {

@@ -153,8 +153,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   // later call replaces an earlier one.
   void WatchAnswer(int64_t bytes);
 
-  // Errors: kInvalidArgument if the client asks for no known priority.
-  absl::Status ReadPriority();
   // Checks that the call has a session if its method needs one, and is a change
   // if its method is one.
   // Errors: kInvalidArgument naming "session".
@@ -202,8 +200,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   void AwaitTurnInSession(bool may_be_early);
   // Ends the wait for memory with the reservation or an error.
   void EndWait(absl::StatusOr<Reservation> granted);
-  // Calls OnTurn with `decision`, or with the refusal of RefuseInTurn.
-  void TellTurn(const ChangeOrder::Decision& decision);
   // End the wait for the turn, or that of AwaitSession. Return false if the
   // call doesn't wait so.
   bool CancelTurn();

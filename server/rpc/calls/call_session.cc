@@ -149,15 +149,11 @@ absl::StatusOr<KeptTensor> CallSession::Find(absl::string_view name,
                   absl::StrCat("0 or ", found->second.version, ", the newest"));
 }
 
-absl::StatusOr<std::shared_ptr<KeptBytes>> CallSession::Take(
-    const TensorDescriptor& descriptor, Reservation* paid) {
-  return table_->memory()->Take(*ByteSize(descriptor), paid);
-}
-
 absl::StatusOr<TensorPlace> CallSession::Write(
     const std::string& name, const TensorDescriptor& descriptor,
     Reservation* paid) {
-  ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes, Take(descriptor, paid));
+  ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
+                   table_->memory()->Take(*ByteSize(descriptor), paid));
   TensorPlace place;
   place.data = bytes->data();
   place.owner = bytes;

@@ -45,15 +45,10 @@ class CallSession {
   bool in_session() const { return static_cast<bool>(use_); }
   bool is_change() const { return change_.has_value(); }
 
-  // Calls `ready` when the session's content is in memory, or with the error
-  // why it isn't; possibly before this returns. Requires: in_session().
-  void AwaitContent(KeptSession::Ready ready) {
-    table_->AwaitContent(use_, std::move(ready));
-  }
   // Waits until the call may go on: a change for its turn, a read for the
   // number that it asks for. Calls `decided` once, on any thread, possibly
   // before this returns (see ChangeOrder::Caller, for `admit_early` as well).
-  // Requires: in_session(), and AwaitContent has given OK.
+  // Requires: in_session(), and the session's content is in memory.
   void Await(absl::Time deadline, ChangeOrder::Decided decided,
              std::function<void()> admit_early);
   // Ends the wait. Returns false if the call doesn't wait; otherwise `decided`
@@ -72,12 +67,9 @@ class CallSession {
   absl::Status CheckId(const std::string& session_id,
                        const std::string& path) const;
 
-  // Returns memory for a tensor that the call writes; `paid` is as in
-  // KeptMemory::Take. Requires: is_change().
-  absl::StatusOr<std::shared_ptr<KeptBytes>> Take(
-      const TensorDescriptor& descriptor, Reservation* paid);
   // Adds the new version of the tensor `name` to the writes, with memory of its
-  // own, and returns its place. `paid` is as in Take. Requires: is_change().
+  // own, and returns its place. `paid` is as in KeptMemory::Take. Requires:
+  // is_change().
   // Errors: kResourceExhausted.
   absl::StatusOr<TensorPlace> Write(const std::string& name,
                                     const TensorDescriptor& descriptor,
@@ -117,9 +109,11 @@ class CallSession {
   std::optional<int64_t> durable_number() const;
   const std::shared_ptr<KeptSession>& session() const { return use_.session(); }
 
-  // Lets the session's next change be admitted before its turn. Requires:
-  // is_change(), and this change waits for no more memory.
-  void AdmitNextEarly() { use_->AdmitNextEarly(*change_); }
+  // If the call is a change, lets the session's next one be admitted before its
+  // turn. Requires: this change waits for no more memory.
+  void AdmitNextEarly() {
+    if (is_change()) use_->AdmitNextEarly(*change_);
+  }
   // Makes the writes take effect, with `reply` as the answer of this change.
   // Errors: kNotFound if the session has ended meanwhile.
   absl::Status Commit(ChangeOrder::Reply reply);

@@ -1,7 +1,5 @@
 #include "server/rpc/calls/message_arrival.h"
 
-#include <utility>
-
 namespace convgrad {
 
 using arrival::Event;
@@ -23,23 +21,9 @@ Next MessageArrival::Enter(Event event) {
 
 Next MessageArrival::On(Event event) {
   MutexLock lock(&mutex_);
+  if (event == Event::kTurn) turn_ = Turn::kRuns;
+  if (event == Event::kRefusal) turn_ = Turn::kRefused;
   return Enter(event);
-}
-
-Next MessageArrival::TakeTurn(ChangeOrder::Decision decision) {
-  MutexLock lock(&mutex_);
-  turn_ = decision.runs() ? Turn::kRuns : Turn::kRefused;
-  decision_ = std::move(decision);
-  return Enter(Event::kTurn);
-}
-
-Next MessageArrival::End(const absl::Status& status) {
-  MutexLock lock(&mutex_);
-  status_ = status;
-  if (status.ok()) return Enter(Event::kCame);
-  const bool is_gone =
-      absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
-  return Enter(is_gone ? Event::kGone : Event::kFailed);
 }
 
 Next MessageArrival::GiveUp(const std::function<bool()>& stop_waiting) {
@@ -52,16 +36,6 @@ Next MessageArrival::GiveUp(const std::function<bool()>& stop_waiting) {
 bool MessageArrival::has_all_but_message() const {
   MutexLock lock(&mutex_);
   return turn_ == Turn::kRuns && state_ >= State::kGranted;
-}
-
-ChangeOrder::Decision MessageArrival::decision() const {
-  MutexLock lock(&mutex_);
-  return *decision_;
-}
-
-absl::Status MessageArrival::message_status() const {
-  MutexLock lock(&mutex_);
-  return status_;
 }
 
 }  // namespace convgrad

@@ -4,11 +4,8 @@
 
 #include <functional>
 #include <initializer_list>
-#include <optional>
 
-#include "absl/status/status.h"
 #include "backends/core/mutex.h"
-#include "server/sessions/change_order.h"
 
 namespace convgrad {
 
@@ -34,7 +31,8 @@ enum class Turn {
 
 enum class Event {
   kEarlyAdmission,  // The call may ask for memory and message before its turn.
-  kTurn,            // The turn has come, or the call was refused.
+  kTurn,            // The turn has come.
+  kRefusal,         // The turn won't come; see kRefused.
   kMemory,          // The budget has granted the memory.
   kReading,         // The call has started gRPC's read.
   kReadFailed,      // gRPC has no message; the client may still be there.
@@ -94,7 +92,7 @@ inline constexpr Row kRows[] = {
     // The message waits for the turn, or for early admission.
     {{kUnread}, {kAwaited}, {kEarlyAdmission}, kAsking, kAskMemory},
     {{kUnread}, {kRuns}, {kTurn}, kAsking, kAskMemory},
-    {{kUnread}, {kRefused}, {kTurn}, kEnded, kProceed},
+    {{kUnread}, {kRefused}, {kRefusal}, kEnded, kProceed},
     // A call that got no memory in early admission asks again when its turn
     // comes.
     {{kAsking}, kAnyTurn, {kMemory}, kGranted, kRead},
@@ -111,7 +109,7 @@ inline constexpr Row kRows[] = {
     {{kGranted, kComing, kProbing}, {kAwaited}, {kCame, kFailed}, kEnded, kNothing},
     {{kGranted, kComing, kProbing}, {kAwaited}, {kGone}, kEnded, kWithdraw},
     {{kGranted, kComing, kProbing}, {kRuns, kRefused}, {kCame, kFailed, kGone}, kEnded, kProceed},
-    {{kEnded}, {kRuns, kRefused}, {kTurn}, kEnded, kProceed},
+    {{kEnded}, {kRuns, kRefused}, {kTurn, kRefusal}, kEnded, kProceed},
 };
 // clang-format on
 
@@ -123,15 +121,8 @@ inline constexpr Row kRows[] = {
 class MessageArrival {
  public:
   // Applies the first row that matches `event` and returns its `next`; kNothing
-  // if no row matches.
+  // if no row matches. kTurn and kRefusal decide the turn first.
   arrival::Next On(arrival::Event event);
-  // Reports the event kTurn and returns what On returns. `decision` is the
-  // outcome of the wait for the turn.
-  arrival::Next TakeTurn(ChangeOrder::Decision decision);
-  // Reports the end of the message and returns what On returns. The event is
-  // kCame if `status` is OK, kGone if it is kCancelled or kDeadlineExceeded,
-  // and kFailed for other errors.
-  arrival::Next End(const absl::Status& status);
   // Reports that the call checks whether it was refused, and returns what On
   // returns. The event is kGiveUp, with one exception: if gRPC reads for a call
   // that was refused, this function calls `stop_waiting` with its lock held. If
@@ -141,9 +132,6 @@ class MessageArrival {
   // Returns whether the call runs and has its memory, so that it waits only for
   // its client.
   bool has_all_but_message() const;
-  // Returns the decision of the turn. Requires: kProceed was returned.
-  ChangeOrder::Decision decision() const;
-  absl::Status message_status() const;
 
  private:
   arrival::Next Enter(arrival::Event event)
@@ -152,8 +140,6 @@ class MessageArrival {
   mutable Mutex mutex_;
   arrival::State state_ ABSL_GUARDED_BY(mutex_) = arrival::State::kUnread;
   arrival::Turn turn_ ABSL_GUARDED_BY(mutex_) = arrival::Turn::kAwaited;
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  std::optional<ChangeOrder::Decision> decision_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

@@ -29,14 +29,14 @@ void MessageCall::Start() {
       declared >= 0) {
     declared_bytes_ = declared;
   }
-  absl::Status size = CheckMessageBytes("request", declared_bytes_);
+  const absl::Status size = CheckMessageBytes("request", declared_bytes_);
   if (size.ok()) {
     // A BUSY change ends here without a decision of the session, because BUSY
     // is temporary and the client sends the change again.
     absl::Status busy = CheckArrival();
     if (!busy.ok()) return End(std::move(busy));
   } else {
-    RefuseInTurn(std::move(size));
+    RefuseInTurn(size);
   }
   AwaitTurn(/*may_be_early=*/AdmissionBytes(ExpectedBytes()) <=
             services().memory->budget.capacity_bytes() / kEarlyDivisor);
@@ -52,7 +52,12 @@ void MessageCall::Do(arrival::Next next) {
       }
       break;
     case arrival::Next::kRead:
-      Read();
+      read_start_ = absl::Now();
+      ExpectMessage(ExpectedBytes());
+      AwaitClient(
+          read_start_ + services().client_watch->AllowedFor(ExpectedBytes()),
+          [this] { StartRead(&request_); });
+      arrival_.On(arrival::Event::kReading);
       break;
     case arrival::Next::kProbe:
       // gRPC 1.51 drops the message of a client that leaves after its
@@ -61,13 +66,19 @@ void MessageCall::Do(arrival::Next next) {
       return AwaitClient(absl::Now() + services().client_watch->AllowedFor(0),
                          [this] { StartSendInitialMetadata(); });
     case arrival::Next::kProceed:
-      return Proceed();
+      if (!decision_.runs()) return EndAs(decision_);
+      if (!message_status_.ok()) return End(message_status_);
+      session().AdmitNextEarly();
+      if (absl::Status status = OnMessage(); !status.ok()) {
+        End(std::move(status));
+      }
+      return;
     case arrival::Next::kCancelWait:
       CancelWait();
       return;
     case arrival::Next::kWithdraw:
       // If Withdraw fails, OnTurn is about to be called, and ends the call.
-      if (session().Withdraw()) End(arrival_.message_status());
+      if (session().Withdraw()) End(message_status_);
       return;
     case arrival::Next::kNothing:
       break;
@@ -75,7 +86,9 @@ void MessageCall::Do(arrival::Next next) {
   // The session may have refused the call meanwhile.
   next = arrival_.GiveUp([this] { return StopAwaitingClient(); });
   if (next != arrival::Next::kNothing) return Do(next);
-  AdmitNextEarly();
+  // A change takes memory for results and scratch only if there is room, so it
+  // waits for no more memory.
+  if (arrival_.has_all_but_message()) session().AdmitNextEarly();
 }
 
 void MessageCall::OnEarlyAdmission() {
@@ -85,30 +98,20 @@ void MessageCall::OnEarlyAdmission() {
 void MessageCall::OnTurn(const ChangeOrder::Decision& decision) {
   const CallHold hold(this);
   absl::Status status = decision.runs() ? CheckTurn() : absl::OkStatus();
-  Do(arrival_.TakeTurn(status.ok()
-                           ? decision
-                           : ChangeOrder::Decision::Refuse(std::move(status))));
-}
-
-void MessageCall::AdmitNextEarly() {
-  if (!session().is_change() || !arrival_.has_all_but_message()) return;
-  session().AdmitNextEarly();
+  decision_ =
+      status.ok() ? decision : ChangeOrder::Decision::Refuse(std::move(status));
+  Do(arrival_.On(decision_.runs() ? arrival::Event::kTurn
+                                  : arrival::Event::kRefusal));
 }
 
 void MessageCall::EndMessage(const absl::Status& status) {
   const CallHold hold(this);
-  Do(arrival_.End(status));
-}
-
-void MessageCall::Proceed() {
-  const ChangeOrder::Decision decision = arrival_.decision();
-  if (!decision.runs()) return EndAs(decision);
-  absl::Status status = arrival_.message_status();
-  if (status.ok()) {
-    AdmitNextEarly();
-    status = OnMessage();
-  }
-  if (!status.ok()) End(std::move(status));
+  message_status_ = status;
+  const bool is_gone =
+      absl::IsCancelled(status) || absl::IsDeadlineExceeded(status);
+  Do(arrival_.On(status.ok() ? arrival::Event::kCame
+                 : is_gone   ? arrival::Event::kGone
+                             : arrival::Event::kFailed));
 }
 
 void MessageCall::Settle(const absl::Status& status) {
@@ -123,15 +126,6 @@ void MessageCall::OnMemory(const absl::Status& status) {
   if (!status.ok()) return EndMessage(status);
   const CallHold hold(this);
   Do(arrival_.On(arrival::Event::kMemory));
-}
-
-void MessageCall::Read() {
-  read_start_ = absl::Now();
-  ExpectMessage(ExpectedBytes());
-  AwaitClient(
-      read_start_ + services().client_watch->AllowedFor(ExpectedBytes()),
-      [this] { StartRead(&request_); });
-  arrival_.On(arrival::Event::kReading);
 }
 
 void MessageCall::OnSlowClient() {

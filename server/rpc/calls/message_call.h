@@ -78,15 +78,6 @@ class MessageCall : public Call {
   // Does the action `next` and the actions that follow from it. The call may
   // have ended when this returns. Requires: a CallHold.
   void Do(arrival::Next next);
-  // Makes gRPC read the message.
-  void Read();
-  // Calls OnMessage, or ends the call. Requires: turn and message have both
-  // ended.
-  void Proceed();
-  // Allows the session to admit its next change early, if this change's turn
-  // has come and it has its memory. This change then waits for no more memory,
-  // because it takes memory for results and scratch only if there is room.
-  void AdmitNextEarly();
 
   // The payload bytes that the client declared, or the most that it may send.
   int64_t ExpectedBytes() const;
@@ -106,6 +97,11 @@ class MessageCall : public Call {
   int64_t declared_bytes_ = -1;
   absl::Time read_start_;
   grpc::ByteBuffer request_;
+  // Set before its event, kTurn or kRefusal, and read after kProceed. The lock
+  // of `arrival_` orders both, as for `message_status_`.
+  ChangeOrder::Decision decision_ = ChangeOrder::Decision::Run();
+  // The end of the message: OK, or why there is none.
+  absl::Status message_status_;
   MessageArrival arrival_;
 };
 

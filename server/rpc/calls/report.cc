@@ -70,10 +70,11 @@ void EncodeReport(const OpSample& sample, const ConvOperation& operation,
   }
 }
 
-void AddStages(const JobOutcome& outcome, absl::Time submitted,
-               OpSample* sample) {
+void AddStages(const JobOutcome& outcome, OpSample* sample) {
   StageTimes& times = sample->times;
-  absl::Time now = submitted;
+  absl::Time now = outcome.submitted;
+  sample->queued = true;
+  sample->planned = outcome.planned;
   const auto add = [&now](absl::Duration elapsed, StageTime* stage) {
     stage->Add(now, now + elapsed);
     now += elapsed;

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/time.h"
 #include "backends/core/convolution/conv_operation.h"
 #include "convgrad/v1/service.pb.h"
 #include "server/scheduling/cost_model.h"
@@ -24,11 +23,10 @@ void EncodeReport(const OpSample& sample, const ConvOperation& operation,
                   v1::Report* report);
 
 // Adds the stages of a job that has ended, and the bytes that it transferred,
-// to `*sample`. The stages follow each other from `submitted` on: a backend may
-// reorder and transfer both before and after it computes, and reports only
+// to `*sample`. The stages follow each other from its submission on: a backend
+// may reorder and transfer both before and after it computes, and reports only
 // sums.
-void AddStages(const JobOutcome& outcome, absl::Time submitted,
-               OpSample* sample);
+void AddStages(const JobOutcome& outcome, OpSample* sample);
 
 // Sets the status of the operation in `*sample`.
 void SetEnd(const absl::Status& status, OpSample* sample);

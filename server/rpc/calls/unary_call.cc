@@ -14,37 +14,31 @@ absl::Status UnaryCall::CheckArrival() {
 }
 
 absl::Status UnaryCall::OnMessage() {
-  const absl::Time start = absl::Now();
-  absl::Status status = MakeJobs();
-  sample_.times.decode.Add(start, absl::Now());
-  RETURN_IF_ERROR(status);
+  {
+    const auto measured = sample_.times.decode.Measure();
+    ASSIGN_OR_RETURN(Request request, Decode());
+    sample_.backend = std::string(request.backend->name());
+    sample_.flops = request.operation->flops();
+    const std::unique_ptr<Request> next = std::move(request.next);
+    RETURN_IF_ERROR(MakeJob(std::move(request), reservation(), &work_));
+    if (next != nullptr) {
+      sample_.flops += next->operation->flops();
+      // Reserves the memory of the second operation before the first one runs,
+      // so that the second one can't fail for lack of memory.
+      ASSIGN_OR_RETURN(next_reservation_, services().memory->budget.TryReserve(
+                                              kCallOverheadBytes));
+      next_.emplace(services().memory);
+      RETURN_IF_ERROR(MakeJob(std::move(*next), &next_reservation_, &*next_));
+    }
+    const int64_t payload_bytes = work_.tensors.payload_bytes();
+    RETURN_IF_ERROR(CheckMessageBytes("response", payload_bytes));
+    if (session().is_change()) {
+      RETURN_IF_ERROR(session().Promise({payload_bytes, ResponseHeadBytes()}));
+    }
+  }
   submitted_ = true;
-  Submit(&work_);
+  services().scheduler->Submit(std::move(work_.job));
   return absl::OkStatus();
-}
-
-absl::Status UnaryCall::MakeJobs() {
-  ASSIGN_OR_RETURN(Request request, Decode());
-  sample_.backend = std::string(request.backend->name());
-  sample_.flops = request.operation->flops();
-  const std::unique_ptr<Request> next = std::move(request.next);
-  RETURN_IF_ERROR(MakeJob(std::move(request), reservation(), &work_));
-  if (next == nullptr) return PromiseResponse();
-  sample_.flops += next->operation->flops();
-  // Reserves the memory of the second operation before the first one runs, so
-  // that the second one can't fail for lack of memory.
-  ASSIGN_OR_RETURN(next_reservation_,
-                   services().memory->budget.TryReserve(kCallOverheadBytes));
-  next_.emplace(services().memory);
-  RETURN_IF_ERROR(MakeJob(std::move(*next), &next_reservation_, &*next_));
-  return PromiseResponse();
-}
-
-absl::Status UnaryCall::PromiseResponse() {
-  const int64_t payload_bytes = work_.tensors.payload_bytes();
-  RETURN_IF_ERROR(CheckMessageBytes("response", payload_bytes));
-  if (!session().is_change()) return absl::OkStatus();
-  return session().Promise({payload_bytes, ResponseHeadBytes()});
 }
 
 absl::Status UnaryCall::MakeJob(Request request, Reservation* reservation,
@@ -74,20 +68,13 @@ absl::Status UnaryCall::MakeJob(Request request, Reservation* reservation,
   return work->tensors.BringIn(nullptr, backend, 1).status();
 }
 
-void UnaryCall::Submit(Work* work) {
-  submitted_at_ = absl::Now();
-  services().scheduler->Submit(std::move(work->job));
-}
-
 void UnaryCall::OnGone() {
   if (submitted_) services().scheduler->DropDead();
 }
 
 void UnaryCall::OnJobDone(JobOutcome outcome) {
-  sample_.queued = true;
+  AddStages(outcome, &sample_);
   sample_.bytes_copied = work_.tensors.copied_bytes();
-  AddStages(outcome, submitted_at_, &sample_);
-  sample_.planned = outcome.planned;
   sample_.plan_cache_hit = outcome.plan_cache_hit;
   sample_.ran = outcome.status.ok();
   if (outcome.findings.self_check) {
@@ -99,7 +86,7 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
   if (next_ && next_->job != nullptr) {
     outcome_ = std::move(outcome);
     next_->job->job.continues = true;
-    return Submit(&*next_);
+    return services().scheduler->Submit(std::move(next_->job));
   }
   if (next_) {
     outcome_.queue += outcome.queue;
@@ -114,16 +101,18 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
   const absl::Time start = absl::Now();
   sample_.bytes_sent = work_.tensors.sent_bytes();
-  std::vector<SharedBytes> results = work_.tensors.TakeResults(reservation());
-  if (next_) {
-    for (SharedBytes& result : next_->tensors.TakeResults(&next_reservation_)) {
-      results.push_back(std::move(result));
+  std::vector<grpc::Slice> payloads;
+  for (Work* work : {&work_, next_ ? &*next_ : nullptr}) {
+    if (work == nullptr) continue;
+    for (SharedBytes& result : work->tensors.TakeResults()) {
+      payloads.push_back(
+          SliceOver(result.data, result.size, std::move(result.owner)));
     }
   }
   // The rest serialises some hundred bytes, which takes microseconds.
   sample_.times.encode.Add(start, absl::Now());
   sample_.times.total = absl::Now() - arrival();
-  return Encode(outcome_, std::move(results));
+  return Encode(outcome_, std::move(payloads));
 }
 
 void UnaryCall::Settle(const absl::Status& status) {

@@ -38,16 +38,17 @@ class UnaryCall : public MessageCall {
   // message.
   virtual absl::StatusOr<Request> Decode() = 0;
 
-  // Returns the response that carries `results`, in order, without the results
+  // Returns the response. `payloads` are the results, in order, without those
   // that were written to memory of the client or of the session. The results of
   // the next request come last. `outcome` is that of both requests together.
   virtual absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<SharedBytes> results) = 0;
+      const JobOutcome& outcome, std::vector<grpc::Slice> payloads) = 0;
 
   // Returns an upper bound of the response's bytes beside its payloads. The
   // session of a change keeps them for repeats. Requires: Decode was called.
   virtual int64_t ResponseHeadBytes() const { return ReplySize().head_bytes; }
 
+  // Decodes the message, makes the jobs, and submits the first one.
   absl::Status OnMessage() override;
   void Settle(const absl::Status& status) override;
 
@@ -64,16 +65,10 @@ class UnaryCall : public MessageCall {
     std::unique_ptr<ActiveJob> job;
   };
 
-  // Decodes the message and makes its jobs. Doesn't submit them.
-  absl::Status MakeJobs();
-  // Checks that the response can be sent, and reserves the session's memory for
-  // keeping it.
-  absl::Status PromiseResponse();
   // Makes the job of one operation and binds its tensors, which `reservation`
   // pays for.
   // Errors: those of Scheduler::Prepare and BoundTensors::Bind.
   absl::Status MakeJob(Request request, Reservation* reservation, Work* work);
-  void Submit(Work* work);
   void OnJobDone(JobOutcome outcome);
   absl::StatusOr<grpc::ByteBuffer> Respond();
 
@@ -83,7 +78,6 @@ class UnaryCall : public MessageCall {
   // The outcome of the operations that have ended.
   JobOutcome outcome_;
   std::atomic<bool> submitted_{false};
-  absl::Time submitted_at_;
 };
 
 }  // namespace convgrad

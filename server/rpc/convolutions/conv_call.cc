@@ -84,7 +84,7 @@ InspectionRequest ConvCall<kDirection>::InspectionFor(
 
 template <Direction kDirection>
 absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
-    const JobOutcome& outcome, std::vector<SharedBytes> results) {
+    const JobOutcome& outcome, std::vector<grpc::Slice> payloads) {
   const ConvOperation& operation = *operation_;
   ResponseHead<kDirection> head;
   int payload_index = 0;
@@ -107,11 +107,6 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
   if (check && !check->passed) {
     spdlog::warn("self-check failed: {} by {}", ToString(operation),
                  outcome.implementation);
-  }
-  std::vector<grpc::Slice> payloads;
-  for (SharedBytes& result : results) {
-    payloads.push_back(
-        SliceOver(result.data, result.size, std::move(result.owner)));
   }
   return JoinMessage(head, std::move(payloads));
 }

@@ -21,7 +21,7 @@ class ConvCall final : public UnaryCall {
  private:
   absl::StatusOr<UnaryCall::Request> Decode() override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
+      const JobOutcome& outcome, std::vector<grpc::Slice> payloads) override;
 
   InspectionRequest InspectionFor(const CallOptions& options) const;
 

@@ -54,9 +54,7 @@ void StreamCall::OnMemory(const absl::Status& status) {
                                              services().memory, reservation())
                         : status,
             State::kStreaming);
-    if (state_ == State::kStreaming && session().is_change()) {
-      session().AdmitNextEarly();
-    }
+    if (state_ == State::kStreaming) session().AdmitNextEarly();
   });
 }
 

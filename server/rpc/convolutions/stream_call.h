@@ -56,12 +56,11 @@ class StreamCall final : public Call {
   };
 
   // The operations that the stream has started and that haven't ended, at most
-  // one of each kind. A read and a job are represented by the time of their
-  // start.
+  // one of each kind. A read is represented by the time of its start.
   struct InFlight {
     bool grant = false;
     std::optional<absl::Time> read;
-    std::optional<absl::Time> job;
+    bool job = false;
     bool write = false;
     std::optional<grpc::Alarm> alarm;
 
@@ -126,7 +125,7 @@ class StreamCall final : public Call {
   int64_t NeededBytes() const;
   absl::Status CheckFits() const;
   absl::Status TakeFrame();
-  void Tally(const JobOutcome& outcome, absl::Time submitted);
+  void Tally(const JobOutcome& outcome);
   void Enqueue(const std::vector<SlicedTensors::ReadyResult>& ready,
                const std::shared_ptr<const void>& owner);
   void EnqueueTotals();

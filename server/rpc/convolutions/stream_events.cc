@@ -181,12 +181,12 @@ void StreamCall::Compute() {
   job.done = [this, slice](const JobOutcome& outcome) {
     OnJobDone(slice, outcome);
   };
-  in_flight_.job = absl::Now();
+  in_flight_.job = true;
   services().scheduler->Submit(std::move(job));
 }
 
 void StreamCall::OnSliceDone(const JobOutcome& outcome) {
-  const absl::Time submitted = *std::exchange(in_flight_.job, std::nullopt);
+  in_flight_.job = false;
   if (state_ >= State::kFailing) return;
   if (done_slices_ > 0 && outcome.no_room) {
     retry_at_ = last_event_ + kRetryDelay;
@@ -194,7 +194,7 @@ void StreamCall::OnSliceDone(const JobOutcome& outcome) {
     if (in_flight_.alarm) in_flight_.alarm->Cancel();
     return;
   }
-  Tally(outcome, submitted);
+  Tally(outcome);
   if (!outcome.status.ok()) return Fail(outcome.status);
   const std::vector<SlicedTensors::ReadyResult> ready =
       tensors_.ReadyResultsOf(done_slices_);
@@ -203,10 +203,8 @@ void StreamCall::OnSliceDone(const JobOutcome& outcome) {
   if (IsLastDone()) EnqueueTotals();
 }
 
-void StreamCall::Tally(const JobOutcome& outcome, absl::Time submitted) {
-  sample_.queued = true;
-  AddStages(outcome, submitted, &sample_);
-  sample_.planned = outcome.planned;
+void StreamCall::Tally(const JobOutcome& outcome) {
+  AddStages(outcome, &sample_);
   total_.plan_cache_hit &= outcome.plan_cache_hit;
   sample_.plan_cache_hit = total_.plan_cache_hit;
   total_.implementation = outcome.implementation;

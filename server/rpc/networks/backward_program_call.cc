@@ -96,10 +96,9 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode() {
 }
 
 absl::StatusOr<grpc::ByteBuffer> BackwardProgramCall::Encode(
-    const JobOutcome& outcome, std::vector<SharedBytes> results) {
+    const JobOutcome& outcome, std::vector<grpc::Slice> payloads) {
   v1::BackwardProgramResponse head;
-  std::vector<grpc::Slice> payloads;
-  EncodeValues(std::move(results), head.mutable_values(), &payloads);
+  EncodeValues(head.mutable_values());
   EncodeRunReport(outcome, head.mutable_report());
   return JoinMessage(head, std::move(payloads));
 }

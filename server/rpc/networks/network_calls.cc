@@ -149,18 +149,13 @@ absl::Status ProgramCall::PlaceGradients(TensorPlaces* places) {
 }
 
 void ProgramCall::EncodeValues(
-    std::vector<SharedBytes> results,
-    google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
-    std::vector<grpc::Slice>* payloads) const {
+    google::protobuf::RepeatedPtrField<v1::NamedValue>* values) const {
   const TensorUses uses = operation_->ResultUses();
   for (size_t i = 0; i < returned_.size(); ++i) {
     v1::NamedValue* value = values->Add();
     value->set_name(returned_[i].name);
-    *value->mutable_tensor() = EncodeTensor(*uses[returned_[i].position].tensor,
-                                            static_cast<int>(payloads->size()));
-    SharedBytes& result = results[i];
-    payloads->push_back(
-        SliceOver(result.data, result.size, std::move(result.owner)));
+    *value->mutable_tensor() =
+        EncodeTensor(*uses[returned_[i].position].tensor, static_cast<int>(i));
   }
 }
 

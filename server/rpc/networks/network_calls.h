@@ -57,11 +57,10 @@ class ProgramCall : public UnaryCall {
   // of inputs; the session adds those of parameters to its sums.
   absl::Status PlaceGradients(TensorPlaces* places);
 
-  // Describes the values that the response carries, in the order of the
-  // operation's results, and adds slices of their payloads.
-  void EncodeValues(std::vector<SharedBytes> results,
-                    google::protobuf::RepeatedPtrField<v1::NamedValue>* values,
-                    std::vector<grpc::Slice>* payloads) const;
+  // Describes the values that the response carries, in the order of its
+  // payloads.
+  void EncodeValues(
+      google::protobuf::RepeatedPtrField<v1::NamedValue>* values) const;
   void EncodeRunReport(const JobOutcome& outcome, v1::RunReport* report) const;
   int64_t ResponseHeadBytes() const override;
 
@@ -87,17 +86,16 @@ class RunProgramCall final : public ProgramCall {
   using ProgramCall::ProgramCall;
 
  private:
-  // Reads the message. If a tape or a report needs the plan and the cache lacks
-  // it, a planning thread makes the plan and continues the call.
+  // Reads the message, checks it, and chooses the backend. If a tape or a
+  // report needs the plan and the cache lacks it, a planning thread makes the
+  // plan and continues the call.
   absl::Status OnMessage() override;
   // Returns the request that OnMessage has read.
   absl::StatusOr<Request> Decode() override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
+      const JobOutcome& outcome, std::vector<grpc::Slice> payloads) override;
   void Settle(const absl::Status& status) override;
 
-  // Reads the message, checks it, and chooses the backend.
-  absl::Status Prepare();
   // Sets the parts of the operation and the report that only the plan knows.
   absl::Status UsePlan();
   // Returns the request for the backend. Requires: the inputs are found.
@@ -129,7 +127,7 @@ class BackwardProgramCall final : public ProgramCall {
  private:
   absl::StatusOr<Request> Decode() override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
+      const JobOutcome& outcome, std::vector<grpc::Slice> payloads) override;
 
   absl::StatusOr<std::shared_ptr<const KeptTape>> FindTape(
       const std::string& name);
@@ -147,7 +145,7 @@ class UpdateParametersCall final : public UnaryCall {
  private:
   absl::StatusOr<Request> Decode() override;
   absl::StatusOr<grpc::ByteBuffer> Encode(
-      const JobOutcome& outcome, std::vector<SharedBytes> results) override;
+      const JobOutcome& outcome, std::vector<grpc::Slice> payloads) override;
 
   OptimizerStep step_{&session(), reservation(), ""};
 };

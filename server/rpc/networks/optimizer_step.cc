@@ -239,9 +239,9 @@ absl::StatusOr<UnaryCall::Request> OptimizerStep::Begin(
   return work;
 }
 
-v1::UpdateParametersResponse OptimizerStep::End(const SharedBytes& told) {
+v1::UpdateParametersResponse OptimizerStep::End(const grpc::Slice& told) {
   UpdateSummary summary;
-  std::memcpy(&summary, told.data, sizeof(summary));
+  std::memcpy(&summary, told.begin(), sizeof(summary));
   v1::UpdateParametersResponse response;
   response.set_gradient_norm(summary.gradient_norm);
   response.set_skipped(summary.skipped != 0);

@@ -33,7 +33,7 @@ class OptimizerStep {
                                            const Router& router);
   // Returns the response for the summary. A skipped step writes nothing and
   // drops the gradients.
-  v1::UpdateParametersResponse End(const SharedBytes& summary);
+  v1::UpdateParametersResponse End(const grpc::Slice& summary);
 
  private:
   struct Item;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "proto/call_metadata.h"
 #include "server/rpc/networks/network_calls.h"
@@ -101,19 +100,32 @@ absl::Status RunProgramCall::CheckIsChange() {
 }
 
 absl::Status RunProgramCall::OnMessage() {
-  const absl::Time start = absl::Now();
-  const absl::Status prepared = Prepare();
-  sample()->times.decode.Add(start, absl::Now());
-  RETURN_IF_ERROR(prepared);
+  {
+    const auto measured = sample()->times.decode.Measure();
+    v1::RunProgramRequest head;
+    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
+    ASSIGN_OR_RETURN(run_, DecodeRun(head, SizesOf(payloads)));
+    if (run_.backward) RETURN_IF_ERROR(CheckMayTrain());
+    RETURN_IF_ERROR(
+        session().KeepTrainerState(head.trainer_state(), "trainer_state"));
+    if (!head.update().trainer_state().empty()) {
+      return InvalidField(Reason::kUnsupported, "update.trainer_state", "bytes",
+                          "none: the run has a trainer_state of its own");
+    }
+    TensorResolver resolver(&session(), services().regions,
+                            std::move(payloads));
+    ASSIGN_OR_RETURN(inputs_, PlaceNamed(run_.inputs, "inputs", &resolver));
+    ASSIGN_OR_RETURN(ProgramRequest request, ProgramRequestOf());
+    RETURN_IF_ERROR(Choose(*program_, std::move(request)));
+  }
   const bool has_tape = operation_->request().part == ProgramPart::kForwardTape;
   if (!has_tape && !run_.report_groups) return UnaryCall::OnMessage();
   plan_ = services().scheduler->FindPlan(*backend_, *operation_);
   if (plan_ != nullptr) return UnaryCall::OnMessage();
   const auto make = [this]() -> absl::Status {
-    const absl::Time begin = absl::Now();
+    const auto measured = sample()->times.plan.Measure();
     ASSIGN_OR_RETURN(plan_,
                      services().scheduler->MakePlan(*backend_, *operation_));
-    sample()->times.plan.Add(begin, absl::Now());
     return absl::OkStatus();
   };
   ContinueOn(services().plan, make, [this] {
@@ -121,23 +133,6 @@ absl::Status RunProgramCall::OnMessage() {
     if (!status.ok()) End(std::move(status));
   });
   return absl::OkStatus();
-}
-
-absl::Status RunProgramCall::Prepare() {
-  v1::RunProgramRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
-  ASSIGN_OR_RETURN(run_, DecodeRun(head, SizesOf(payloads)));
-  if (run_.backward) RETURN_IF_ERROR(CheckMayTrain());
-  RETURN_IF_ERROR(
-      session().KeepTrainerState(head.trainer_state(), "trainer_state"));
-  if (!head.update().trainer_state().empty()) {
-    return InvalidField(Reason::kUnsupported, "update.trainer_state", "bytes",
-                        "none: the run has a trainer_state of its own");
-  }
-  TensorResolver resolver(&session(), services().regions, std::move(payloads));
-  ASSIGN_OR_RETURN(inputs_, PlaceNamed(run_.inputs, "inputs", &resolver));
-  ASSIGN_OR_RETURN(ProgramRequest request, ProgramRequestOf());
-  return Choose(*program_, std::move(request));
 }
 
 absl::Status RunProgramCall::UsePlan() {
@@ -228,11 +223,9 @@ absl::Status RunProgramCall::PlaceTape(TensorPlaces* places) {
         {Reason::kDuplicate, "tape",
          absl::StrCat("'", tape, "', which the session keeps"), "a free name"});
   }
-  TensorDescriptor descriptor;
-  descriptor.dtype = DataType::kU8;
-  descriptor.dims = {operation_->request().tape_bytes};
   ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
-                   session().Take(descriptor, reservation()));
+                   session().table()->memory()->Take(
+                       operation_->request().tape_bytes, reservation()));
   TensorPlace place;
   place.data = bytes->data();
   place.owner = bytes;
@@ -257,11 +250,13 @@ void RunProgramCall::Settle(const absl::Status& status) {
 }
 
 absl::StatusOr<grpc::ByteBuffer> RunProgramCall::Encode(
-    const JobOutcome& outcome, std::vector<SharedBytes> results) {
+    const JobOutcome& outcome, std::vector<grpc::Slice> payloads) {
   v1::RunProgramResponse head;
-  if (step_) *head.mutable_update() = step_->End(results.back());
-  std::vector<grpc::Slice> payloads;
-  EncodeValues(std::move(results), head.mutable_values(), &payloads);
+  if (step_) {
+    *head.mutable_update() = step_->End(payloads.back());
+    payloads.pop_back();
+  }
+  EncodeValues(head.mutable_values());
   EncodeRunReport(outcome, head.mutable_report());
   return JoinMessage(head, std::move(payloads));
 }

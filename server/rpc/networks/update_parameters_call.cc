@@ -17,8 +17,8 @@ absl::StatusOr<UnaryCall::Request> UpdateParametersCall::Decode() {
 }
 
 absl::StatusOr<grpc::ByteBuffer> UpdateParametersCall::Encode(
-    const JobOutcome& /*outcome*/, std::vector<SharedBytes> results) {
-  return JoinMessage(step_.End(results[0]), {});
+    const JobOutcome& /*outcome*/, std::vector<grpc::Slice> payloads) {
+  return JoinMessage(step_.End(payloads[0]), {});
 }
 
 }  // namespace convgrad

@@ -18,21 +18,28 @@ absl::Status PutTensorsCall::CheckTurn() {
 }
 
 absl::Status PutTensorsCall::OnMessage() {
-  const absl::Time start = absl::Now();
-  absl::Status status = Begin();
-  sample_.times.decode.Add(start, absl::Now());
-  RETURN_IF_ERROR(status);
+  {
+    const auto measured = sample_.times.decode.Measure();
+    v1::PutTensorsRequest head;
+    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
+    ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
+                     DecodePuts(head, SizesOf(payloads)));
+    RETURN_IF_ERROR(
+        session().KeepTrainerState(head.trainer_state(), "trainer_state"));
+    put_.emplace(
+        &session(), &sample_,
+        TensorResolver(&session(), services().regions, std::move(payloads)));
+    RETURN_IF_ERROR(put_->Begin(std::move(puts), reservation()));
+  }
   Copy(
       sample_.bytes_copied, [this] { return put_->Finish(); },
-      [this] { Commit(); });
+      [this] {
+        v1::PutTensorsResponse head;
+        head.set_version(session().state().number + 1);
+        sample_.times.total = absl::Now() - arrival();
+        Finish(absl::OkStatus(), head);
+      });
   return absl::OkStatus();
-}
-
-void PutTensorsCall::Commit() {
-  v1::PutTensorsResponse head;
-  head.set_version(session().state().number + 1);
-  sample_.times.total = absl::Now() - arrival();
-  Finish(absl::OkStatus(), head);
 }
 
 void PutTensorsCall::Settle(const absl::Status& status) {
@@ -40,21 +47,12 @@ void PutTensorsCall::Settle(const absl::Status& status) {
   MessageCall::Settle(status);
 }
 
-absl::Status PutTensorsCall::Begin() {
-  v1::PutTensorsRequest head;
-  ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
-  ASSIGN_OR_RETURN(std::vector<DecodedPut> puts,
-                   DecodePuts(head, SizesOf(payloads)));
-  RETURN_IF_ERROR(
-      session().KeepTrainerState(head.trainer_state(), "trainer_state"));
-  put_.emplace(
-      &session(), &sample_,
-      TensorResolver(&session(), services().regions, std::move(payloads)));
-  return put_->Begin(std::move(puts), reservation());
-}
-
 absl::Status GetTensorsCall::OnMessage() {
-  RETURN_IF_ERROR(Begin());
+  ASSIGN_OR_RETURN(const auto head, Parse<v1::GetTensorsRequest>());
+  ASSIGN_OR_RETURN(get_, TensorGet::Find(head, session()));
+  RETURN_IF_ERROR(CheckMessageBytes("response", get_->bytes()));
+  RETURN_IF_ERROR(
+      reservation()->TryGrow(get_->CopyCapacity() + get_->ListedBytes()));
   Copy(
       get_->CopyCapacity(), [this] { return Convert(); },
       [this] {
@@ -68,13 +66,6 @@ void GetTensorsCall::Settle(const absl::Status& status) {
   get_.reset();
   response_.Clear();
   MessageCall::Settle(status);
-}
-
-absl::Status GetTensorsCall::Begin() {
-  ASSIGN_OR_RETURN(const auto head, Parse<v1::GetTensorsRequest>());
-  ASSIGN_OR_RETURN(get_, TensorGet::Find(head, session()));
-  RETURN_IF_ERROR(CheckMessageBytes("response", get_->bytes()));
-  return reservation()->TryGrow(get_->CopyCapacity() + get_->ListedBytes());
 }
 
 absl::Status GetTensorsCall::Convert() {

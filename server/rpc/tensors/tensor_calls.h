@@ -20,9 +20,6 @@ class PutTensorsCall : public MessageCall {
   absl::Status CheckTurn() override;
   absl::Status OnMessage() override;
   void Settle(const absl::Status& status) override;
-  absl::Status Begin();
-  // Answers the call. Requires: all bytes are copied.
-  void Commit();
 
   std::optional<TensorPut> put_;
 };
@@ -35,8 +32,6 @@ class GetTensorsCall final : public MessageCall {
  private:
   absl::Status OnMessage() override;
   void Settle(const absl::Status& status) override;
-  // Finds the tensors and reserves the memory of their copies.
-  absl::Status Begin();
   // Makes the response, for which it converts tensors.
   absl::Status Convert();
 

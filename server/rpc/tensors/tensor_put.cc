@@ -66,8 +66,9 @@ absl::StatusOr<KeptTensor> TensorPut::Place(const DecodedPut& put,
   if (put.source.region) {
     sample_->bytes_received += put.source.region->byte_length;
   }
-  ASSIGN_OR_RETURN(const std::shared_ptr<KeptBytes> bytes,
-                   session_->Take(*put.descriptor, paid));
+  ASSIGN_OR_RETURN(
+      const std::shared_ptr<KeptBytes> bytes,
+      session_->table()->memory()->Take(*ByteSize(*put.descriptor), paid));
   sample_->bytes_copied += bytes->size();
   return KeptTensor{*put.descriptor, bytes, 0};
 }

@@ -117,22 +117,22 @@ absl::StatusOr<CallPermit> Gate::Enter(const grpc::ServerContextBase& context,
     MutexLock lock(&mutex_);
     tokens = tokens_;
   }
-  if (tokens == nullptr) {
+  Principal principal{"", Role::kAdmin};
+  bool has_identity = true;
+  if (tokens != nullptr) {
+    ASSIGN_OR_RETURN(principal, Authenticate(context, *tokens));
+  } else {
     const std::string name = NameOfCertificate(context);
-    return Open(
-        {name.empty() ? HostOf(context) : absl::StrCat("certificate ", name),
-         Role::kAdmin},
-        /*has_identity=*/!name.empty());
+    has_identity = !name.empty();
+    principal.name =
+        has_identity ? absl::StrCat("certificate ", name) : HostOf(context);
   }
-  ASSIGN_OR_RETURN(Principal principal, Authenticate(context, *tokens));
-  if (principal.role >= role) return Open(std::move(principal), true);
-  return MakeError(
-      absl::StatusCode::kPermissionDenied,
-      {Reason::kForbidden, absl::StrCat(kTokenKey, ".role"),
-       std::string(NameOf(principal.role)), std::string(NameOf(role))});
-}
-
-absl::StatusOr<CallPermit> Gate::Open(Principal principal, bool has_identity) {
+  if (principal.role < role) {
+    return MakeError(
+        absl::StatusCode::kPermissionDenied,
+        {Reason::kForbidden, absl::StrCat(kTokenKey, ".role"),
+         std::string(NameOf(principal.role)), std::string(NameOf(role))});
+  }
   MutexLock lock(&mutex_);
   Account& account = accounts_[principal.name];
   if (limits_.calls > 0 && account.calls >= limits_.calls) {

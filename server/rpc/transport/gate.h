@@ -82,8 +82,6 @@ class Gate {
     int64_t bytes = 0;
   };
 
-  absl::StatusOr<CallPermit> Open(Principal principal, bool has_identity);
-
   mutable Mutex mutex_;
   // Null: every client may do everything.
   std::shared_ptr<const TokenTable> tokens_ ABSL_GUARDED_BY(mutex_);

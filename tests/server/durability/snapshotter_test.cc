@@ -90,7 +90,8 @@ TEST(Snapshotter, ANewServerRestoresInALaterEpoch) {
   AddStored(next.store.get(), &next.table);
   const SessionUse use = *next.table.Find(kAda, id);
   absl::Status ready = absl::UnknownError("not told");
-  next.table.AwaitContent(use, [&](const absl::Status& told) { ready = told; });
+  next.table.AwaitContent(use.session(),
+                          [&](const absl::Status& told) { ready = told; });
   ASSERT_TRUE(ready.ok()) << ready;
   EXPECT_EQ(use->state()->number, 1);
   EXPECT_EQ(StoredTable::ValueOf(*use->state(), "w"), 2);
@@ -209,8 +210,9 @@ TEST(Snapshotter, KeepsTheNewestStateUnderAName) {
   Running next(&files);
   AddStored(next.store.get(), &next.table);
   const SessionUse use = *next.table.Find(kAda, id);
-  next.table.AwaitContent(
-      use, [](const absl::Status& told) { EXPECT_TRUE(told.ok()) << told; });
+  next.table.AwaitContent(use.session(), [](const absl::Status& told) {
+    EXPECT_TRUE(told.ok()) << told;
+  });
   EXPECT_EQ(use->info().snapshots.at("best").number, 1);
   EXPECT_EQ(*next.Named(use, "best"), 1);
   EXPECT_TRUE(next.Drop(use, "best").ok());

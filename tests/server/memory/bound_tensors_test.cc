@@ -146,7 +146,7 @@ class BoundTensorsTest : public testing::Test {
       EXPECT_TRUE(plan->Run(run).ok());
       tensors.BringOut(Onednn(), 2);
       copied_ = tensors.copied_bytes();
-      for (const SharedBytes& result : tensors.TakeResults(&reservation)) {
+      for (const SharedBytes& result : tensors.TakeResults()) {
         sent.append(reinterpret_cast<const char*>(result.data), result.size);
       }
     }

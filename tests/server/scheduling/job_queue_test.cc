@@ -37,7 +37,8 @@ class JobQueueTest : public testing::Test {
   PuppetBackend backend_{&strings_, {.macs_per_second = 1}};
   CallMemory memory_;
   PlanCache plans_{1 << 20};
-  WorkMeans means_{&plans_, &memory_, 1, absl::Now};
+  WorkRates rates_{absl::Now};
+  WorkMeans means_{&plans_, &memory_, &rates_, 1, absl::Now};
   JobQueue queue_{4};
 };
 
@@ -94,7 +95,7 @@ TEST_F(JobQueueTest, RemovesWhatIsChosenAndKeepsTheOrderOfTheRest) {
   Push(Priority::kBatch, "axbx");
   Push(Priority::kInteractive, "x");
   const auto removed =
-      queue_.Remove([](const Job& job) { return job.client == "x"; });
+      queue_.Remove([](const ActiveJob& job) { return job.job.client == "x"; });
   EXPECT_EQ(removed.size(), 3);
   EXPECT_EQ(PopAll(), "ab");
   Push(Priority::kBatch, "abcd");

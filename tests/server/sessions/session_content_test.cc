@@ -244,14 +244,14 @@ TEST_F(SessionContentTest, CallsWaitForOneLoad) {
   const SessionUse use = *table_.Find(kAda, stored.settings.id);
   std::vector<absl::Status> told;
   const auto note = [&](const absl::Status& status) { told.push_back(status); };
-  table_.AwaitContent(use, note);
-  table_.AwaitContent(use, note);
+  table_.AwaitContent(use.session(), note);
+  table_.AwaitContent(use.session(), note);
   ASSERT_EQ(archive_.loads.size(), 1u);
   use->FailToRestore(absl::DataLossError("broken"));
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[1].code(), absl::StatusCode::kDataLoss);
   // A later call tries again.
-  table_.AwaitContent(use, note);
+  table_.AwaitContent(use.session(), note);
   ASSERT_EQ(archive_.loads.size(), 2u);
   KeptState state;
   state.number = 7;
@@ -265,7 +265,7 @@ TEST_F(SessionContentTest, CallsWaitForOneLoad) {
   EXPECT_EQ(DetailOf(use->CheckEpoch(1))->reason, Reason::kTakenOver);
   EXPECT_EQ(DetailOf(use->CheckEpoch(2))->reason, Reason::kRestored);
   EXPECT_EQ(CaptureOf(use), -1);
-  table_.AwaitContent(use, note);
+  table_.AwaitContent(use.session(), note);
   EXPECT_EQ(archive_.loads.size(), 2u);
   EXPECT_EQ(told.size(), 4u);
 }

@@ -1,7 +1,5 @@
 #include "server/rpc/calls/message_arrival.h"
 
-#include <memory>
-
 #include "gtest/gtest.h"
 
 namespace convgrad {
@@ -10,10 +8,6 @@ namespace {
 using arrival::Event;
 using arrival::Next;
 
-ChangeOrder::Decision Runs() { return ChangeOrder::Decision::Run(); }
-ChangeOrder::Decision Refused() {
-  return ChangeOrder::Decision::Refuse(absl::AbortedError("refused"));
-}
 bool Stops() { return true; }
 bool StopsTooLate() { return false; }
 
@@ -47,17 +41,14 @@ TEST(MessageArrival, NoTwoRowsFit) {
 
 TEST(MessageArrival, AsksForMemoryInItsTurn) {
   MessageArrival arrival;
-  StartReading(&arrival, arrival.TakeTurn(Runs()));
+  StartReading(&arrival, arrival.On(Event::kTurn));
   EXPECT_TRUE(arrival.has_all_but_message());
-  EXPECT_EQ(arrival.End(absl::OkStatus()), Next::kProceed);
-  EXPECT_TRUE(arrival.decision().runs());
-  EXPECT_TRUE(arrival.message_status().ok());
+  EXPECT_EQ(arrival.On(Event::kCame), Next::kProceed);
 }
 
 TEST(MessageArrival, IsRefusedWithoutAMessage) {
   MessageArrival arrival;
-  EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kProceed);
-  EXPECT_EQ(arrival.decision().why, Refused().why);
+  EXPECT_EQ(arrival.On(Event::kRefusal), Next::kProceed);
   // The event is too late for an early admission.
   EXPECT_EQ(arrival.On(Event::kEarlyAdmission), Next::kNothing);
 }
@@ -65,44 +56,40 @@ TEST(MessageArrival, IsRefusedWithoutAMessage) {
 TEST(MessageArrival, AMessageMayComeBeforeItsTurn) {
   MessageArrival arrival;
   StartReading(&arrival, arrival.On(Event::kEarlyAdmission));
-  EXPECT_EQ(arrival.End(absl::OkStatus()), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kCame), Next::kNothing);
   EXPECT_FALSE(arrival.has_all_but_message());
-  EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kProceed);
+  EXPECT_EQ(arrival.On(Event::kTurn), Next::kProceed);
 }
 
 TEST(MessageArrival, ATurnThatComesWhileGrpcReadsChangesNothing) {
   MessageArrival arrival;
   StartReading(&arrival, arrival.On(Event::kEarlyAdmission));
-  EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kTurn), Next::kNothing);
   EXPECT_TRUE(arrival.has_all_but_message());
-  EXPECT_EQ(arrival.End(absl::OkStatus()), Next::kProceed);
+  EXPECT_EQ(arrival.On(Event::kCame), Next::kProceed);
 }
 
 TEST(MessageArrival, AsksAgainIfThereWasNoMemoryBefore) {
   MessageArrival arrival;
   EXPECT_EQ(arrival.On(Event::kEarlyAdmission), Next::kAskMemory);
-  EXPECT_EQ(arrival.End(absl::ResourceExhaustedError("busy")), Next::kNothing);
-  EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kAskMemory);
+  EXPECT_EQ(arrival.On(Event::kFailed), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kTurn), Next::kAskMemory);
 }
 
 TEST(MessageArrival, EndsIfThereIsNoMemoryInItsTurn) {
   MessageArrival arrival;
-  EXPECT_EQ(arrival.TakeTurn(Runs()), Next::kAskMemory);
-  EXPECT_EQ(arrival.End(absl::ResourceExhaustedError("busy")), Next::kProceed);
+  EXPECT_EQ(arrival.On(Event::kTurn), Next::kAskMemory);
+  EXPECT_EQ(arrival.On(Event::kFailed), Next::kProceed);
   EXPECT_FALSE(arrival.has_all_but_message());
 }
 
 TEST(MessageArrival, AClientThatHasGoneLeavesThoseWhoWait) {
-  for (const absl::Status& why :
-       {absl::CancelledError(""), absl::DeadlineExceededError("")}) {
-    MessageArrival reads;
-    StartReading(&reads, reads.On(Event::kEarlyAdmission));
-    EXPECT_EQ(reads.End(why), Next::kWithdraw);
-    EXPECT_EQ(reads.message_status(), why);
-    MessageArrival asks;
-    EXPECT_EQ(asks.On(Event::kEarlyAdmission), Next::kAskMemory);
-    EXPECT_EQ(asks.End(why), Next::kWithdraw);
-  }
+  MessageArrival reads;
+  StartReading(&reads, reads.On(Event::kEarlyAdmission));
+  EXPECT_EQ(reads.On(Event::kGone), Next::kWithdraw);
+  MessageArrival asks;
+  EXPECT_EQ(asks.On(Event::kEarlyAdmission), Next::kAskMemory);
+  EXPECT_EQ(asks.On(Event::kGone), Next::kWithdraw);
 }
 
 TEST(MessageArrival, ARefusalGivesUpWhatIsBeingRead) {
@@ -110,7 +97,7 @@ TEST(MessageArrival, ARefusalGivesUpWhatIsBeingRead) {
   StartReading(&arrival, arrival.On(Event::kEarlyAdmission));
   // No decision has refused it.
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
-  EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kRefusal), Next::kNothing);
   // gRPC's own event is about to come and ends it.
   EXPECT_EQ(arrival.GiveUp(StopsTooLate), Next::kNothing);
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kProceed);
@@ -119,7 +106,7 @@ TEST(MessageArrival, ARefusalGivesUpWhatIsBeingRead) {
 TEST(MessageArrival, ARefusalLeavesThoseWhoWaitForMemory) {
   MessageArrival arrival;
   arrival.On(Event::kEarlyAdmission);
-  EXPECT_EQ(arrival.TakeTurn(Refused()), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kRefusal), Next::kNothing);
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kCancelWait);
 }
 
@@ -134,9 +121,9 @@ TEST(MessageArrival, AProbeIsNotGivenUp) {
   EXPECT_EQ(arrival.On(Event::kReadFailed), Next::kProbe);
   // This event is on the thread that started the read.
   EXPECT_EQ(arrival.On(Event::kReading), Next::kNothing);
-  arrival.TakeTurn(Refused());
+  arrival.On(Event::kRefusal);
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
-  EXPECT_EQ(arrival.End(absl::InvalidArgumentError("")), Next::kProceed);
+  EXPECT_EQ(arrival.On(Event::kFailed), Next::kProceed);
 }
 
 // A read that is about to start isn't given up either.
@@ -144,7 +131,7 @@ TEST(MessageArrival, AGrantIsNotGivenUp) {
   MessageArrival arrival;
   arrival.On(Event::kEarlyAdmission);
   EXPECT_EQ(arrival.On(Event::kMemory), Next::kRead);
-  arrival.TakeTurn(Refused());
+  arrival.On(Event::kRefusal);
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
   arrival.On(Event::kReading);
   EXPECT_EQ(arrival.GiveUp(Stops), Next::kProceed);

@@ -1,4 +1,4 @@
-#include "server/scheduling/job_run.h"
+#include "server/scheduling/active_job.h"
 
 #include <algorithm>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace convgrad {
 
-JobRun::JobRun(const Job& job, const WorkMeans& means)
-    : job_(job), means_(means) {
+ActiveJob::ActiveJob(Job taken, const WorkMeans& means)
+    : job(std::move(taken)), means_(means) {
   const int64_t items =
       ItemsPerSlice(*job.backend, *job.operation, means.threads);
   if (items < job.operation->batch()) {
@@ -19,91 +19,113 @@ JobRun::JobRun(const Job& job, const WorkMeans& means)
     count_ = slices_->count();
   }
   next_operation_ = OperationOf(0);
+  work_ = WorkRates::Describe(*job.backend, *next_operation_, means.threads);
+  slice_time = means.rates->Predict(work_);
 }
 
-std::shared_ptr<const Operation> JobRun::OperationOf(int64_t slice) const {
-  return slices_ ? slices_->SliceOperation(slice) : job_.operation;
+std::shared_ptr<const Operation> ActiveJob::OperationOf(int64_t slice) const {
+  return slices_ ? slices_->SliceOperation(slice) : job.operation;
 }
 
-absl::Status JobRun::RunSlice(int device,
-                              absl::FunctionRef<absl::Status()> check,
-                              JobOutcome* outcome) {
-  if (!current_) RETURN_IF_ERROR(BeginSlice(device, check, outcome));
+absl::Status ActiveJob::CheckAlive() const {
+  if (job.cancelled != nullptr && job.cancelled->load()) {
+    return MakeError(
+        absl::StatusCode::kCancelled,
+        {Reason::kCancelled, "call", "cancelled by its client", ""});
+  }
+  if (job.deadline <= means_.clock()) {
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded,
+        {Reason::kDeadline, "deadline", "passed before the work", ""});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ActiveJob::RunSlice(int device) {
+  outcome.queue += means_.clock() - queued_at;
+  RETURN_IF_ERROR(CheckAlive());
+  if (!current_) RETURN_IF_ERROR(BeginSlice(device));
   CurrentSlice& slice = *current_;
   ASSIGN_OR_RETURN(const RunTimes times,
                    slice.plan->RunQuantum(slice.buffers, slice.next_quantum++));
-  outcome->run += times;
+  outcome.run += times;
   if (slice.next_quantum < slice.plan->quanta()) return absl::OkStatus();
   if (!slice.buffers.prepared_weight.empty()) weight_->SetPrepared();
   current_.reset();
   if (slices_) sliced_.End(next_);
+  if (next_ == 0) {
+    const RunTimes& all = outcome.run;
+    means_.rates->Learn(work_, all.reorder + all.compute + all.transfer);
+  }
   if (++next_ < count_) {
     next_operation_ = OperationOf(next_);
     return absl::OkStatus();
   }
   // The self-check makes two more passes over the whole batch.
-  const bool is_long = job_.inspection.self_check != SelfCheckMode::kOff;
-  if (is_long) RETURN_IF_ERROR(check());
-  ASSIGN_OR_RETURN(outcome->findings,
-                   Inspect(job_.inspection, *job_.backend, *job_.operation,
+  const bool is_long = job.inspection.self_check != SelfCheckMode::kOff;
+  if (is_long) RETURN_IF_ERROR(CheckAlive());
+  ASSIGN_OR_RETURN(outcome.findings,
+                   Inspect(job.inspection, *job.backend, *job.operation,
                            {.threads = means_.threads, .device = device},
                            whole_, means_.memory));
-  if (job_.tensors != nullptr) {
-    job_.tensors->BringOut(*job_.backend, means_.threads);
+  if (job.tensors != nullptr) {
+    job.tensors->BringOut(*job.backend, means_.threads);
   }
   return absl::OkStatus();
 }
 
-absl::Status JobRun::BeginSlice(int device,
-                                absl::FunctionRef<absl::Status()> check,
-                                JobOutcome* outcome) {
+void ActiveJob::End(absl::Status status) {
+  outcome.status = std::move(status);
+  job.done(std::move(outcome));
+}
+
+absl::Status ActiveJob::BeginSlice(int device) {
   // A job of several slices has no plan here, because its slices begin within
   // the operands, which no plan's own form allows.
   if (slices_ && next_ == 0) {
-    RETURN_IF_ERROR(BringIn(nullptr, outcome));
+    RETURN_IF_ERROR(BringIn(nullptr));
     RETURN_IF_ERROR(sliced_.BindWindows(*slices_, whole_, means_.memory));
   }
   const absl::Time start = means_.clock();
   absl::StatusOr<PlanCache::Lookup> lookup =
-      means_.plans->Get(*job_.backend, *next_operation_,
+      means_.plans->Get(*job.backend, *next_operation_,
                         {.threads = means_.threads, .device = device});
-  outcome->plan += means_.clock() - start;
-  outcome->plan_cache_hit =
-      (next_ == 0 || outcome->plan_cache_hit) && lookup.ok() && lookup->hit;
-  outcome->planned = true;
+  outcome.plan += means_.clock() - start;
+  outcome.plan_cache_hit =
+      (next_ == 0 || outcome.plan_cache_hit) && lookup.ok() && lookup->hit;
+  outcome.planned = true;
   RETURN_IF_ERROR(lookup.status());
-  outcome->implementation = std::string(lookup->plan->implementation());
-  RETURN_IF_ERROR(check());
-  if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get(), outcome));
+  outcome.implementation = std::string(lookup->plan->implementation());
+  RETURN_IF_ERROR(CheckAlive());
+  if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get()));
   RETURN_IF_ERROR(TakeScratch(*lookup));
   const absl::Time attach_start = means_.clock();
   AttachWeight();
-  outcome->run.reorder += means_.clock() - attach_start;
+  outcome.run.reorder += means_.clock() - attach_start;
   return absl::OkStatus();
 }
 
-absl::Status JobRun::BringIn(const Plan* plan, JobOutcome* outcome) {
-  whole_ = job_.buffers;
-  if (job_.tensors == nullptr) return absl::OkStatus();
+absl::Status ActiveJob::BringIn(const Plan* plan) {
+  whole_ = job.buffers;
+  if (job.tensors == nullptr) return absl::OkStatus();
   // The self-check reads the operands as well, so they keep their form.
-  if (job_.inspection.self_check != SelfCheckMode::kOff) plan = nullptr;
+  if (job.inspection.self_check != SelfCheckMode::kOff) plan = nullptr;
   const absl::Time start = means_.clock();
   ASSIGN_OR_RETURN(whole_,
-                   job_.tensors->BringIn(plan, *job_.backend, means_.threads));
-  outcome->run.reorder += means_.clock() - start;
+                   job.tensors->BringIn(plan, *job.backend, means_.threads));
+  outcome.run.reorder += means_.clock() - start;
   return absl::OkStatus();
 }
 
-absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
+absl::Status ActiveJob::TakeScratch(const PlanCache::Lookup& lookup) {
   CallMemory& memory = *means_.memory;
   const Plan& plan = *lookup.plan;
   CurrentSlice slice;
   // Takes scratch from the pool for each run: it costs one lock, reuses warm
   // memory, and an idle server holds none.
-  const int64_t unpaid =
-      std::max<int64_t>(BufferPool::CapacityFor(plan.scratch_bytes()) -
-                            job_.prepaid_scratch_bytes,
-                        0);
+  const int64_t unpaid = std::max<int64_t>(
+      BufferPool::CapacityFor(plan.scratch_bytes()) - job.prepaid_scratch_bytes,
+      0);
   ASSIGN_OR_RETURN(slice.reservation,
                    memory.budget.TryReserve(
                        unpaid + (lookup.kept ? 0 : plan.resident_bytes())));
@@ -116,8 +138,8 @@ absl::Status JobRun::TakeScratch(const PlanCache::Lookup& lookup) {
   return absl::OkStatus();
 }
 
-void JobRun::AttachWeight() {
-  if (means_.weights == nullptr || !job_.keeps_weights) return;
+void ActiveJob::AttachWeight() {
+  if (means_.weights == nullptr || !job.keeps_weights) return;
   if (!weight_) weight_ = LeaseWeight();
   // The last slice may be smaller and have another plan.
   if (weight_->plan() != current_->plan.get()) return;
@@ -125,20 +147,20 @@ void JobRun::AttachWeight() {
   current_->buffers.weight_is_prepared = weight_->is_prepared();
 }
 
-WeightLease JobRun::LeaseWeight() const {
+WeightLease ActiveJob::LeaseWeight() const {
   const std::shared_ptr<const Plan>& plan = current_->plan;
-  if (!job_.weight_ids.empty()) {
-    return means_.weights->Lease(job_.client, plan, job_.weight_ids);
+  if (!job.weight_ids.empty()) {
+    return means_.weights->Lease(job.client, plan, job.weight_ids);
   }
-  const std::vector<size_t> positions = job_.operation->weight_positions();
+  const std::vector<size_t> positions = job.operation->weight_positions();
   if (positions.size() != 1) return {};
   const TensorDescriptor* weight =
-      job_.operation->OperandUses()[positions[0]].tensor;
+      job.operation->OperandUses()[positions[0]].tensor;
   if (weight == nullptr) return {};
   const auto* data =
       static_cast<const std::byte*>(current_->buffers.operands[positions[0]]);
   return means_.weights->Lease(
-      job_.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)));
+      job.client, plan, absl::MakeConstSpan(data, CountableBytes(*weight)));
 }
 
 }  // namespace convgrad

@@ -1,10 +1,11 @@
-#include "server/scheduling/job_run.h"
+#include "server/scheduling/active_job.h"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "backends/core/status.h"
@@ -66,40 +67,36 @@ class Tensors {
   RunBuffers buffers_{kOperandCount};
 };
 
-// A job of `operation` in `tensors` on the reference backend, and its run.
+// A job of `operation` in `tensors` on the reference backend.
 struct SlowJob {
   SlowJob(const ConvOperation& operation, double macs_per_second,
           const Tensors& tensors, CallMemory* memory,
           const InspectionRequest& inspection = {})
       : backend(MakeSlow("reference", macs_per_second)),
-        means{&plans, memory, 1, absl::Now} {
+        means{&plans, memory, &rates, 1, absl::Now} {
+    Job job;
     job.operation = std::make_shared<ConvOperation>(operation);
     job.backend = backend.get();
     job.buffers = tensors.buffers();
     job.inspection = inspection;
-    run.emplace(job, means);
+    run.emplace(std::move(job), means);
   }
 
-  absl::Status RunSlice() {
-    return run->RunSlice(
-        0, [] { return absl::OkStatus(); }, &outcome);
-  }
   absl::Status RunAll() {
-    while (run->slices_left() > 0) RETURN_IF_ERROR(RunSlice());
+    while (run->slices_left() > 0) RETURN_IF_ERROR(run->RunSlice(0));
     return absl::OkStatus();
   }
 
   const std::unique_ptr<Backend> backend;
   PlanCache plans{1 << 20};
+  WorkRates rates{absl::Now};
   const WorkMeans means;
-  Job job;
-  std::optional<JobRun> run;
-  JobOutcome outcome;
+  std::optional<ActiveJob> run;
 };
 
-class JobRunTest : public testing::Test {
+class ActiveJobTest : public testing::Test {
  protected:
-  JobRunTest()
+  ActiveJobTest()
       : memory_(1 << 20, 0, 0,
                 [](const std::function<void()>& task) { task(); }) {}
 
@@ -139,7 +136,7 @@ ConvOperation Whole(absl::string_view problem, Direction direction,
   return WholeOperation(*Parse(problem), direction, dtype, layout);
 }
 
-TEST_F(JobRunTest, SlicesGiveTheBitsOfTheWholeOnIntegers) {
+TEST_F(ActiveJobTest, SlicesGiveTheBitsOfTheWholeOnIntegers) {
   for (Direction direction : {Direction::kForward, Direction::kBackward}) {
     // Items have 400 bytes, whose slices aren't aligned, and 1024 bytes.
     ExpectTheSameInSlices(Whole("conv2d_n5_c4_o3_i5_k3_b_relu", direction));
@@ -152,7 +149,7 @@ TEST_F(JobRunTest, SlicesGiveTheBitsOfTheWholeOnIntegers) {
   }
 }
 
-TEST_F(JobRunTest, SumsAreScaledRoundedAndLaidOutOnce) {
+TEST_F(ActiveJobTest, SumsAreScaledRoundedAndLaidOutOnce) {
   ConvOperation operation =
       Whole("conv2d_n5_c4_o3_i5_k3_b", Direction::kBackward, DataType::kBF16);
   for (ResultRequest& request : operation.results) {
@@ -165,7 +162,7 @@ TEST_F(JobRunTest, SumsAreScaledRoundedAndLaidOutOnce) {
   ExpectTheSameInSlices(operation);
 }
 
-TEST_F(JobRunTest, CountsTheNonfiniteOfTheWhole) {
+TEST_F(ActiveJobTest, CountsTheNonfiniteOfTheWhole) {
   const ConvOperation operation =
       Whole("conv2d_n4_c2_o2_i4_k3", Direction::kForward);
   const Tensors tensors(operation);
@@ -178,16 +175,17 @@ TEST_F(JobRunTest, CountsTheNonfiniteOfTheWhole) {
   SlowJob job(operation, kSlow, tensors, &memory_, inspection);
   ASSERT_TRUE(job.RunAll().ok());
   // The count is one window of two channels in two items.
-  EXPECT_EQ(job.outcome.findings.nonfinite_counts, std::vector<int64_t>{4});
+  EXPECT_EQ(job.run->outcome.findings.nonfinite_counts,
+            std::vector<int64_t>{4});
 }
 
-TEST_F(JobRunTest, RefusesSumsBeyondTheBudget) {
+TEST_F(ActiveJobTest, RefusesSumsBeyondTheBudget) {
   const ConvOperation operation =
       Whole("linear_n4_c512_o512", Direction::kBackward);
   const Tensors tensors(operation);
   SlowJob job(operation, kSlow, tensors, &memory_);
-  EXPECT_EQ(job.RunSlice().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_FALSE(job.outcome.planned);
+  EXPECT_EQ(job.run->RunSlice(0).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(job.run->outcome.planned);
 }
 
 // Tests on a worker.

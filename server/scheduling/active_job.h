@@ -1,5 +1,6 @@
-// `JobRun` computes one job on a worker: for each slice a plan, scratch and a
-// run, and at the end the inspection of the results.
+// `ActiveJob` is a job that the scheduler has taken. A worker computes it: for
+// each slice a plan, scratch and a run, and at the end the inspection of the
+// results.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +8,15 @@
 #include <memory>
 #include <optional>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "backends/core/batch_slices.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/sliced_tensors.h"
 #include "server/scheduling/job.h"
 #include "server/scheduling/plan_cache.h"
 #include "server/scheduling/weight_cache.h"
+#include "server/scheduling/work_rates.h"
 
 namespace convgrad {
 
@@ -23,41 +24,51 @@ namespace convgrad {
 struct WorkMeans {
   PlanCache* plans = nullptr;
   CallMemory* memory = nullptr;
+  WorkRates* rates = nullptr;
   int threads = 1;
   std::function<absl::Time()> clock;
   WeightCache* weights = nullptr;  // Null: no cache.
 };
 
-// `JobRun` is thread-compatible; workers use it one after the other.
-class JobRun {
+// `ActiveJob` is thread-compatible; workers use it one after the other.
+class ActiveJob {
  public:
-  // `job` and `means` outlive this.
-  JobRun(const Job& job, const WorkMeans& means);
+  // Cuts the job into slices and predicts the time of one. `means` outlive
+  // this.
+  ActiveJob(Job taken, const WorkMeans& means);
 
   int64_t slices_left() const { return count_ - next_; }
-  int64_t slices_done() const { return next_; }
-  // Returns the operation of the next slice. All slices except the last have
-  // the same operation. Requires: slices_left() > 0.
-  const Operation& next_operation() const { return *next_operation_; }
+
+  // Errors: kCancelled; kDeadlineExceeded.
+  absl::Status CheckAlive() const;
 
   // Computes the next slice (the whole job if it has only one) on the backend's
-  // `device`, 0 if the backend has none. Adds the times to `*outcome`. If the
-  // plan has several quanta, runs one of them; the last quantum ends the slice.
-  // Asks `check` between stages whether to continue.
-  // Errors: those of `check`, plans and runs; kResourceExhausted, reason BUSY
-  // or LIMIT_EXCEEDED, if there is no memory for sums or scratch.
-  absl::Status RunSlice(int device, absl::FunctionRef<absl::Status()> check,
-                        JobOutcome* outcome);
+  // `device`, 0 if the backend has none. If the plan has several quanta, runs
+  // one of them; the last quantum ends the slice. Adds the wait and the times
+  // to `outcome`. Requires: slices_left() > 0.
+  // Errors: those of CheckAlive, plans and runs; kResourceExhausted, reason
+  // BUSY or LIMIT_EXCEEDED, if there is no memory for sums or scratch.
+  absl::Status RunSlice(int device);
+
+  // Calls the job's `done`. All jobs end here.
+  void End(absl::Status status);
+
+  Job job;
+  JobOutcome outcome;
+  // The start of the current wait.
+  absl::Time queued_at;
+  // The predicted time of one slice. All slices except the last have the same
+  // operation.
+  absl::Duration slice_time;
 
  private:
   std::shared_ptr<const Operation> OperationOf(int64_t slice) const;
   // Copies the operands of the whole job into its buffers, before the first
   // slice.
-  absl::Status BringIn(const Plan* plan, JobOutcome* outcome);
+  absl::Status BringIn(const Plan* plan);
   // Looks up the plan of the next slice, brings in its operands and takes its
   // scratch.
-  absl::Status BeginSlice(int device, absl::FunctionRef<absl::Status()> check,
-                          JobOutcome* outcome);
+  absl::Status BeginSlice(int device);
   absl::Status TakeScratch(const PlanCache::Lookup& lookup);
   // Sets the prepared weights of the current slice, or the memory for them, if
   // the weight cache has any.
@@ -73,7 +84,6 @@ class JobRun {
     int next_quantum = 0;
   };
 
-  const Job& job_;
   const WorkMeans& means_;
   // The slices; nullopt if the job's operation is one slice.
   std::optional<BatchSlices> slices_;
@@ -83,6 +93,7 @@ class JobRun {
   int64_t count_ = 1;
   int64_t next_ = 0;
   std::shared_ptr<const Operation> next_operation_;
+  WorkRates::Work work_;  // Of one slice.
   std::optional<CurrentSlice> current_;
 };
 
