@@ -38,8 +38,9 @@ void MessageCall::Start() {
   } else {
     RefuseInTurn(size);
   }
-  AwaitTurn(/*may_be_early=*/AdmissionBytes(ExpectedBytes()) <=
-            services().memory->budget.capacity_bytes() / kEarlyDivisor);
+  AwaitTurn(/*may_be_early=*/size.ok() &&
+            AdmissionBytes(ExpectedBytes()) <=
+                services().memory->budget.capacity_bytes() / kEarlyDivisor);
 }
 
 void MessageCall::Do(arrival::Next next) {

@@ -73,6 +73,7 @@ void UnaryCall::OnGone() {
 }
 
 void UnaryCall::OnJobDone(JobOutcome outcome) {
+  outcome.plan_cache_hit &= !made_plan_;
   AddStages(outcome, &sample_);
   sample_.bytes_copied = work_.tensors.copied_bytes();
   sample_.plan_cache_hit = outcome.plan_cache_hit;
@@ -90,7 +91,6 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
   }
   if (next_) {
     outcome_.queue += outcome.queue;
-    outcome_.plan += outcome.plan;
     outcome_.run += outcome.run;
   } else {
     outcome_ = std::move(outcome);

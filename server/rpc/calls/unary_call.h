@@ -52,6 +52,10 @@ class UnaryCall : public MessageCall {
   absl::Status OnMessage() override;
   void Settle(const absl::Status& status) override;
 
+  // Whether the call has made the plan before its job, whose lookup counts as a
+  // miss then.
+  bool made_plan_ = false;
+
  private:
   absl::Status CheckArrival() final;
   void OnGone() final;

@@ -179,7 +179,7 @@ void ProgramCall::EncodeRunReport(const JobOutcome& outcome,
                                   v1::RunReport* report) const {
   report->set_backend(std::string(backend_->name()));
   report->set_queue_seconds(absl::ToDoubleSeconds(outcome.queue));
-  report->set_plan_seconds(absl::ToDoubleSeconds(outcome.plan));
+  report->set_plan_seconds(absl::ToDoubleSeconds(sample_.times.plan.busy));
   report->set_compute_seconds(absl::ToDoubleSeconds(outcome.run.compute));
   report->set_plan_cache_hit(outcome.plan_cache_hit);
   for (const auto& [step, time] : outcome.run.steps) {

@@ -126,6 +126,7 @@ absl::Status RunProgramCall::OnMessage() {
     const auto measured = sample()->times.plan.Measure();
     ASSIGN_OR_RETURN(plan_,
                      services().scheduler->MakePlan(*backend_, *operation_));
+    made_plan_ = true;
     return absl::OkStatus();
   };
   ContinueOn(services().plan, make, [this] {

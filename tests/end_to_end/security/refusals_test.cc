@@ -1,5 +1,7 @@
 // Tests invalid and oversized requests over a real socket: each has one status
 // and the right detail, and leaks nothing.
+#include <cstdint>
+#include <limits>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -139,13 +141,15 @@ TEST_F(RefusalsTest, GarbageDeclarationCountsAsNone) {
 }
 
 TEST_F(RefusalsTest, DeclaredBeyondTheLimitIsRefusedUnread) {
-  const std::string declared = absl::StrCat(kMiB + 1);
-  const RawReply reply =
-      Send(SeedBackward(), {{"convgrad-request-bytes", declared}});
-  ExpectTooLarge(reply);
-  EXPECT_TRUE(absl::StrContains(reply.status.error_message(), declared));
-  EXPECT_TRUE(
-      absl::StrContains(reply.status.error_message(), absl::StrCat(kMiB)));
+  for (const int64_t bytes : {kMiB + 1, std::numeric_limits<int64_t>::max()}) {
+    const std::string declared = absl::StrCat(bytes);
+    const RawReply reply =
+        Send(SeedBackward(), {{"convgrad-request-bytes", declared}});
+    ExpectTooLarge(reply);
+    EXPECT_TRUE(absl::StrContains(reply.status.error_message(), declared));
+    EXPECT_TRUE(
+        absl::StrContains(reply.status.error_message(), absl::StrCat(kMiB)));
+  }
 }
 
 TEST_F(RefusalsTest, UndeclaredBeyondTheLimitNamesBoth) {

@@ -93,7 +93,11 @@ TEST_P(NetworkTest, AddsGradientsOfEachBackwardAndStepsOnce) {
   for (const char* tape : {"first", "second"}) {
     const auto run = client_.Run(RunOf({1, 2, 3}, tape));
     ASSERT_TRUE(run.status.ok()) << run.status.error_message();
-    EXPECT_GT(run.response.report().tape_bytes(), 0);
+    const v1::RunReport& report = run.response.report();
+    EXPECT_GT(report.tape_bytes(), 0);
+    // A planning thread has made the first run's plan.
+    EXPECT_EQ(report.plan_cache_hit(), std::string(tape) == "second");
+    EXPECT_GT(report.plan_seconds(), 0);
     auto request = BackwardOf(tape, {1, -1});
     request.add_input_gradients("x");
     const auto backward = client_.Backward(request);
