@@ -97,7 +97,8 @@ class RunProgramCall final : public ProgramCall {
   void Settle(const absl::Status& status) override;
 
   // Sets the parts of the operation and the report that only the plan knows.
-  absl::Status UsePlan();
+  // Drops the plan, because only the worker counts one that the cache lacks.
+  absl::Status UsePlan(std::shared_ptr<const Plan> plan);
   // Returns the request for the backend. Requires: the inputs are found.
   absl::StatusOr<ProgramRequest> ProgramRequestOf();
   // Errors: kPermissionDenied if the client may compute forwards only, because
@@ -113,8 +114,6 @@ class RunProgramCall final : public ProgramCall {
   DecodedRun run_;
   PlacedTensors inputs_;
   std::shared_ptr<const KeptProgram> program_;
-  // Set from OnMessage to Decode if a tape or a report needs the plan.
-  std::shared_ptr<const Plan> plan_;
   // The optimizer step; set if the call has an update.
   std::optional<OptimizerStep> step_;
 };

@@ -120,14 +120,18 @@ absl::Status RunProgramCall::OnMessage() {
   }
   const bool has_tape = operation_->request().part == ProgramPart::kForwardTape;
   if (!has_tape && !run_.report_groups) return UnaryCall::OnMessage();
-  plan_ = services().scheduler->FindPlan(*backend_, *operation_);
-  if (plan_ != nullptr) return UnaryCall::OnMessage();
+  std::shared_ptr<const Plan> known =
+      services().scheduler->FindPlan(*backend_, *operation_);
+  if (known != nullptr) {
+    RETURN_IF_ERROR(UsePlan(std::move(known)));
+    return UnaryCall::OnMessage();
+  }
   const auto make = [this]() -> absl::Status {
     const auto measured = sample()->times.plan.Measure();
-    ASSIGN_OR_RETURN(plan_,
+    ASSIGN_OR_RETURN(std::shared_ptr<const Plan> plan,
                      services().scheduler->MakePlan(*backend_, *operation_));
     made_plan_ = true;
-    return absl::OkStatus();
+    return UsePlan(std::move(plan));
   };
   ContinueOn(services().plan, make, [this] {
     absl::Status status = UnaryCall::OnMessage();
@@ -136,10 +140,7 @@ absl::Status RunProgramCall::OnMessage() {
   return absl::OkStatus();
 }
 
-absl::Status RunProgramCall::UsePlan() {
-  // Not kept, because only the worker counts a plan that the cache lacks.
-  const std::shared_ptr<const Plan> plan = std::move(plan_);
-  if (plan == nullptr) return absl::OkStatus();
+absl::Status RunProgramCall::UsePlan(std::shared_ptr<const Plan> plan) {
   if (run_.report_groups) {
     fused_steps_ = FusedStepsOf(*plan, operation_->program());
   }
@@ -153,7 +154,6 @@ absl::Status RunProgramCall::UsePlan() {
 }
 
 absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode() {
-  RETURN_IF_ERROR(UsePlan());
   RETURN_IF_ERROR(CheckIsChange());
   TensorPlaces places;
   for (const ProgramInput& input : operation_->program().inputs) {
@@ -246,7 +246,6 @@ absl::Status RunProgramCall::PlaceTape(TensorPlaces* places) {
 
 void RunProgramCall::Settle(const absl::Status& status) {
   inputs_.clear();
-  plan_ = nullptr;
   UnaryCall::Settle(status);
 }
 
