@@ -73,10 +73,12 @@ void UnaryCall::OnGone() {
 }
 
 void UnaryCall::OnJobDone(JobOutcome outcome) {
+  const bool is_second = next_ && next_->job == nullptr;
   outcome.plan_cache_hit &= !made_plan_;
   AddStages(outcome, &sample_);
   sample_.bytes_copied = work_.tensors.copied_bytes();
-  sample_.plan_cache_hit = outcome.plan_cache_hit;
+  sample_.plan_cache_hit =
+      outcome.plan_cache_hit && (!is_second || sample_.plan_cache_hit);
   sample_.ran = outcome.status.ok();
   if (outcome.findings.self_check) {
     sample_.self_check = outcome.findings.self_check->passed
@@ -84,18 +86,15 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
                              : SelfCheckOutcome::kFailed;
   }
   if (!outcome.status.ok()) return End(std::move(outcome.status));
-  if (next_ && next_->job != nullptr) {
-    outcome_ = std::move(outcome);
-    next_->job->job.continues = true;
-    return services().scheduler->Submit(std::move(next_->job));
-  }
-  if (next_) {
+  if (is_second) {
     outcome_.queue += outcome.queue;
     outcome_.run += outcome.run;
   } else {
     outcome_ = std::move(outcome);
   }
-  Answer(Respond());
+  if (!next_ || is_second) return Answer(Respond());
+  next_->job->job.continues = true;
+  services().scheduler->Submit(std::move(next_->job));
 }
 
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {

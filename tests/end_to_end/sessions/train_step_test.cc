@@ -99,6 +99,28 @@ TEST_P(TrainStepTest, LeavesTheBitsOfTheTwoCalls) {
             grpc::NOT_FOUND);
 }
 
+TEST_P(TrainStepTest, CountsAMissIfOneOfTheTwoPlansIsMade) {
+  Config config = ConfigOf(GetParam());
+  config.metrics_listen = "127.0.0.1:0";
+  TestServer server(config);
+  NetworkClient client(server.channel());
+  Fill(client);
+  // The first update has no momentum yet, so the second one has another plan.
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(client.Run(WithUpdate(StepOf(kX, kTarget))).status.ok());
+  }
+  server.AwaitMetric("convgrad_plan_cache_misses_total 2");
+  server.AwaitMetric("convgrad_plan_cache_hits_total 1");
+  // Another batch has the same update.
+  v1::RunProgramRequest larger;
+  larger.set_program("net");
+  AddValue("x", {6, 3}, Floats(18, 1), larger.mutable_inputs(), &larger);
+  AddValue("target", {6, 2}, Floats(12, 1), larger.mutable_inputs(), &larger);
+  larger.mutable_backward();
+  ASSERT_TRUE(client.Run(WithUpdate(larger)).status.ok());
+  server.AwaitMetric("convgrad_plan_cache_misses_total 3");
+}
+
 TEST_P(TrainStepTest, StepsByTheGradientsThatWereThereToo) {
   const Floats before = {1, 1, 1, 1, 1, 1};
   client_.Put("w#gradient", {2, 3}, before);
