@@ -42,7 +42,7 @@ COMPARISONS = {"gt": torch.gt, "ge": torch.ge, "lt": torch.lt, "le": torch.le, "
 
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons_are_exact(make_remote, name):
-    """Of the smallest and largest numbers, and of infinite ones with finite ones."""
+    """Of the smallest and largest numbers, and of infinite ones with numbers."""
     class Compared(nn.Module):
         def __init__(self):
             super().__init__()
@@ -50,8 +50,8 @@ def test_comparisons_are_exact(make_remote, name):
 
         def forward(self, x, y):
             x, y = x * self.one, y * self.one
-            return (COMPARISONS[name](x, y).float(), COMPARISONS[name](x, 0).float(),
-                    COMPARISONS[name](x, 1.5).float())
+            return tuple(COMPARISONS[name](x, other).float()
+                         for other in (y, 0, 1.5, math.inf, -math.inf, torch.finfo().min))
 
     pairs = torch.cartesian_prod(EXTREMES, EXTREMES)
     pairs = pairs[~(pairs.isinf().all(1) & (pairs[:, 0] == pairs[:, 1]))]

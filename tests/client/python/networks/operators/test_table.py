@@ -138,7 +138,8 @@ def padded(self, y, x):
 
 def of_each(self, y, x):
     return F.selu(y), F.logsigmoid(30 * y), torch.lerp(y, y * y, self.bias), torch.lerp(
-        y, self.bias.view(1, 1, 1, 6), self.bias[0]), torch.lerp(1e8 * y, y, 1.0)
+        y, self.bias.view(1, 1, 1, 6), self.bias[0]), torch.lerp(1e8 * y, y, 1.0), torch.lerp(
+            1e8 * y, y, 1 - 1e-9 * self.bias.abs())
 
 
 def of_matrices(self, y, x):
