@@ -51,8 +51,12 @@ def cosine_similarity(to: Importer, x: Value, y: Value, dim: int = 1,
         raise to.refuse(f"cosine_similarity of {text_of(x.shape)} and {text_of(y.shape)}",
                         "operands whose extents are equal, or 1")
     parts = [expanded(to, as_value(to, one, len(shape)), shape) for one in (x, y)]
-    units = [binary(to, "div", one, clamp(to, norm(to, one, 2, dim, True), eps))
-             for one in parts]
+    units = []
+    for one in parts:
+        size = norm(to, one, 2, dim, True)
+        # As in torch, the gradient of a size below eps isn't 0.
+        lacking = detach(to, binary(to, "sub", clamp(to, size, eps), size))
+        units.append(binary(to, "div", one, binary(to, "add", size, lacking)))
     return reduce(to, "sum", binary(to, "mul", *units), dim, False)
 
 
