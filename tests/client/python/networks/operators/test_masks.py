@@ -80,6 +80,17 @@ def test_a_nan_of_what_is_not_chosen_stays_out(make_remote):
     assert net(x)[0].isnan().any()
 
 
+def test_comparisons_with_infinite_numbers_in_bf16(make_remote):
+    """Of a value that the server has in bf16."""
+    model = Module(lambda self, x: [
+        compare(self.conv(x), limit).float() for limit in (math.inf, -math.inf)
+        for compare in COMPARISONS.values()], conv=nn.Conv2d(1, 1, 1, bias=False))
+    nn.init.ones_(model.conv.weight)
+    net, x = make_remote(copy.deepcopy(model), dtype=torch.bfloat16), EXTREMES.view(-1, 1, 1, 1)
+    for found, expected in zip(net(x), model(x)):
+        assert torch.equal(found, expected)
+
+
 def test_a_mask_in_bf16(make_remote):
     model = Module(lambda self, x: torch.where(self.conv(x) > 0, 1.0, -1.0),
                    conv=nn.Conv2d(3, 2, 1))
