@@ -146,10 +146,16 @@ double ReciprocalGradient(const Element& at, Numbers) {
 double Log(double x, Numbers) { return std::log(x); }
 double LogGradient(const Element& at, Numbers) { return at.gradient / at.x; }
 
-double Pow(double x, Numbers n) { return std::pow(x, n.first); }
+// As in PyTorch, 0.5 and -0.5 are roots, which differ from powers at -0 and
+// -Inf.
+double Raised(double x, double exponent) {
+  if (exponent == 0.5) return std::sqrt(x);
+  return exponent == -0.5 ? 1 / std::sqrt(x) : std::pow(x, exponent);
+}
+double Pow(double x, Numbers n) { return Raised(x, n.first); }
 double PowGradient(const Element& at, Numbers n) {
   if (n.first == 0) return 0;
-  return at.gradient * (n.first * std::pow(at.x, n.first - 1));
+  return at.gradient * (n.first * Raised(at.x, n.first - 1));
 }
 
 double Sin(double x, Numbers) { return std::sin(x); }

@@ -30,20 +30,27 @@ ExactOperands OperandsOf(const StepData& data) {
 }
 
 Values ConvolutionForward(const StepData& data) {
-  return ExactResult(OperationOf(data, Direction::kForward), Result::kOutput,
-                     OperandsOf(data));
+  const ConvOperation operation = OperationOf(data, Direction::kForward);
+  ExactOperands operands = OperandsOf(data);
+  data.WriteTerms(MultiplyAdds(operation.problem), CountOf(data.result_dims()),
+                  &operands[PositionOf(Operand::kInput)]);
+  return ExactResult(operation, Result::kOutput, operands);
 }
 
 StepGradients ConvolutionBackward(const StepData& data,
                                   absl::Span<const double> gradient) {
   const ConvOperation operation = OperationOf(data, Direction::kBackward);
   ExactOperands operands = OperandsOf(data);
-  operands[PositionOf(Operand::kGradOutput)] = CopyOf(gradient);
   constexpr Result kResults[] = {Result::kGradInput, Result::kGradWeight,
                                  Result::kGradBias};
   StepGradients gradients(data.operands.size());
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!data.Wants(i)) continue;
+    Values& dy = operands[PositionOf(Operand::kGradOutput)];
+    dy = CopyOf(gradient);
+    data.WriteTerms(
+        i == kBias ? std::ssize(dy) : MultiplyAdds(operation.problem),
+        CountOf(data.dims(i)), &dy);
     gradients[i] = ExactResult(operation, kResults[i], operands);
   }
   return gradients;

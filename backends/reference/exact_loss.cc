@@ -177,7 +177,8 @@ struct ElementLoss {
   double (*by_target)(const ProgramStep& step, double x, double target);
 };
 
-double SignOf(double x) { return x > 0 ? 1 : (x < 0 ? -1 : x); }
+// Returns 0 of NaN, as PyTorch.
+double SignOf(double x) { return x > 0 ? 1 : (x < 0 ? -1 : 0); }
 
 // Returns log(sigmoid(x)).
 double LogSigmoid(double x) {
@@ -186,7 +187,8 @@ double LogSigmoid(double x) {
 
 double SmoothSlope(const ProgramStep& step, double x, double t) {
   const double beta = FloatAttribute(step, "beta");
-  return std::fabs(x - t) < beta ? (x - t) / beta : SignOf(x - t);
+  const bool is_far = beta == 0 || std::fabs(x - t) >= beta;
+  return is_far ? SignOf(x - t) : (x - t) / beta;
 }
 
 constexpr ElementLoss kElementLosses[] = {

@@ -2,6 +2,7 @@
 // logical order.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -46,6 +47,21 @@ struct StepData {
 
   void WriteIntermediate(Values* values) const {
     if (write != nullptr) (*write)(Precision::kIntermediate, values);
+  }
+  // Changes factors of `products` that are added up to `sums` numbers, as the
+  // roundings of intermediate sums change the products if they are added one by
+  // one. On average, half of these sums include a product. So its random errors
+  // add up to one error times the root of half the number of terms.
+  void WriteTerms(int64_t products, int64_t sums, Values* values) const {
+    Values written = *values;
+    WriteIntermediate(&written);
+    const double terms =
+        static_cast<double>(products) / static_cast<double>(sums);
+    const double errors = std::sqrt(terms / 2);
+    for (size_t i = 0; i < written.size(); ++i) {
+      double& value = (*values)[i];
+      if (written[i] != value) value += errors * (written[i] - value);
+    }
   }
   bool Has(size_t position) const {
     return !OperandAt(*step, position).empty();

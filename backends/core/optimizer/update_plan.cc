@@ -51,13 +51,12 @@ class UpdatePlan final : public Plan {
         const double clip = settings.clip_norm / (norm + 1e-6);
         if (!(clip >= 1)) rule.clip = clip;
       }
-      // Limited gradients are finite even if the gradients aren't.
-      summary.skipped =
-          settings.skip_nonfinite != 0 &&
-                  !std::isfinite(rule.limit > 0 ? Norm(tensors, GradientRule())
-                                                : norm)
-              ? 1
-              : 0;
+      // Limited gradients are finite even if the gradients aren't. The scale
+      // may make gradients infinite in f32, but not their norm in f64.
+      const bool is_finite =
+          rule.limit > 0 ? std::isfinite(Norm(tensors, GradientRule()))
+                         : std::isfinite(static_cast<float>(norm * rule.clip));
+      summary.skipped = settings.skip_nonfinite != 0 && !is_finite ? 1 : 0;
     }
     if (summary.skipped != 0) {
       Copy(tensors);

@@ -9,6 +9,7 @@ namespace {
 // Applies a GradientRule to one element.
 struct Gradient {
   float scale, limit, clip;
+  bool is_limited;  // also to a limit that f32 rounds to 0
 
   Gradient(const GradientRule& rule, bool maximizes)
       : scale(static_cast<float>(
@@ -16,11 +17,12 @@ struct Gradient {
             // Without a limit between them, both factors are one.
             (rule.limit > 0 ? 1 : rule.clip))),
         limit(static_cast<float>(rule.limit)),
-        clip(static_cast<float>(rule.clip)) {}
+        clip(static_cast<float>(rule.clip)),
+        is_limited(rule.limit > 0) {}
 
   float Of(float gradient) const {
     const float scaled = gradient * scale;
-    return limit > 0 ? std::clamp(scaled, -limit, limit) * clip : scaled;
+    return is_limited ? std::clamp(scaled, -limit, limit) * clip : scaled;
   }
 };
 

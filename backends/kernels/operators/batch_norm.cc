@@ -34,7 +34,7 @@ void FirstElements(const ChannelBlocks& blocks, const void* x, double* first) {
 }  // namespace
 
 int64_t BatchNormScratch(const ChannelBlocks& blocks) {
-  // The gradients' factors take as much space as four doubles per channel, but
+  // Both passes' factors take as much space as four doubles per channel, but
   // only three are free in the sums' scratch. So add one more.
   return std::max(SumScratch(blocks), blocks.padded_channels()) +
          3 * blocks.padded_channels();
@@ -128,9 +128,10 @@ GradientFactors InputGradientFactors(const BatchNorm& norm,
                                      float* numbers) {
   const ChannelBlocks& blocks = norm.blocks;
   const int64_t padded = blocks.padded_channels();
-  std::fill_n(numbers, 4 * padded, 0.0f);
+  std::fill_n(numbers, 5 * padded, 0.0f);
   float* slope = numbers + padded;
-  float* center = slope + padded;
+  float* down = slope + padded;
+  float* center = down + padded;
   float* shift = center + padded;
   const auto count = static_cast<double>(blocks.batch * blocks.spatial);
   for (int64_t c = 0; c < blocks.channels; ++c) {
@@ -140,12 +141,15 @@ GradientFactors InputGradientFactors(const BatchNorm& norm,
     if (!norm.training) continue;
     const double weight = norm.has_weighted_sums ? inverse : scale;
     const double tilt = -weight * inverse * sums.dy_xhat[c] / count;
+    const double power =
+        std::exp2(std::clamp(std::floor(std::log2(inverse)), -126.0, 126.0));
     center[c] = static_cast<float>(norm.mean[c]);
-    slope[c] = static_cast<float>(tilt);
+    down[c] = static_cast<float>(power);
+    slope[c] = static_cast<float>(tilt / power);
     shift[c] = static_cast<float>(-weight * sums.dy[c] / count -
                                   tilt * (norm.mean[c] - center[c]));
   }
-  return {numbers, slope, center, shift};
+  return {numbers, slope, down, center, shift};
 }
 
 }  // namespace convgrad

@@ -13,14 +13,17 @@ namespace convgrad {
 // precision. The shift includes the center's rounding error.
 ChannelScale ForwardFactors(const BatchNorm& norm, float* numbers);
 
-// dx = scale * dy + slope * (x - center) + shift.
+// dx = scale * dy + slope * (down * (x - center)) + shift. `down` is a power of
+// two near 1 / the deviation, because the product of slope and down may be too
+// small for a float.
 struct GradientFactors {
   const float* scale;
   const float* slope;
+  const float* down;
   const float* center;
   const float* shift;
 };
-// Does the same for the input's gradient, with 4 * padded_channels() floats.
+// Does the same for the input's gradient, with 5 * padded_channels() floats.
 // Slope and shift are zero unless
 // `norm.training`.
 GradientFactors InputGradientFactors(const BatchNorm& norm,

@@ -36,6 +36,7 @@ void GradientRows(const Rows<T>& rows, const Factors& both) {
   ForVectors(rows.pitch, [&](auto d, size_t c) HWY_ATTR {
     const auto scale = hn::LoadU(d, factors.scale + c);
     const auto slope = hn::LoadU(d, factors.slope + c);
+    const auto down = hn::LoadU(d, factors.down + c);
     const auto center = hn::LoadU(d, factors.center + c);
     const auto shift = hn::LoadU(d, factors.shift + c);
     const auto middle = hn::LoadU(d, both.forward.center + c);
@@ -51,7 +52,8 @@ void GradientRows(const Rows<T>& rows, const Factors& both) {
       auto dx = hn::Mul(dy, scale);
       if constexpr (kTraining) {
         const auto x = hn::Sub(LoadElements(d, rows.x + at), center);
-        dx = hn::MulAdd(dy, scale, hn::MulAdd(x, slope, shift));
+        const auto normal = hn::Mul(x, down);
+        dx = hn::MulAdd(dy, scale, hn::MulAdd(normal, slope, shift));
       }
       StoreElements<kStream>(d, dx, rows.dx + at);
     }
@@ -71,8 +73,8 @@ Factors FactorsFrom(const Factors& all, int64_t first) {
   const auto& [forward, gradient] = all;
   return {
       {forward.center + first, forward.scale + first, forward.shift + first},
-      {gradient.scale + first, gradient.slope + first, gradient.center + first,
-       gradient.shift + first}};
+      {gradient.scale + first, gradient.slope + first, gradient.down + first,
+       gradient.center + first, gradient.shift + first}};
 }
 
 template <class T>

@@ -98,9 +98,12 @@ struct Power : Function<Activation::kPow> {
     return hn::Mul(dy, slope);
   }
 
-  // Returns factor * x^exponent. Computes in f64 if the exponent isn't a float,
-  // because the error of a rounded one grows with the logarithm of x.
+  // Returns factor * x^exponent. As in PyTorch, 0.5 and -0.5 are roots, which
+  // differ from powers at -0 and -Inf. Computes in f64 if the exponent isn't a
+  // float, because the error of a rounded one grows with the logarithm of x.
   static float Raised(float x, double exponent, double factor) {
+    if (exponent == 0.5) return static_cast<float>(factor) * std::sqrt(x);
+    if (exponent == -0.5) return static_cast<float>(factor) / std::sqrt(x);
     const auto rounded = static_cast<float>(exponent);
     return rounded == exponent
                ? static_cast<float>(factor) * std::pow(x, rounded)

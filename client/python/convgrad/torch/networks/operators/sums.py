@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from convgrad.shapes import MOST_AXES, axis_of
-from convgrad.torch.networks.operators.elements import clamp, of_each, with_number
+from convgrad.torch.networks.operators.elements import binary, clamp, of_each
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, groups_of, merged, reshaped
 
-# The least normal number of f32, and its root.
-_TINY, _ROOT_OF_TINY = 2.0**-126, 2.0**-63
+# The least normal number of f32, and the largest one.
+_FINITE = 2.0**-126, torch.finfo(torch.float32).max
 
 
 def reduced(operator: str) -> Callable[..., Value]:
@@ -91,9 +91,10 @@ def var(to: Importer, x: Value, dim: Any = None, correction: Any = None,
 
 def std(to: Importer, x: Value, dim: Any = None, correction: Any = None,
         keepdim: bool = False) -> Value:
-    """The root of the variance. Its gradient is 0 where that is 0, as torch has it."""
-    found = clamp(to, var(to, x, dim, correction, keepdim), _TINY)
-    return with_number(to, "sub", of_each(to, "sqrt", found), _ROOT_OF_TINY)
+    """The root of the variance, which is the variance over its root. So the gradient is 0
+    where both are 0, as torch has it."""
+    found = var(to, x, dim, correction, keepdim)
+    return binary(to, "div", found, of_each(to, "sqrt", clamp(to, found, *_FINITE)))
 
 
 def var_mean(to: Importer, x: Value, dim: Any = None, correction: Any = None,

@@ -72,7 +72,7 @@ _ELEMENTS: dict[str, Function] = {
     "add": elements.add, "mul": elements.mul, "rsub": elements.rsub,
     **_each("sub subtract", elements.sub), **_each("div divide true_divide", elements.div),
     **{name: elements.two(name) for name in ("maximum", "minimum")},
-    "addcmul": elements.plus("mul"), "addcdiv": elements.plus("div"), "lerp": elements.lerp,
+    "addcmul": elements.plus("mul"), "addcdiv": elements.plus("div"), "lerp": composed.lerp,
     **_each("empty new_empty empty_like", noise.empty), "bernoulli": noise.bernoulli,
     "rand": noise.uniform, "floor": noise.floored,
 }
