@@ -4,7 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "proto/call_metadata.h"
 #include "proto/codec/codec.h"
 #include "server/memory/admission.h"
@@ -58,7 +58,7 @@ void MessageCall::Do(arrival::Next next) {
       // gRPC 1.51 drops the message of a client that leaves after its
       // half-close. Only a call whose client is still there can send metadata:
       // if that succeeds, the client sent no message.
-      return AwaitClient(absl::Now() + services().client_watch->AllowedFor(0),
+      return AwaitClient(SteadyNow() + services().client_watch->AllowedFor(0),
                          [this] { StartSendInitialMetadata(); });
     case arrival::Next::kProceed:
       return Proceed();
@@ -126,7 +126,7 @@ void MessageCall::OnMemory(const absl::Status& status) {
 }
 
 void MessageCall::Read() {
-  read_start_ = absl::Now();
+  read_start_ = SteadyNow();
   ExpectMessage(ExpectedBytes());
   AwaitClient(
       read_start_ + services().client_watch->AllowedFor(ExpectedBytes()),
@@ -136,7 +136,7 @@ void MessageCall::Read() {
 
 void MessageCall::OnSlowClient() {
   HandOver();
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (deadline() <= now) return EndMessage(WhyGone());
   EndMessage(MakeError(
       absl::StatusCode::kDeadlineExceeded,
@@ -156,7 +156,7 @@ void MessageCall::OnReadDone(bool ok) {
     const CallHold hold(this);
     return Do(arrival_.On(arrival::Event::kReadFailed));
   }
-  sample_.times.receive.Add(read_start_, absl::Now());
+  sample_.times.receive.Add(read_start_, SteadyNow());
   const auto size = static_cast<int64_t>(request_.Length());
   EndMessage(is_small() ? CheckMessageBytes("request", size)
                         : absl::OkStatus());

@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "server/memory/admission.h"
 #include "server/rpc/calls/report.h"
 
@@ -14,9 +14,9 @@ absl::Status UnaryCall::CheckArrival() {
 }
 
 absl::Status UnaryCall::OnMessage() {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   absl::Status status = MakeJobs();
-  sample_.times.decode.Add(start, absl::Now());
+  sample_.times.decode.Add(start, SteadyNow());
   RETURN_IF_ERROR(status);
   submitted_ = true;
   Submit(&work_);
@@ -75,7 +75,7 @@ absl::Status UnaryCall::MakeJob(Request request, Reservation* reservation,
 }
 
 void UnaryCall::Submit(Work* work) {
-  submitted_at_ = absl::Now();
+  submitted_at_ = SteadyNow();
   services().scheduler->Submit(std::move(work->job));
 }
 
@@ -112,7 +112,7 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
 }
 
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   sample_.bytes_sent = work_.tensors.sent_bytes();
   std::vector<SharedBytes> results = work_.tensors.TakeResults(reservation());
   if (next_) {
@@ -121,8 +121,8 @@ absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
     }
   }
   // The rest serialises some hundred bytes, which takes microseconds.
-  sample_.times.encode.Add(start, absl::Now());
-  sample_.times.total = absl::Now() - arrival();
+  sample_.times.encode.Add(start, SteadyNow());
+  sample_.times.total = SteadyNow() - arrival();
   return Encode(outcome_, std::move(results));
 }
 

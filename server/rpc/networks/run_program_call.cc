@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "proto/call_metadata.h"
 #include "server/rpc/networks/network_calls.h"
 
@@ -101,19 +101,19 @@ absl::Status RunProgramCall::CheckIsChange() {
 }
 
 absl::Status RunProgramCall::OnMessage() {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const absl::Status prepared = Prepare();
-  sample()->times.decode.Add(start, absl::Now());
+  sample()->times.decode.Add(start, SteadyNow());
   RETURN_IF_ERROR(prepared);
   const bool has_tape = operation_->request().part == ProgramPart::kForwardTape;
   if (!has_tape && !run_.report_groups) return UnaryCall::OnMessage();
   plan_ = services().scheduler->FindPlan(*backend_, *operation_);
   if (plan_ != nullptr) return UnaryCall::OnMessage();
   const auto make = [this]() -> absl::Status {
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     ASSIGN_OR_RETURN(plan_,
                      services().scheduler->MakePlan(*backend_, *operation_));
-    sample()->times.plan.Add(begin, absl::Now());
+    sample()->times.plan.Add(begin, SteadyNow());
     return absl::OkStatus();
   };
   ContinueOn(services().plan, make, [this] {

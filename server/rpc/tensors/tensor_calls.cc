@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 #include "server/memory/shared_bytes.h"
@@ -18,9 +18,9 @@ absl::Status PutTensorsCall::CheckTurn() {
 }
 
 absl::Status PutTensorsCall::OnMessage() {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   absl::Status status = Begin();
-  sample_.times.decode.Add(start, absl::Now());
+  sample_.times.decode.Add(start, SteadyNow());
   RETURN_IF_ERROR(status);
   Copy(
       sample_.bytes_copied, [this] { return put_->Finish(); },
@@ -31,7 +31,7 @@ absl::Status PutTensorsCall::OnMessage() {
 void PutTensorsCall::Commit() {
   v1::PutTensorsResponse head;
   head.set_version(session().state().number + 1);
-  sample_.times.total = absl::Now() - arrival();
+  sample_.times.total = SteadyNow() - arrival();
   Finish(absl::OkStatus(), head);
 }
 
@@ -58,7 +58,7 @@ absl::Status GetTensorsCall::OnMessage() {
   Copy(
       get_->CopyCapacity(), [this] { return Convert(); },
       [this] {
-        sample_.times.total = absl::Now() - arrival();
+        sample_.times.total = SteadyNow() - arrival();
         Answer(response_);
       });
   return absl::OkStatus();
