@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "backends/core/steady_now.h"
 #include "server/devices.h"
 #include "server/memory/admission.h"
 #include "server/workers.h"
@@ -23,9 +22,9 @@ ComputeEngine::ComputeEngine(const Config& config, const Machine& machine,
       regions(&memory->budget, config.max_region_bytes),
       sessions(std::make_shared<KeptMemory>(memory, config.max_kept_bytes),
                {config.max_client_sessions, config.max_client_kept_bytes},
-               // Steps of the system's clock must neither end sessions nor keep
-               // them.
-               SteadyNow),
+               // Neither a step of the system's clock nor a pause of the server
+               // may end sessions.
+               [this] { return clock.Now(); }),
       plans(config.plan_cache_bytes, &memory->budget),
       weights(config.weight_cache_bytes),
       router(backends, {config.max_macs, config.max_reference_macs},
@@ -57,6 +56,7 @@ void ComputeEngine::Resize(const Config& config) {
 }
 
 void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
+  clock.Tick();
   memory->budget.ExpireWaiters(now);
   sessions.Expire();
   scheduler.DropDead();

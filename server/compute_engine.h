@@ -9,6 +9,7 @@
 #include "backends/registry.h"
 #include "server/durable_sessions.h"
 #include "server/flags/config.h"
+#include "server/machine/active_clock.h"
 #include "server/machine/idle_heap.h"
 #include "server/machine/machine.h"
 #include "server/memory/call_memory.h"
@@ -41,7 +42,7 @@ struct ComputeEngine {
 
   // Refuses the calls and jobs whose deadline is over, and frees the buffers
   // that are unused since `unused_since`. Trims the heap if no call took a
-  // buffer since then. Only one thread may call it.
+  // buffer since then. Only one thread may call it, several times a second.
   void DropExpired(absl::Time now, absl::Time unused_since);
 
   // Returns whether jobs run or are queued.
@@ -55,6 +56,8 @@ struct ComputeEngine {
   const std::vector<RegisteredBackend> backends;
   const std::shared_ptr<CallMemory> memory;
   RegionRegistry regions;
+  // Of the sessions.
+  ActiveClock clock;
   SessionTable sessions;
   // Null without --state_dir, and before the server starts.
   std::unique_ptr<DurableSessions> durable_sessions;

@@ -5,7 +5,6 @@
 #include <functional>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "server/compute_engine.h"
@@ -182,7 +181,7 @@ absl::Status GrpcServer::Start() {
 }
 
 void GrpcServer::Tick() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   engine_.DropExpired(now, now - config_.buffer_pool_idle_time);
   client_watch_.Expire(now);
   if (SteadyNow() < next_look_) return;

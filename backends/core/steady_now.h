@@ -3,15 +3,24 @@
 
 #include <chrono>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace convgrad {
 
-// Returns a time that goes on evenly when the wall clock is set. Only
-// differences between two results mean anything. Thread-safe.
+// Returns a time that goes on evenly when the wall clock is set. It starts with
+// the wall clock's time at the first call. Thread-safe.
 inline absl::Time SteadyNow() {
-  return absl::UnixEpoch() +
-         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+  using Clock = std::chrono::steady_clock;
+  static const Clock::time_point first = Clock::now();
+  static const absl::Time begin = absl::Now();
+  return begin + absl::FromChrono(Clock::now() - first);
+}
+
+// Returns a time of SteadyNow in terms of the wall clock.
+inline absl::Time WallTime(absl::Time time) {
+  return absl::FromChrono(std::chrono::system_clock::now()) +
+         (time - SteadyNow());
 }
 
 }  // namespace convgrad

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "backends/cuda/cuda_conv_steps.h"
 
 namespace convgrad::cuda {
@@ -194,7 +194,7 @@ absl::Status SlicedPlan::Work(int64_t slice, const DeviceMemory& memory,
 }
 
 absl::StatusOr<RunTimes> SlicedPlan::Run(const RunBuffers& buffers) const {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const HostMemory host{{buffers.operands.begin(), buffers.operands.end()},
                         buffers.results};
   RunTimes times;
@@ -205,7 +205,7 @@ absl::StatusOr<RunTimes> SlicedPlan::Run(const RunBuffers& buffers) const {
           [this](int64_t slice, const DeviceMemory& memory,
                  cudaStream_t stream) { return Work(slice, memory, stream); }));
   times.transfer =
-      std::max(absl::Now() - start - times.compute, absl::ZeroDuration());
+      std::max(SteadyNow() - start - times.compute, absl::ZeroDuration());
   for (const auto* crossings : {&shape_.operands, &shape_.results}) {
     for (const Crossing& crossing : *crossings) {
       times.transferred_bytes += crossing.bytes;

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "backends/proof/program_families.h"
 
 namespace convgrad {
@@ -110,7 +110,7 @@ std::vector<Family> Families() {
 
 ProofRun ProveFamilies(const ProvenBackend& backend, int threads,
                        const std::function<bool()>& give_up) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   ProofRun run;
   for (const Family& family : Families()) {
     if (give_up()) break;
@@ -130,7 +130,7 @@ ProofRun ProveFamilies(const ProvenBackend& backend, int threads,
                             family.operation->dtype(),
                             remedy.value_or(Remedy::kRefused)});
   }
-  run.elapsed = absl::Now() - start;
+  run.elapsed = SteadyNow() - start;
   return run;
 }
 

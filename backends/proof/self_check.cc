@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "backends/kernels/operators/nonfinite.h"
 #include "backends/proof/self_check_elements.h"
 
@@ -287,10 +287,10 @@ int64_t SelfCheck::scratch_bytes() const {
 
 absl::StatusOr<SelfCheckReport> SelfCheck::Run(
     const RunBuffers& buffers) const {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   ASSIGN_OR_RETURN(SelfCheckReport report,
                    Checking(operation_, plan_.get(), buffers).Run());
-  report.elapsed = absl::Now() - start;
+  report.elapsed = SteadyNow() - start;
   return report;
 }
 

@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "backends/core/logical_tensor.h"
+#include "backends/core/steady_now.h"
 #include "backends/reference/exact_convolution.h"
 
 namespace convgrad {
@@ -36,7 +36,7 @@ ReferenceConvPlan::ReferenceConvPlan(ConvOperation operation)
 
 absl::StatusOr<RunTimes> ReferenceConvPlan::Run(
     const RunBuffers& buffers) const {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const ExactOperands operands = LoadOperands(operation_, buffers);
   for (size_t i = 0; i < operation_.results.size(); ++i) {
     const ResultRequest& request = operation_.results[i];
@@ -46,7 +46,7 @@ absl::StatusOr<RunTimes> ReferenceConvPlan::Run(
     StoreLogical(request.descriptor, values, buffers.results[i]);
   }
   RunTimes times;
-  times.compute = absl::Now() - start;
+  times.compute = SteadyNow() - start;
   return times;
 }
 

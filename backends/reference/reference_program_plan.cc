@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/functional/function_ref.h"
-#include "absl/time/clock.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/logical_tensor.h"
 #include "backends/core/program/philox.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "backends/reference/exact_program.h"
 
 namespace convgrad {
@@ -188,14 +188,14 @@ ReferenceProgramPlan::ReferenceProgramPlan(ProgramOperation operation)
 
 absl::StatusOr<RunTimes> ReferenceProgramPlan::Run(
     const RunBuffers& buffers) const {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   if (operation_.request().part == ProgramPart::kBackward) {
     RunBackward(operation_, buffers);
   } else {
     RETURN_IF_ERROR(RunForward(operation_, buffers));
   }
   RunTimes times;
-  times.compute = absl::Now() - start;
+  times.compute = SteadyNow() - start;
   return times;
 }
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 
 namespace convgrad {
 namespace {
@@ -161,9 +161,9 @@ void BufferPool::Return(const Block& block) {
     outstanding_bytes_ -= block.capacity;
     --outstanding_;
     if (block.capacity < kKeepFrom || block.capacity > MostIdle()) {
-      trimmed.push_back({block, absl::Now()});
+      trimmed.push_back({block, SteadyNow()});
     } else {
-      idle_.push_front({block, absl::Now()});
+      idle_.push_front({block, SteadyNow()});
       idle_bytes_ += block.capacity;
       trimmed = Trim(absl::InfinitePast());
     }

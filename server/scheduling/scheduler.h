@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
+#include "backends/core/steady_now.h"
 #include "server/memory/call_memory.h"
 #include "server/scheduling/job.h"
 #include "server/scheduling/plan_cache.h"
@@ -44,7 +44,7 @@ class Scheduler {
     int threads_per_worker = 1;
     // Jobs of each priority in each WorkerPool.
     int queue_capacity = 1;
-    std::function<absl::Time()> clock = absl::Now;
+    std::function<absl::Time()> clock = SteadyNow;
   };
 
   // Starts the workers. `plans`, `memory` and `weights` outlive the scheduler.

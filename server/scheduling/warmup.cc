@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "server/scheduling/nominal_time.h"
 
 namespace convgrad {
@@ -12,7 +12,7 @@ absl::StatusOr<WarmupOutcome> WarmUp(
     const std::vector<std::shared_ptr<const Operation>>& operations,
     const std::vector<RegisteredBackend>& backends, int threads,
     PlanCache* plans, const std::function<bool()>& give_up) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   WarmupOutcome outcome;
   for (const auto& operation : operations) {
     for (const RegisteredBackend& entry : backends) {
@@ -36,7 +36,7 @@ absl::StatusOr<WarmupOutcome> WarmUp(
       }
     }
   }
-  outcome.elapsed = absl::Now() - start;
+  outcome.elapsed = SteadyNow() - start;
   return outcome;
 }
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "backends/core/mutex.h"
 #include "server/sessions/client_quotas.h"
@@ -70,8 +69,8 @@ class SessionTable {
     NamedSnapshots snapshots = {};
   };
 
-  // All sessions together keep at most the share of `memory`. `clock` needn't
-  // agree with the system's.
+  // All sessions together keep at most the share of `memory`. `clock`
+  // needn't agree with any other.
   SessionTable(std::shared_ptr<KeptMemory> memory, ClientQuotas::Limits limits,
                SessionUse::Clock clock);
 
@@ -141,10 +140,6 @@ class SessionTable {
   void EndAll(const absl::Status& why);
 
   absl::Time now() const { return clock_(); }
-  // Returns a time of the system's clock in terms of now().
-  absl::Time ToOwnClock(absl::Time time) const {
-    return now() + (time - absl::Now());
-  }
   DigestIndex* digests() { return &digests_; }
   const DigestIndex& digests() const { return digests_; }
   const std::shared_ptr<KeptMemory>& memory() const { return memory_; }

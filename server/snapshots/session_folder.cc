@@ -152,13 +152,15 @@ absl::Status SessionFolder::Remove() {
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   if (!names.ok()) return names.status();
   // Manifests first: a session without parts would look like one that is lost.
-  for (const bool manifests : {true, false}) {
-    for (const std::string& name : *names) {
-      if (IsManifest(name) != manifests) continue;
-      RETURN_IF_ERROR(files_->Unlink(Path(name)));
-    }
-    if (manifests) RETURN_IF_ERROR(files_->SyncFolder(Path("")));
+  for (const std::string& name : *names) {
+    if (IsManifest(name)) RETURN_IF_ERROR(files_->Unlink(Path(name)));
   }
+  RETURN_IF_ERROR(files_->SyncFolder(Path("")));
+  absl::Status removed;
+  for (const std::string& name : *names) {
+    if (!IsManifest(name)) removed.Update(files_->Unlink(Path(name)));
+  }
+  RETURN_IF_ERROR(removed);
   RETURN_IF_ERROR(files_->RemoveFolder(Path("")));
   return files_->SyncFolder(parent_);
 }
@@ -192,7 +194,8 @@ void SessionFolder::RemoveUncommitted() {
 void SessionFolder::Discard(const std::vector<std::string>& names) const {
   for (const std::string& name : names) {
     const absl::Status removed = files_->Unlink(Path(name));
-    if (!removed.ok() && !absl::IsNotFound(removed)) return;
+    if (removed.ok() || absl::IsNotFound(removed)) continue;
+    if (IsManifest(name)) return;
   }
 }
 

@@ -157,13 +157,17 @@ class SessionFolder {
                              std::vector<std::string>* created) const;
   bool IsKept(const std::string& sha256) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether the part is on the disk and has its size, because an
+  // operator may have removed it. Errors: the system's. It mustn't be replaced
+  // then.
+  absl::StatusOr<bool> Exists(const StoredPart& part) const;
   // Returns whether a snapshot with a name has this part, and the part is
   // intact. Errors: those that say nothing about the part (see IsBroken). It
   // mustn't be replaced then.
   absl::StatusOr<bool> IsNamed(const StoredPart& part) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Removes files in this order until one can't be removed. So a part stays if
-  // a manifest that names it stays.
+  // Removes files in this order until a manifest can't be removed. So a part
+  // stays if a manifest that names it stays.
   void Discard(const std::vector<std::string>& names) const;
   // Removes all files that neither a kept generation nor a snapshot with a name
   // has.

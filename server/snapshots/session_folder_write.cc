@@ -75,13 +75,19 @@ absl::Status SessionFolder::WriteDraft(const SessionImage& image,
 absl::StatusOr<StoredPart> SessionFolder::WritePart(
     const std::vector<ImageItem>& items, const PlannedPart& planned,
     Draft* draft) const {
-  if (planned.stored != nullptr) return *planned.stored;
+  if (planned.stored != nullptr) {
+    ASSIGN_OR_RETURN(const bool exists, Exists(*planned.stored));
+    if (exists) return *planned.stored;
+  }
   const PartContent content = MakePart(items, planned.items);
   StoredPart part = {content.sha256, content.bytes, {}};
   for (const size_t i : planned.items) {
     part.items.push_back(StoredItemOf(items[i]));
   }
-  if (IsKept(content.sha256)) return part;
+  if (IsKept(content.sha256)) {
+    ASSIGN_OR_RETURN(const bool exists, Exists(part));
+    if (exists) return part;
+  }
   ASSIGN_OR_RETURN(const bool is_named, IsNamed(part));
   if (is_named) return part;
   const std::string name = PartName(content.sha256);
@@ -121,6 +127,13 @@ bool SessionFolder::IsKept(const std::string& sha256) const {
     }
   }
   return false;
+}
+
+absl::StatusOr<bool> SessionFolder::Exists(const StoredPart& part) const {
+  const auto reader = HashedReader::Open(Path(PartName(part.sha256)), files_);
+  if (reader.ok()) return reader->CheckSize(part.bytes).ok();
+  if (absl::IsNotFound(reader.status())) return false;
+  return reader.status();
 }
 
 void SessionFolder::Prune() const {

@@ -12,9 +12,9 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "backends/core/device.h"
+#include "backends/core/steady_now.h"
 
 namespace convgrad {
 
@@ -33,7 +33,7 @@ struct StageTime {
   // Returns an object that adds the time until its destruction.
   auto Measure() {
     return absl::Cleanup(
-        [this, start = absl::Now()] { Add(start, absl::Now()); });
+        [this, start = SteadyNow()] { Add(start, SteadyNow()); });
   }
   bool reached() const { return begin <= end; }
 };

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_factory.h"
 #include "opentelemetry/exporters/otlp/otlp_grpc_exporter_options.h"
 #include "opentelemetry/sdk/common/global_log_handler.h"
@@ -65,14 +66,14 @@ std::chrono::nanoseconds SinceEpoch(absl::Time time) {
   return std::chrono::nanoseconds(absl::ToUnixNanos(time));
 }
 
-// Starts a span that began at `begin`. Both clocks count from 1970, so that the
-// span's length is the difference of two times of the server.
+// Starts a span that began at `begin`. The span's length is the difference of
+// two times of SteadyNow.
 shared_ptr<api::Span> StartSpan(api::Tracer* tracer, absl::string_view name,
                                 api::SpanContext parent, api::SpanKind kind,
                                 absl::Time begin) {
   api::StartSpanOptions options;
   options.start_system_time =
-      std::chrono::system_clock::time_point(SinceEpoch(begin));
+      std::chrono::system_clock::time_point(SinceEpoch(WallTime(begin)));
   options.start_steady_time =
       std::chrono::steady_clock::time_point(SinceEpoch(begin));
   options.parent = std::move(parent);
@@ -146,7 +147,7 @@ void AddStepEvents(const OpSample& sample, api::Span* span) {
   for (const auto& [step, time] : sample.steps) {
     span->AddEvent(View(step),
                    std::chrono::system_clock::time_point(
-                       SinceEpoch(sample.times.compute.end)),
+                       SinceEpoch(WallTime(sample.times.compute.end))),
                    {{"convgrad.busy_seconds", absl::ToDoubleSeconds(time)}});
   }
 }

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/optimizer/update_rules.h"
+#include "backends/core/steady_now.h"
 
 namespace convgrad {
 namespace {
@@ -35,7 +35,7 @@ class UpdatePlan final : public Plan {
   }
 
   absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const std::vector<UpdateTensors> tensors = Bind(buffers);
     const auto* bytes = static_cast<const std::byte*>(buffers.operands[0]);
     UpdateSettings settings;
@@ -66,7 +66,7 @@ class UpdatePlan final : public Plan {
     }
     std::memcpy(buffers.results.back(), &summary, sizeof(summary));
     RunTimes times;
-    times.compute = absl::Now() - start;
+    times.compute = SteadyNow() - start;
     return times;
   }
 

@@ -13,6 +13,10 @@
 namespace convgrad {
 namespace {
 
+// Maximum number of operands of all steps. Planning compares the buffers of all
+// operands with each other, and networks of kMaxProgramSteps have fewer.
+constexpr size_t kMaxProgramOperands = 50'000;
+
 // Visits the steps in order, and tracks the names defined so far.
 class Checker {
  public:
@@ -54,6 +58,15 @@ class Checker {
       return InvalidField(Reason::kLimitExceeded, "steps",
                           absl::StrCat(program_.steps.size()),
                           absl::StrCat("at most ", kMaxProgramSteps));
+    }
+    size_t operands = 0;
+    for (const ProgramStep& step : program_.steps) {
+      operands += step.operands.size();
+    }
+    if (operands > kMaxProgramOperands) {
+      return InvalidField(Reason::kLimitExceeded, "steps",
+                          absl::StrCat(operands, " operands"),
+                          absl::StrCat("at most ", kMaxProgramOperands));
     }
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
       const ProgramInput& input = program_.inputs[i];

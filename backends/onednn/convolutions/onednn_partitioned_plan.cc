@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "backends/kernels/copies/element_convert.h"
 #include "backends/onednn/library/onednn_threads.h"
 
@@ -103,7 +103,7 @@ void PartitionedPlan::LendWeightForm(size_t form, const RunBuffers& buffers,
 absl::StatusOr<RunTimes> PartitionedPlan::RunPiece(const PlannedPiece& piece,
                                                    const RunBuffers& buffers,
                                                    CoreRun* run) const {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   std::byte* const core = run->core;
   RunBuffers own(kOperandCount);
   const auto locate = [&](const PieceTensor& tensor, void* caller) -> void* {
@@ -139,22 +139,22 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunPiece(const PlannedPiece& piece,
     LendWeightForm(*piece.weight_form, buffers, *run, &own);
     run->has_form[*piece.weight_form] = true;
   }
-  const absl::Time loaded = absl::Now();
+  const absl::Time loaded = SteadyNow();
   ASSIGN_OR_RETURN(RunTimes times, piece.plan->Run(own));
-  const absl::Time computed = absl::Now();
+  const absl::Time computed = SteadyNow();
   for (size_t i = 0; i < piece.results.size(); ++i) {
     const auto& copy = piece.results[i].copy;
     if (copy)
       copy->Run(own.results[i], buffers.results[piece.result_indices[i]]);
   }
-  times.reorder += loaded - start + (absl::Now() - computed);
+  times.reorder += loaded - start + (SteadyNow() - computed);
   return times;
 }
 
 absl::StatusOr<RunTimes> PartitionedPlan::RunCore(const RunBuffers& buffers,
                                                   CoreRun run) const {
   RunTimes sum;
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   for (const Conversion& conversion : planned_.conversions) {
     if (conversion.operand == Operand::kWeight && buffers.weight_is_prepared) {
       continue;
@@ -162,7 +162,7 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunCore(const RunBuffers& buffers,
     conversion.reorder.Run(buffers.operands[PositionOf(conversion.operand)],
                            run.core + conversion.offset);
   }
-  sum.reorder = absl::Now() - start;
+  sum.reorder = SteadyNow() - start;
   for (size_t i = run.begin; i < run.end; ++i) {
     ASSIGN_OR_RETURN(const RunTimes times,
                      RunPiece(planned_.pieces[i], buffers, &run));
@@ -186,7 +186,7 @@ void PartitionedPlan::AddUpAll(const RunBuffers& buffers) const {
 
 absl::StatusOr<RunTimes> PartitionedPlan::Run(const RunBuffers& buffers) const {
   UseThreads(threads_);
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   std::vector<absl::StatusOr<RunTimes>> outcomes(planned_.pieces.size(),
                                                  RunTimes());
   ParallelFor(threads_, std::ssize(planned_.pieces), 1,
@@ -199,7 +199,7 @@ absl::StatusOr<RunTimes> PartitionedPlan::Run(const RunBuffers& buffers) const {
                     {core, static_cast<size_t>(begin), static_cast<size_t>(end),
                      std::vector<bool>(planned_.weight_forms.size())});
               });
-  const absl::Time computed = absl::Now();
+  const absl::Time computed = SteadyNow();
   RunTimes times;
   for (const absl::StatusOr<RunTimes>& outcome : outcomes) {
     RETURN_IF_ERROR(outcome.status());
@@ -209,7 +209,7 @@ absl::StatusOr<RunTimes> PartitionedPlan::Run(const RunBuffers& buffers) const {
   times.compute =
       std::max(computed - start - times.reorder, absl::ZeroDuration());
   AddUpAll(buffers);
-  times.reorder += absl::Now() - computed;
+  times.reorder += SteadyNow() - computed;
   return times;
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "backends/onednn/library/onednn_threads.h"
 #include "backends/onednn/library/onednn_types.h"
 
@@ -171,7 +171,7 @@ absl::StatusOr<RunTimes> ScheduledPlan::RunSteps(const RunBuffers& buffers,
       FillTapeGaps(CallersBytes(placed_.tape, buffers));
     }
     RunTimes times;
-    absl::Time before = absl::Now();
+    absl::Time before = SteadyNow();
     for (size_t i = begin; i < end; ++i) {
       const Step& step = steps()[i];
       if (IsDone(i, buffers) || !Runs(step, context)) continue;
@@ -182,7 +182,7 @@ absl::StatusOr<RunTimes> ScheduledPlan::RunSteps(const RunBuffers& buffers,
         session->calls[i].Execute(step, primitives_[i], context,
                                   session->stream);
       }
-      const absl::Time after = absl::Now();
+      const absl::Time after = SteadyNow();
       AddTime(step, after - before, &times);
       times.reference_steps += is_reference_[i] ? 1 : 0;
       before = after;

@@ -1,11 +1,12 @@
 #include "server/rpc/calls/call.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "backends/core/thread_order.h"
 #include "grpc/grpc.h"
 #include "proto/call_metadata.h"
@@ -21,14 +22,18 @@ using Decision = ChangeOrder::Decision;
 
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
                       const CallServices& services) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const absl::Time latest = now + services.max_deadline;
   const auto deadline = context.deadline();
   // gRPC represents a call without a deadline by this value.
   if (deadline == std::chrono::system_clock::time_point::max()) {
     return std::min(now + services.default_deadline, latest);
   }
-  return std::min(absl::FromChrono(deadline), latest);
+  // gRPC has just converted its own time by the wall clock.
+  const absl::Duration left =
+      absl::FromChrono(deadline) -
+      absl::FromChrono(std::chrono::system_clock::now());
+  return std::min(now + left, latest);
 }
 
 // Returns the role that a call of a method with `role` needs. A change needs
@@ -52,7 +57,7 @@ Call::Call(const Method& method, const CallServices& services,
     : method_(method),
       services_(services),
       context_(context),
-      arrival_(absl::Now()),
+      arrival_(SteadyNow()),
       role_(RoleOfCall(method.role, *context)),
       deadline_(DeadlineOf(*context, services)),
       cancelled_(std::make_shared<std::atomic<bool>>(false)) {
@@ -160,7 +165,7 @@ void Call::EndAs(const ChangeOrder::Decision& decision) {
 void Call::Answer(absl::StatusOr<grpc::ByteBuffer> response) {
   if (!response.ok()) return End(response.status());
   if (session_.is_change()) {
-    if (*cancelled_ || deadline_ <= absl::Now()) return End(WhyGone());
+    if (*cancelled_ || deadline_ <= SteadyNow()) return End(WhyGone());
     // The reply shares the slices of `response`.
     absl::Status status =
         session_.Commit(std::make_shared<const grpc::ByteBuffer>(*response));
@@ -172,7 +177,7 @@ void Call::Answer(absl::StatusOr<grpc::ByteBuffer> response) {
 void Call::AwaitMemory(int64_t bytes) {
   const CallHold hold(this);
   reservation_.ShrinkTo(0);
-  wait_start_ = absl::Now();
+  wait_start_ = SteadyNow();
   absl::Status held = permit_.Hold(bytes);
   if (!held.ok()) return EndWait(held);
   HandOver();
@@ -196,7 +201,7 @@ void Call::ContinueOn(const ClientExecutor& thread,
   HandOver();
   thread(client(), [this, work = std::move(work), next = std::move(next)] {
     HandOver();
-    const bool is_over = *cancelled_ || deadline_ <= absl::Now();
+    const bool is_over = *cancelled_ || deadline_ <= SteadyNow();
     absl::Status status = is_over ? WhyGone() : work();
     if (!status.ok()) return End(std::move(status));
     next();
@@ -232,7 +237,7 @@ void Call::EndWait(absl::StatusOr<Reservation> granted) {
   const absl::Status status = granted.status();
   if (granted.ok()) reservation_ = *std::move(granted);
   if (sample() != nullptr) {
-    sample()->times.admission.Add(wait_start_, absl::Now());
+    sample()->times.admission.Add(wait_start_, SteadyNow());
   }
   OnMemory(status);
 }
@@ -264,7 +269,7 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   if (sample() != nullptr) SetEnd(status, sample());
   RecordEnd(
       services_, client(), context_,
-      {method_.name, std::nullopt, arrival_, absl::Now(), status, sample()});
+      {method_.name, std::nullopt, arrival_, SteadyNow(), status, sample()});
   // Frees the permit before the client gets its answer, because the client may
   // call again at once. A call that a disk still holds counts until it is
   // deleted, so that a client can't pile them up.

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "grpc/grpc.h"
 #include "proto/call_metadata.h"
 #include "server/rpc/calls/call.h"
@@ -105,13 +105,13 @@ void Call::WatchAnswer(int64_t bytes) {
   watch.Remove(answer_wait_);
   const std::shared_ptr<grpc_call> owner = HoldGrpcCall(*context_);
   answer_wait_ = watch.Add([owner] { grpc_call_cancel(owner.get(), nullptr); },
-                           absl::Now() + watch.AllowedFor(bytes),
+                           SteadyNow() + watch.AllowedFor(bytes),
                            services_.traffic->CountOf(context_->peer()));
 }
 
 absl::Status Call::WhyGone() const {
   if (overrun_ != nullptr && *overrun_) return OverrunError();
-  if (deadline_ <= absl::Now()) {
+  if (deadline_ <= SteadyNow()) {
     return MakeError(absl::StatusCode::kDeadlineExceeded,
                      {Reason::kDeadline, "deadline", "passed", ""});
   }

@@ -4,6 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "proto/call_metadata.h"
 #include "proto/codec/codec.h"
 
@@ -75,6 +76,7 @@ absl::Status CallSession::ReadChange(const Metadata& metadata) {
 void CallSession::Await(absl::Time deadline, ChangeOrder::Decided decided,
                         std::function<void()> admit_early) {
   const absl::Time now = table_->now();
+  const absl::Duration left = deadline - SteadyNow();
   const auto told =
       [this, decided = std::move(decided)](ChangeOrder::Decision decision) {
         if (decision.runs()) {
@@ -83,8 +85,7 @@ void CallSession::Await(absl::Time deadline, ChangeOrder::Decided decided,
         }
         decided(std::move(decision));
       };
-  ChangeOrder::Caller caller{table_->ToOwnClock(deadline), told,
-                             std::move(admit_early)};
+  ChangeOrder::Caller caller{now + left, told, std::move(admit_early)};
   waiter_ = is_change() ? use_->Arrive(*change_, now, std::move(caller))
                         : use_->AwaitNumber(after_, now, std::move(caller));
 }

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "server/scheduling/scheduler.h"
 
 namespace convgrad {
+namespace {
+
+// CondVar can't wait for ever.
+constexpr absl::Duration kLongestWait = absl::Hours(1);
+
+}  // namespace
 
 absl::StatusOr<Lifecycle::ActiveCall> Lifecycle::Enter() {
   MutexLock lock(&mutex_);
@@ -23,7 +29,10 @@ void Lifecycle::Leave() {
 bool Lifecycle::AwaitIdle(absl::Time until) {
   MutexLock lock(&mutex_);
   while (calls_ > 0) {
-    if (changed_.WaitUntil(&mutex_, until)) break;
+    const absl::Duration left = until - SteadyNow();
+    if (left <= absl::ZeroDuration()) break;
+    changed_.WaitFor(&mutex_,
+                     absl::ToChronoNanoseconds(std::min(left, kLongestWait)));
   }
   return calls_ == 0;
 }
@@ -31,14 +40,14 @@ bool Lifecycle::AwaitIdle(absl::Time until) {
 bool Lifecycle::Drain(absl::Duration timeout,
                       const std::function<bool()>& at_work) {
   constexpr absl::Duration kInterval = absl::Milliseconds(20);
-  const absl::Time end = absl::Now() + timeout;
+  const absl::Time end = SteadyNow() + timeout;
   {
     MutexLock lock(&mutex_);
     draining_ = true;
   }
   if (AwaitIdle(end - timeout / 10)) return true;
   while (at_work()) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now >= end) return false;
     if (AwaitIdle(std::min(end, now + kInterval))) return true;
   }

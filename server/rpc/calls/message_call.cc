@@ -4,7 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "proto/call_metadata.h"
 #include "proto/codec/codec.h"
 #include "server/memory/admission.h"
@@ -53,7 +53,7 @@ void MessageCall::Do(arrival::Next next) {
       }
       break;
     case arrival::Next::kRead:
-      read_start_ = absl::Now();
+      read_start_ = SteadyNow();
       ExpectMessage(ExpectedBytes());
       AwaitClient(
           read_start_ + services().client_watch->AllowedFor(ExpectedBytes()),
@@ -64,7 +64,7 @@ void MessageCall::Do(arrival::Next next) {
       // gRPC 1.51 drops the message of a client that leaves after its
       // half-close. Only a call whose client is still there can send metadata:
       // if that succeeds, the client sent no message.
-      return AwaitClient(absl::Now() + services().client_watch->AllowedFor(0),
+      return AwaitClient(SteadyNow() + services().client_watch->AllowedFor(0),
                          [this] { StartSendInitialMetadata(); });
     case arrival::Next::kProceed:
       if (!decision_.runs()) return EndAs(decision_);
@@ -131,7 +131,7 @@ void MessageCall::OnMemory(const absl::Status& status) {
 
 void MessageCall::OnSlowClient() {
   HandOver();
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (deadline() <= now) return EndMessage(WhyGone());
   EndMessage(MakeError(
       absl::StatusCode::kDeadlineExceeded,
@@ -151,7 +151,7 @@ void MessageCall::OnReadDone(bool ok) {
     const CallHold hold(this);
     return Do(arrival_.On(arrival::Event::kReadFailed));
   }
-  sample_.times.receive.Add(read_start_, absl::Now());
+  sample_.times.receive.Add(read_start_, SteadyNow());
   const auto size = static_cast<int64_t>(request_.Length());
   EndMessage(is_small() ? CheckMessageBytes("request", size)
                         : absl::OkStatus());

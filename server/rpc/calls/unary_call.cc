@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "server/memory/admission.h"
 #include "server/rpc/calls/report.h"
 
@@ -98,7 +98,7 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
 }
 
 absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   sample_.bytes_sent = work_.tensors.sent_bytes();
   std::vector<grpc::Slice> payloads;
   for (Work* work : {&work_, next_ ? &*next_ : nullptr}) {
@@ -109,8 +109,8 @@ absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
     }
   }
   // The rest serialises some hundred bytes, which takes microseconds.
-  sample_.times.encode.Add(start, absl::Now());
-  sample_.times.total = absl::Now() - arrival();
+  sample_.times.encode.Add(start, SteadyNow());
+  sample_.times.total = SteadyNow() - arrival();
   return Encode(outcome_, std::move(payloads));
 }
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "server/memory/admission.h"
 
 namespace convgrad {
@@ -120,7 +120,7 @@ void StreamCall::Enter(State next) {
     case State::kHeader:
       return SetAlarm();
     case State::kClosed:
-      closed_until_ = absl::Now() + kLeavingTime;
+      closed_until_ = SteadyNow() + kLeavingTime;
       // The cancelled alarm runs OnAlarm at once, which sets it again.
       return in_flight_.alarm->Cancel();
     case State::kFailing:
@@ -178,7 +178,7 @@ void StreamCall::Continue() {
 }
 
 void StreamCall::SetAlarm() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   absl::Time due =
       (IsBusy() ? now : progress_) + services().stream_idle_timeout;
   // A call that failed may be past its deadline.
@@ -186,14 +186,14 @@ void StreamCall::SetAlarm() {
   if (state_ == State::kClosed) due = std::min(due, closed_until_);
   in_flight_.alarm.emplace();
   in_flight_.alarm->Set(
-      absl::ToChronoTime(std::max(due, now)),
+      absl::ToChronoTime(WallTime(std::max(due, now))),
       [this](bool /*ok*/) { RunEvent([this] { OnAlarm(); }); });
 }
 
 void StreamCall::OnAlarm() {
   in_flight_.alarm.reset();
   if (state_ >= State::kEnded) return;
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (retry_at_ <= now) retry_at_ = absl::InfiniteFuture();
   const absl::Duration patience = services().stream_idle_timeout;
   absl::Status over;
@@ -222,7 +222,7 @@ void StreamCall::OnAlarm() {
 }
 
 void StreamCall::PassTime() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (IsBusy()) progress_ += now - last_event_;
   last_event_ = now;
 }

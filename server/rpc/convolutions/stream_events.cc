@@ -7,8 +7,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "proto/codec/payload_message.h"
 #include "server/memory/admission.h"
 #include "server/rpc/calls/report.h"
@@ -41,10 +41,10 @@ int64_t ScratchBytesFor(const BatchSlices& slices) {
 }  // namespace
 
 void StreamCall::OnMessage() {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const bool is_header = state_ == State::kHeader;
   absl::Status status = is_header ? Open() : TakeFrame();
-  sample_.times.decode.Add(start, absl::Now());
+  sample_.times.decode.Add(start, SteadyNow());
   if (!status.ok()) return Fail(std::move(status));
   if (is_header) Enter(State::kMemory);
 }
@@ -224,7 +224,7 @@ void StreamCall::Read() {
       input_->first_incomplete() >= done_slices_ + SlicedTensors::kSlots) {
     return;
   }
-  in_flight_.read = absl::Now();
+  in_flight_.read = SteadyNow();
   ExpectMessage(kMaxFrameBytes);
   HandOver();
   StartRead(&message_);

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "backends/kernels/operators/nonfinite.h"
 #include "proto/codec/payload_message.h"
 #include "server/rpc/calls/report.h"
@@ -57,7 +57,7 @@ void StreamCall::EnqueueTotals() {
 
 void StreamCall::Write() {
   if (in_flight_.write || outgoing_.empty()) return;
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   auto& [ready, owner] = outgoing_.front();
   const ByteRange bytes = FrameAt(ready.range, ready.range.begin);
   absl::StatusOr<grpc::ByteBuffer> frame = JoinMessage(
@@ -69,7 +69,7 @@ void StreamCall::Write() {
   ready.range.begin = bytes.end;
   if (ready.range.size() == 0) outgoing_.pop_front();
   sample_.bytes_sent += bytes.size();
-  sample_.times.encode.Add(start, absl::Now());
+  sample_.times.encode.Add(start, SteadyNow());
   in_flight_.write = true;
   HandOver();
   StartWrite(&frame_);
@@ -87,7 +87,7 @@ void StreamCall::EndWell() {
             ? session().Describe(results[i].descriptor, kept_results_[i]->name)
             : EncodeStreamTensor(results[i].descriptor);
   }
-  sample_.times.total = absl::Now() - arrival();
+  sample_.times.total = SteadyNow() - arrival();
   EncodeReport(sample_, *operation_, total_, route_.predictions,
                end->mutable_report());
   Answer(JoinMessage(message, {}));

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "proto/codec/payload_message.h"
 #include "proto/stream_slices.h"
 
@@ -42,7 +42,7 @@ void GetStreamCall::Send(absl::StatusOr<grpc::ByteBuffer> message) {
   }
   next_.set_tensor(static_cast<int32_t>(tensor));
   if (tensor == get_->count()) {
-    sample_.times.total = absl::Now() - arrival();
+    sample_.times.total = SteadyNow() - arrival();
     return Answer(*std::move(message));
   }
   outgoing_.Swap(&*message);
@@ -53,7 +53,7 @@ void GetStreamCall::Send(absl::StatusOr<grpc::ByteBuffer> message) {
 void GetStreamCall::OnWriteDone(bool ok) {
   HandOver();
   outgoing_.Clear();
-  if (!ok || *cancelled() || deadline() <= absl::Now()) return End(WhyGone());
+  if (!ok || *cancelled() || deadline() <= SteadyNow()) return End(WhyGone());
   if (bytes_) return Send(NextFrame());
   Copy(
       get_->CopiedBytes(next_.tensor()), [this] { return TakeBytes(); },

@@ -4,8 +4,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 #include "proto/stream_slices.h"
@@ -39,18 +39,18 @@ void PutStreamCall::OnMemory(const absl::Status& status) {
 }
 
 void PutStreamCall::AllowClient(int64_t bytes) {
-  client_until_ = absl::Now() + services().client_watch->AllowedFor(bytes);
+  client_until_ = SteadyNow() + services().client_watch->AllowedFor(bytes);
 }
 
 void PutStreamCall::Read() {
-  read_start_ = absl::Now();
+  read_start_ = SteadyNow();
   ExpectMessage(kMaxFrameBytes);
   AwaitClient(client_until_, [this] { StartRead(&message_); });
 }
 
 void PutStreamCall::OnSlowClient() {
   HandOver();
-  if (deadline() <= absl::Now()) return End(WhyGone());
+  if (deadline() <= SteadyNow()) return End(WhyGone());
   End(MakeError(absl::StatusCode::kDeadlineExceeded,
                 {Reason::kDeadline, "stream", "too little sent for too long",
                  "frames as fast as the server's --min_client_rate, after "
@@ -62,7 +62,7 @@ void PutStreamCall::OnReadDone(bool ok) {
   SettleMessage();
   if (!StopAwaitingClient()) return;
   if (!ok) return OnHalfClose();
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   sample_.times.receive.Add(read_start_, start);
   if (put_) {
     return Copy(
@@ -70,12 +70,12 @@ void PutStreamCall::OnReadDone(bool ok) {
         [this, start] {
           // The client gets back the time that its frame waited for a copying
           // thread.
-          client_until_ += absl::Now() - start;
+          client_until_ += SteadyNow() - start;
           Read();
         });
   }
   absl::Status status = TakeHeader();
-  sample_.times.decode.Add(start, absl::Now());
+  sample_.times.decode.Add(start, SteadyNow());
   if (!status.ok()) return End(std::move(status));
   AwaitMemory(kCallOverheadBytes + kMaxFrameBytes +
               TensorPut::CapacityFor(*header_));
@@ -176,7 +176,7 @@ absl::Status PutStreamCall::CheckComplete() const {
 void PutStreamCall::Commit() {
   v1::PutTensorsResponse head;
   head.set_version(session().state().number + 1);
-  sample_.times.total = absl::Now() - arrival();
+  sample_.times.total = SteadyNow() - arrival();
   Answer(JoinMessage(head, {}));
 }
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
 #include "server/memory/shared_bytes.h"
@@ -36,7 +36,7 @@ absl::Status PutTensorsCall::OnMessage() {
       [this] {
         v1::PutTensorsResponse head;
         head.set_version(session().state().number + 1);
-        sample_.times.total = absl::Now() - arrival();
+        sample_.times.total = SteadyNow() - arrival();
         Finish(absl::OkStatus(), head);
       });
   return absl::OkStatus();
@@ -56,7 +56,7 @@ absl::Status GetTensorsCall::OnMessage() {
   Copy(
       get_->CopyCapacity(), [this] { return Convert(); },
       [this] {
-        sample_.times.total = absl::Now() - arrival();
+        sample_.times.total = SteadyNow() - arrival();
         Answer(response_);
       });
   return absl::OkStatus();

@@ -97,6 +97,36 @@ class SnapshotDamageTest : public testing::Test {
   std::map<int64_t, std::set<std::string>> files_of_;
 };
 
+// The part that all generations share is written again if it is missing or
+// shorter.
+TEST_F(SnapshotDamageTest, AWriteReplacesALostPart) {
+  SessionImage image = ImageOf(3);
+  image.tensors = {VectorOf("frozen", 2 << 20, 0)};
+  for (int64_t number = 4; number <= 5; ++number) {
+    image.head.number = number;
+    ASSERT_TRUE(store_->Write(image).ok());
+  }
+  std::string shared;
+  for (const auto& [path, content] : files_.Contents()) {
+    if (content.size() > 2 << 20) shared = path;
+  }
+  const std::string content = files_.Contents()[shared];
+  const auto damages = {
+      std::function<void()>([&] { ASSERT_TRUE(files_.Unlink(shared).ok()); }),
+      std::function<void()>([&] { files_.Put(shared, content.substr(1)); })};
+  for (const auto& damage : damages) {
+    damage();
+    ++image.head.number;
+    ASSERT_TRUE(store_->Write(image).ok());
+    const auto loaded = store_->Load(key_, AllocateForTest);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(TextOf(loaded->image), TextOf(image));
+    EXPECT_THAT(loaded->broken, IsEmpty());
+    // The image that was loaded has other owners.
+    image = loaded->image;
+  }
+}
+
 TEST_F(SnapshotDamageTest, FindsEveryFlippedByte) {
   ForEachByte([](std::string content, size_t i) {
     content[i] = static_cast<char>(~content[i]);

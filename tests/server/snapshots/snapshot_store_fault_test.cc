@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/snapshots/snapshot_store.h"
@@ -252,6 +253,32 @@ TEST(SnapshotFaultTest, RemovesAllOrSaysWhyNot) {
     EXPECT_TRUE(disk.store().Remove(key).ok());
     EXPECT_TRUE(absl::IsNotFound(disk.Load().status()));
   }
+}
+
+// Files of which one can't be removed, as a folder that a file server shows.
+class StuckFiles : public MemoryFiles {
+ public:
+  absl::Status Unlink(const std::string& path) override {
+    if (!absl::EndsWith(path, "/.snapshot")) return MemoryFiles::Unlink(path);
+    return absl::FailedPreconditionError("EISDIR");
+  }
+};
+
+TEST(SnapshotFaultTest, AFileThatStaysKeepsNoOther) {
+  StuckFiles files;
+  auto store = SnapshotStore::Open("s", &files);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const std::string key = SessionKeyOf(IdOf(0));
+  const std::string folder = "s/sessions/" + key;
+  size_t least = 0;
+  for (int64_t number = 1; number <= 6; ++number) {
+    ASSERT_TRUE((*store)->Write(ImageOf(number)).ok());
+    if (number == 3) least = files.List(folder)->size();
+    if (number == 3) files.Put(folder + "/.snapshot", "");
+  }
+  EXPECT_THAT(*files.List(folder), SizeIs(least + 1));
+  EXPECT_FALSE((*store)->Remove(key).ok());
+  EXPECT_THAT(*files.List(folder), testing::ElementsAre(".snapshot"));
 }
 
 }  // namespace

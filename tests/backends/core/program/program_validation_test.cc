@@ -159,6 +159,17 @@ TEST(ProgramValidationTest, RefusesTooManySteps) {
   EXPECT_EQ(DetailOf(Validate(program))->reason, Reason::kLimitExceeded);
 }
 
+TEST(ProgramValidationTest, RefusesTooManyOperands) {
+  Program program = *ParseProgram("input x\ny = concat(x, x)\noutput y\n");
+  program.steps[0].operands.resize(50'000, "x");
+  EXPECT_TRUE(Validate(program).ok());
+  program.steps[0].operands.resize(50'001, "x");
+  const auto detail = DetailOf(Validate(program));
+  ASSERT_TRUE(detail.has_value());
+  EXPECT_EQ(detail->reason, Reason::kLimitExceeded);
+  EXPECT_EQ(detail->found, "50001 operands");
+}
+
 TEST(ProgramTest, AttributesHaveTheOperatorsDefaults) {
   const Program program = *ParseProgram(
       "input x\nparameter w [1, 1, 1, 1]\na = conv(x, w, padding=valid)\n"

@@ -6,6 +6,7 @@
 
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "gtest/gtest.h"
 #include "proto/call_metadata.h"
 
@@ -136,7 +137,7 @@ TEST_F(CallSessionTest, ADeadlineHoldsOnTheSessionsClock) {
   ASSERT_TRUE(Enter(&session).ok());
   absl::Status why;
   session.Await(
-      absl::Now(),
+      SteadyNow(),
       [&](const ChangeOrder::Decision& decision) { why = decision.why; },
       nullptr);
   table_.Expire();
