@@ -235,6 +235,10 @@ def shifted(module, x, y):
     (lambda m, x, y: F.binary_cross_entropy_with_logits(x * 30, y, m.of_class), FLOATS),
     (lambda m, x, y: F.binary_cross_entropy_with_logits(
         x, y, pos_weight=m.of_class, reduction="none").square(), FLOATS),
+    (lambda m, x, y: F.binary_cross_entropy(
+        (x * 9).sigmoid(), y.sigmoid(), m.of_class), FLOATS),
+    (lambda _, x, y: F.binary_cross_entropy(
+        (x * 99).sigmoid(), (y > 0).float(), reduction="none"), FLOATS),
     (lambda _, x, y: F.mse_loss(x, y) + F.l1_loss(x, y, reduction="sum"), FLOATS),
     (lambda _, x, y: F.smooth_l1_loss(x, y, reduction="none", beta=0.3) ** 2, FLOATS),
     (lambda _, x, y: F.huber_loss(x, y, delta=0.7), FLOATS),

@@ -15,7 +15,7 @@ from convgrad.torch.networks.exporting import Exported
 from convgrad.torch.networks.graphs import only_returned, plain
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.given import Given, Prelude, base_of, given_by
-from convgrad.torch.networks.operators.known import Known
+from convgrad.torch.networks.operators.known import Known, all_of
 from convgrad.torch.networks.operators.memories import Memories
 from convgrad.torch.networks.operators.values import INDICES, Importer, Noise, Value
 
@@ -186,6 +186,17 @@ class Declared(Importer):
 
     def has_gradient(self, value: Value) -> bool:
         return value.name in self._with_gradient
+
+    def filled(self, argument: Any) -> Any:
+        """Returns zeros for an empty tensor, of which no call may ask before it writes there,
+        and others as they are."""
+        if not isinstance(argument, Noise) or not argument.is_empty or (
+                table.is_random(self._node.target)):
+            return argument
+        found = self.apart(all_of(self, argument.shape, 0.0))
+        self._env.update(dict.fromkeys(
+            [node for node, one in self._env.items() if one is argument], found))
+        return found
 
     def apart(self, value: Value) -> Value:
         return self._memories.apart(self, value)

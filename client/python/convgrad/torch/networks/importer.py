@@ -118,7 +118,7 @@ class Importer(Declared):
                 argument.meta["val"])
             if isinstance(found, Value):
                 found = self._env[argument] = self._memories.now(self, found)
-            return found
+            return self.filled(found)
 
         return map_aggregate(arguments, find)
 
@@ -178,6 +178,8 @@ class Importer(Declared):
             return Unknown()
         given = [map_aggregate(argument, self._with_constants)
                  for argument in table.arguments_of(target, args, kwargs)]
+        if holds(Noise, given) and not table.takes_noise(target):
+            raise self.refuse(f"{name} of random numbers", "a product with them")
         if isinstance(given[0], Noise) and not table.is_in_place(target):
             given[0] = replace(given[0])
         return self._placed(target, given, function(self, *given))

@@ -132,7 +132,8 @@ _LOSSES: dict[str, Function] = {
     "l1_loss": losses.of_elements("l1"), "huber_loss": losses.huber,
     **_each("nll_loss nll_loss_nd nll_loss2d", losses.nll), "kl_div": losses.kl_div,
     "smooth_l1_loss": losses.of_elements("smooth_l1", "beta"),
-    "binary_cross_entropy_with_logits": losses.binary_cross_entropy,
+    "binary_cross_entropy_with_logits": losses.binary_cross_entropy_with_logits,
+    "binary_cross_entropy": losses.binary_cross_entropy,
 }
 _COMPOSED: dict[str, Function] = {
     **{name: getattr(composed, name) for name in (
@@ -174,6 +175,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
     }.items() for name in names.split()}
 
 
+_OF_NOISE = frozenset(("add", "mul", "div", "divide", "true_divide", "floor", "bernoulli"))
 # Where torch returns its operand itself, or perhaps a view of it, without saying so.
 _SAME = frozenset(("dropout", "feature_dropout"))
 _PERHAPS_VIEWS = frozenset(("reshape", "flatten", "contiguous", "alias", "to", "type_as",
@@ -209,6 +211,11 @@ def of_operator(target: Any) -> Function | None:
     if overloads is not None and target._overloadname not in overloads:
         return None
     return _OPERATORS.get(name) or _OPERATORS.get(name.removesuffix("_"))
+
+
+def takes_noise(target: Any) -> bool:
+    """Returns whether the operator's function takes random numbers of the server's."""
+    return name_of(target).removeprefix("aten.").removesuffix("_") in _OF_NOISE
 
 
 def arguments_of(target: Any, args: Any, kwargs: Any) -> list[Any]:

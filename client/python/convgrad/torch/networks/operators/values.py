@@ -85,6 +85,11 @@ class Noise:
     """What was multiplied with these numbers, or with others that follow from the same draw.
     A node, if the client draws them."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was drawn."""
+        return self.keep is None and self.raised is None
+
     def __str__(self) -> str:
         return f"random numbers of {text_of(self.shape)}"
 
