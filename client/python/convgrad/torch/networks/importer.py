@@ -219,11 +219,9 @@ class Importer(Declared):
             return tensor.item()
         if not tensor.numel():
             return Empty(tuple(tensor.shape))
-        if tensor.dtype not in (torch.float32, torch.int64):
-            raise self.refuse(argument, "torch.float32")
         if table.place_of_result(self._node.target) != "apart":
             self._lent[argument.memory] = tensor
-        return self.constant(tensor)
+        return self.constant_of(argument)
 
     def _inline(self, module: Any, args: Sequence[Any]) -> list[Any]:
         outer, nodes = self._node, list(module.graph.nodes)

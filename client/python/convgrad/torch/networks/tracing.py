@@ -22,7 +22,7 @@ NEEDED = (2, 6)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CAPTURING = "_output_capturing_hooks_installed"
 """What transformers sets in a model with its hooks, in the first call that needs them."""
-_PARAMETER_DTYPES = (torch.float32, torch.int64)
+_BUFFER_DTYPES = (torch.float32, torch.int64, torch.bool)
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
 
@@ -53,9 +53,9 @@ def check_model(model: nn.Module) -> None:
             raise invalid("DTYPE_MISMATCH", f"model.{name}.dtype", parameter.dtype,
                           "torch.float32; autocast or dtype=torch.bfloat16 computes in bf16")
     for name, buffer in model.named_buffers():
-        if buffer.dtype not in _PARAMETER_DTYPES:
+        if buffer.dtype not in _BUFFER_DTYPES:
             raise invalid("DTYPE_MISMATCH", f"model.{name}.dtype", buffer.dtype,
-                          "torch.float32 or torch.int64")
+                          "torch.float32, torch.int64 or torch.bool")
 
 
 def has_hooks(parameter: torch.Tensor) -> bool:

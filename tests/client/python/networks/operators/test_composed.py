@@ -139,6 +139,15 @@ def test_places_of_rows(make_remote):
         net(torch.randn(3, 5, 2), torch.tensor([[1], [0], [4]]))
 
 
+def test_a_place_for_each_row(make_remote):
+    model = Indexed(lambda x, at: x[torch.arange(len(x)), at].exp())
+    x, at = torch.randn(4, 5), torch.tensor([1, 0, -1, 3])
+    found = [torch.autograd.grad((y := net(given, at)).square().sum(), given) + (y,)
+             for net in (make_remote(copy.deepcopy(model)), model)
+             for given in [x.clone().requires_grad_()]]
+    torch.testing.assert_close(*found)
+
+
 def test_negative_places_of_a_gather(make_remote):
     """Torch refuses them, too."""
     net = make_remote(Indexed(lambda x, at: x.gather(1, at)))

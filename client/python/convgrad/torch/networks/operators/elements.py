@@ -82,6 +82,8 @@ def hardtanh(to: Importer, x: Value, least: float, most: float) -> Value:
 
 def clamp(to: Importer, x: Value, least: float | None = None,
           most: float | None = None) -> Value:
+    if to.dtype in INDICES and x.kind != "a count":
+        raise to.refuse(f"clamp in {to.dtype}", "torch.float32, or a sum of masks")
     return of_each(to, "clamp", x, min=None if least is None else float(least),
                    max=None if most is None else float(most))
 

@@ -15,7 +15,7 @@ import torch
 from convgrad.torch.networks.operators import masks
 from convgrad.torch.networks.operators.detaching import detach
 from convgrad.torch.networks.operators.elements import binary, of_each
-from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
 from convgrad.torch.networks.stand_ins import Constant
 
@@ -140,6 +140,8 @@ def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
         return x
     if x.kind == "an input" and x.dtype in WIDENED.get(dtype, ()):
         return replace(x, dtype=dtype)
+    if x.dtype == torch.bool and dtype in INDICES:
+        return x
     if dtype == torch.bool and x.dtype == torch.float32:
         return masks.is_not_zero(to, detach(to, as_value(to, x)))
     if dtype != torch.float32:

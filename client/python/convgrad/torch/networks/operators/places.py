@@ -38,7 +38,7 @@ def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
     if all(isinstance(one, Known) for _, one in given):
         return _at_constants(to, x, [axis for axis, _ in given], [
             one.tensor for _, one in given])
-    if len(given) == 2 and len(x.shape) > 2 and to.is_range(given[0][1], x.shape[0]) and (
+    if len(given) == 2 and to.is_range(given[0][1], x.shape[0]) and (
             given[1][0] == 1) and _shape_of(given[1][1]) == x.shape[:1]:
         return _of_rows(to, x, given[1][1])
     if any(isinstance(one, Value) and one.dtype == torch.bool for _, one in given):

@@ -25,7 +25,7 @@ class Value:
     branch: int = 0
     """Differs between tensors that share memory or don't, as torch's contiguous() decides."""
     kind: str = "a result"
-    """Or "a parameter", "an input", "a loss"."""
+    """Or "a parameter", "an input", "a loss", "a count"."""
     shape: tuple[Any, ...] = ()
     """Numbers, and expressions of the batch."""
     dtype: Any = torch.float32
