@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from small_networks import images
-from test_remote_import import Module, import_
+from test_remote_import import import_
 from test_remote_optim import X, assert_states, model_of
 from torch import nn
 
@@ -146,10 +146,15 @@ def test_what_is_refused(make_remote):
 
 def test_names_that_the_program_has(make_remote):
     """The model's own names don't meet those of target and loss."""
-    def forward(self, target, label):
-        return self.loss(target) + label
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.loss = nn.Linear(4, 2)
 
-    model = Module(forward, loss=nn.Linear(4, 2))
+        def forward(self, target, label):
+            return self.loss(target) + label
+
+    model = Named()
     x, other, target = torch.randn(3, 4), torch.randn(3, 2), torch.randn(3, 2)
     found = make_remote(copy.deepcopy(model)).forward_backward(x, other, target, loss="mse")
     assert found == pytest.approx(F.mse_loss(model(x, other), target).item(), rel=1e-5)

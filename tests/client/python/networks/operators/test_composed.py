@@ -11,8 +11,10 @@ from test_remote_import import Module
 from test_remote_optim import assert_states
 from test_remote_writes import Model, assert_as_torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import convgrad
+from convgrad.torch import optim
 
 
 @pytest.mark.parametrize("function", [
@@ -118,6 +120,24 @@ def test_cells(make_remote, cell):
         one(x).sum().backward()
     torch.testing.assert_close(net(x), model(x), rtol=1e-5, atol=1e-6)
     assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()}, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("dim", [0, 1, None])
+def test_weight_norm(make_remote, dim):
+    torch.manual_seed(0)
+    model = nn.Sequential(weight_norm(nn.Conv1d(3, 4, 3, dilation=2), dim=dim), nn.Tanh(),
+                          nn.Flatten(), weight_norm(nn.Linear(20, 2), dim=dim))
+    net, x = make_remote(copy.deepcopy(model)), torch.randn(5, 3, 9)
+    pairs = ((net, optim.Adam(net.parameters(), 0.01)),
+             (model, torch.optim.Adam(model.parameters(), 0.01)))
+    for one, optimizer in pairs:
+        for _ in range(3):
+            optimizer.zero_grad()
+            one(x).square().mean().backward()
+            optimizer.step()
+    assert_states(net.state_dict(), model.state_dict())
+    net.load_state_dict({name: 2 * tensor for name, tensor in model.state_dict().items()})
+    assert list(net.state_dict()) == list(model.state_dict())
 
 
 @pytest.mark.parametrize("function, words", [

@@ -139,6 +139,7 @@ _COMPOSED: dict[str, Function] = {
     **{name: getattr(composed, name) for name in (
         "logsumexp", "cosine_similarity", "pairwise_distance", "triplet_margin_loss", "celu",
         "softshrink", "hardshrink", "threshold", "bilinear", "cdist", "outer")},
+    "_weight_norm": composed.weight_norm,
     "cumsum": composed.accumulated("add", 0.0), "cumprod": composed.accumulated("mul", 1.0),
     **{name: recurrent.layers(name) for name in recurrent.STEPS},
     **{f"{name}_cell": recurrent.cell(name) for name in recurrent.STEPS},
