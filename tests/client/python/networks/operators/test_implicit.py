@@ -17,6 +17,12 @@ import convgrad
     lambda self, y, x: torch.linalg.matrix_norm(y).mean(1, keepdim=True) + y.diff().flatten(1),
     lambda self, y, x: F.margin_ranking_loss(
         y[:, :3], x, torch.ones(3, 1, 1).expand_as(x), 0.4, reduction="none"),
+    lambda self, y, x: torch.einsum("bchw->bwhc", y) + torch.einsum(
+        "bchw->bc", y)[:, None, None],
+    lambda self, y, x: torch.einsum("b...w,wd->b...d", y, self.bias.outer(self.bias)),
+    lambda self, y, x: torch.einsum("bchw,c,w->bh", y, self.bias[:4], self.bias),
+    lambda self, y, x: torch.einsum("bii->bi", y[..., :4].sum(1)) + torch.einsum("c,c", *[
+        self.bias] * 2),
     lambda self, y, x: F.hinge_embedding_loss(y, torch.ones_like(y), reduction="none"),
     lambda self, y, x: F.poisson_nll_loss(y, x[:, :1].abs().expand_as(y), reduction="none"),
     lambda self, y, x: F.cosine_embedding_loss(

@@ -3,6 +3,7 @@ operators."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -52,6 +53,15 @@ def with_numbers(operator: str, *names: str) -> Callable[..., Value]:
     """Returns the row of an operator whose attributes are numbers with these names."""
     return lambda to, x, *numbers: of_each(to, operator, x, **dict(
         zip(names, map(float, numbers))))
+
+
+def exp2(to: Importer, x: Value) -> Value:
+    return of_each(to, "exp", with_number(to, "mul", x, math.log(2)))
+
+
+def log_to(base: int) -> Callable[[Importer, Value], Value]:
+    """Returns the row of the logarithm to this base."""
+    return lambda to, x: with_number(to, "mul", of_each(to, "log", x), 1 / math.log(base))
 
 
 def elu(to: Importer, x: Value, alpha: float, scale: float, input_scale: float) -> Value:

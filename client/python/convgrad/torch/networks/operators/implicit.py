@@ -9,6 +9,7 @@ import torch.fx
 from torch.fx.node import map_aggregate
 
 from convgrad.torch.networks.operators import table
+from convgrad.torch.networks.operators.tokens import is_of_two
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
@@ -55,7 +56,7 @@ def _calls_of(node: torch.fx.Node) -> Any:
     if torch makes no calls of the operator, or some for which programs have no row."""
     target: Any = node.target
     if node.op != "call_function" or not hasattr(target, "_can_decompose") or (
-            table.of_operator(target) is not None or not target._can_decompose()):
+            _has_row(node) or not target._can_decompose()):
         return None
     values = {one: one.meta.get("val") for one in node.all_input_nodes}
     mode = next((one.fake_mode for one in values.values() if hasattr(one, "fake_mode")), None)
@@ -86,6 +87,8 @@ def _calls_of(node: torch.fx.Node) -> Any:
 def _has_row(node: torch.fx.Node) -> bool:
     if node.op != "call_function":
         return node.op in ("placeholder", "output")
+    if table.name_of(node.target) == "aten.einsum":
+        return is_of_two(str(node.args[0]))
     return table.of_operator(node.target) is not None or (
         not table.name_of(node.target).startswith("aten.")) or not isinstance(
         node.meta.get("val"), (torch.Tensor, tuple, list))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators import masks
+from convgrad.torch.networks.operators import masks, sums
 from convgrad.torch.networks.operators.detaching import detach
 from convgrad.torch.networks.operators.elements import binary, of_each
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
@@ -120,8 +120,11 @@ def min_along(to: Importer, x: Value, dim: int, keepdim: bool = False) -> list[A
 
 
 def of_two_or(operator: str, along: Callable[..., list[Any]]) -> Callable[..., Any]:
-    """Returns the row of an operator with overloads for two tensors, and for one axis."""
-    def row(to: Importer, x: Value, second: Any, keepdim: bool = False) -> Any:
+    """Returns the row of an operator with overloads for two tensors, one axis and all axes."""
+    def row(to: Importer, x: Value, second: Any = None, keepdim: bool = False) -> Any:
+        if second is None:  # of all elements, of which equal ones share the gradient
+            reduced: Any = sums.amin if operator == "minimum" else sums.reduced("amax")
+            return reduced(to, x)
         if to.dtype is None:  # of the overload that also returns places
             return along(to, x, second, keepdim)
         return binary(to, operator, x, second)

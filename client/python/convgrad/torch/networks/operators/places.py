@@ -169,6 +169,20 @@ def diagonal_matrix(to: Importer, x: Value, offset: int = 0) -> Value:
                   (rows, rows))
 
 
+def diagonal(to: Importer, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
+    """The main diagonal of two axes, as the last axis."""
+    rank, sizes = len(x.shape), [x.shape[first], x.shape[second]]
+    if offset or not all(isinstance(n, int) for n in sizes):
+        raise to.refuse(f"diagonal of {text_of(x.shape)}, {offset}",
+                        "the main diagonal of axes that don't depend on the batch")
+    own = [first % rank, second % rank]
+    rest = [axis for axis in range(rank) if axis not in own]
+    flat = reshaped(to, permute(to, as_value(to, x), [*rest, *own]), (
+        *(x.shape[axis] for axis in rest), sizes[0] * sizes[1]))
+    at = torch.arange(min(sizes)) * (sizes[1] + 1)
+    return taken(to, flat, len(rest), to.constant(at))
+
+
 def triangle(part: Callable[[torch.Tensor, int], torch.Tensor]) -> Callable[..., Value]:
     """Returns the row of the part of matrices above or below a diagonal."""
     def row(to: Importer, x: Value, diagonal: int = 0) -> Value:

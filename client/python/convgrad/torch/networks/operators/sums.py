@@ -104,6 +104,10 @@ def std(to: Importer, x: Value, dim: Any = None, correction: Any = None,
     return with_number(to, "sub", of_each(to, "sqrt", found), _ROOT_OF_TINY)
 
 
-def var_mean(to: Importer, x: Value, dim: Any = None, correction: Any = None,
-             keepdim: bool = False) -> list[Value]:
-    return [var(to, x, dim, correction, keepdim), reduce(to, "mean", x, dim, keepdim)]
+def with_mean(function: Callable[..., Value]) -> Callable[..., list[Value]]:
+    """Returns the row of an operator that also returns the mean."""
+    def row(to: Importer, x: Value, dim: Any = None, correction: Any = None,
+            keepdim: bool = False) -> list[Value]:
+        return [function(to, x, dim, correction, keepdim), reduce(to, "mean", x, dim, keepdim)]
+
+    return row
