@@ -32,6 +32,7 @@ EXTREMES = torch.tensor([0.0, -0.0, 2.0**-149, -2.0**-149, 1e-38, -1e-38, 1.0, -
     lambda self, y, x: y.clamp_min(self.mean[:, None, None] - 1).clamp_max(x[:, 2:]),
     lambda self, y, x: F.scaled_dot_product_attention(y, y, y, attn_mask=(y @ y.mT) > -0.1),
     lambda self, y, x: y.sum((1, 2, 3)) / (y > 0).sum((1, 2, 3)).clamp(min=1),
+    lambda self, y, x: ((y > 0).sum(1).float(), y.sum(1) + (y > 0).sum(1)),
     lambda self, y, x: y.sum((1, 2)) / (y > 0).sum() * (y > 1).sum((0, 1, 2)),
     lambda self, y, x: (y > 0).sum(1, keepdim=True) * y + (x[:, :1] > 0).long() / 3,
     lambda self, y, x: y * ((y > 0) & (torch.arange(6) % 2 == 0)) - torch.arange(6),

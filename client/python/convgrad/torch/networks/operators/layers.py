@@ -150,7 +150,7 @@ def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
     if dtype != torch.float32:
         raise to.refuse(f"a conversion to {dtype}",
                         "none: remote(..., dtype=torch.bfloat16) computes in bf16")
-    return x
+    return replace(x, kind="a result") if x.kind == "a count" else x
 
 
 def copied(to: Importer, x: Value, *_: Any) -> Value:
