@@ -144,6 +144,22 @@ def test_what_is_refused(make_remote):
             net.forward_backward(X, torch.ones(4).to(dtype))
 
 
+def test_names_that_the_program_has(make_remote):
+    """The model's own names don't meet those of target and loss."""
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.loss = nn.Linear(4, 2)
+
+        def forward(self, target, label):
+            return self.loss(target) + label
+
+    model = Named()
+    x, other, target = torch.randn(3, 4), torch.randn(3, 2), torch.randn(3, 2)
+    found = make_remote(copy.deepcopy(model)).forward_backward(x, other, target, loss="mse")
+    assert found == pytest.approx(F.mse_loss(model(x, other), target).item(), rel=1e-5)
+
+
 def test_the_target_is_a_value():
     imported = import_(nn.Sequential(nn.Linear(4, 2)), ("input",), loss=Loss("cross_entropy"))
     assert not imported.program.message.inputs[1].is_index
@@ -235,6 +251,10 @@ def shifted(module, x, y):
     (lambda m, x, y: F.binary_cross_entropy_with_logits(x * 30, y, m.of_class), FLOATS),
     (lambda m, x, y: F.binary_cross_entropy_with_logits(
         x, y, pos_weight=m.of_class, reduction="none").square(), FLOATS),
+    (lambda m, x, y: F.binary_cross_entropy(
+        (x * 9).sigmoid(), y.sigmoid(), m.of_class), FLOATS),
+    (lambda _, x, y: F.binary_cross_entropy(
+        (x * 99).sigmoid(), (y > 0).float(), reduction="none"), FLOATS),
     (lambda _, x, y: F.mse_loss(x, y) + F.l1_loss(x, y, reduction="sum"), FLOATS),
     (lambda _, x, y: F.smooth_l1_loss(x, y, reduction="none", beta=0.3) ** 2, FLOATS),
     (lambda _, x, y: F.huber_loss(x, y, delta=0.7), FLOATS),

@@ -121,6 +121,14 @@ def constants(self, y, x):
     return y * mask, y[:, :, 1:] + view, torch.cat([y[:, :2] * filled, x], 1)
 
 
+def empty(self, y, x):
+    whole, other = y.new_empty(y.shape[0], 7, 4, 6), torch.empty_like(y)
+    whole[:, :4], whole[:, 4:] = y, x
+    same = other
+    same[:] = y[:, 1:2]
+    return whole, other.add_(1) * same
+
+
 def not_finite(self, y, x):
     y[:, :1] = float("inf")
     y[:, 1:2] = torch.nan
@@ -130,7 +138,8 @@ def not_finite(self, y, x):
 
 FORWARDS = (slice_of_a_slice, read_before_and_after, write_by_two_views,
             through_a_permuted_view, a_select, a_view_of_other_extents,
-            part_of_a_parameter, whole_by_a_view, of_seven_axes, constants, not_finite)
+            part_of_a_parameter, whole_by_a_view, of_seven_axes, constants, empty,
+            not_finite)
 
 
 @pytest.mark.parametrize("function", FORWARDS)

@@ -174,6 +174,7 @@ def _with_memory(stand_in: torch.Tensor, values: torch.Tensor | None) -> torch.T
         values = torch.empty(stand_in.shape, dtype=stand_in.dtype)
     elif values.is_inference():
         values = values.clone()
+    values = values.to(stand_in.dtype)  # the session has masks as numbers
     if not isinstance(stand_in, nn.Parameter):
         return values
     found = nn.Parameter(values, stand_in.requires_grad)

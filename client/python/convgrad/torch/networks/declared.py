@@ -15,7 +15,7 @@ from convgrad.torch.networks.exporting import Exported
 from convgrad.torch.networks.graphs import only_returned, plain
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.given import Given, Prelude, base_of, given_by
-from convgrad.torch.networks.operators.known import Known
+from convgrad.torch.networks.operators.known import Known, all_of, as_numbers
 from convgrad.torch.networks.operators.memories import Memories
 from convgrad.torch.networks.operators.values import INDICES, Importer, Noise, Value
 
@@ -70,6 +70,14 @@ class Declared(Importer):
             self.constants[name] = tensor.clone()
             self._constants[name] = self._declare(name, tensor)
         return self._constants[name]
+
+    def constant_of(self, known: Known) -> Value:
+        """Returns a fixed parameter for a tensor that the call under way takes."""
+        tensor = as_numbers(self._node.target, known.tensor)
+        if tensor.dtype not in (torch.float32, torch.int64):
+            raise self.refuse(known, "torch.float32")
+        found = self.constant(tensor)
+        return replace(found, dtype=torch.bool) if known.tensor.dtype == torch.bool else found
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -186,6 +194,17 @@ class Declared(Importer):
 
     def has_gradient(self, value: Value) -> bool:
         return value.name in self._with_gradient
+
+    def filled(self, argument: Any) -> Any:
+        """Returns zeros for an empty tensor, of which no call may ask before it writes there,
+        and others as they are."""
+        if not isinstance(argument, Noise) or not argument.is_empty or (
+                table.is_random(self._node.target)):
+            return argument
+        found = self.apart(all_of(self, argument.shape, 0.0))
+        self._env.update(dict.fromkeys(
+            [node for node, one in self._env.items() if one is argument], found))
+        return found
 
     def apart(self, value: Value) -> Value:
         return self._memories.apart(self, value)

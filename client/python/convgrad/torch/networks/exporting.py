@@ -26,6 +26,7 @@ from convgrad.torch.networks.effects import (
     versions_of_kept,
 )
 from convgrad.torch.networks.graphs import MODEL, calls_of_one, mapped
+from convgrad.torch.networks.operators.implicit import expand
 from convgrad.torch.networks.refusals import named, refuse
 from convgrad.torch.networks.stand_ins import Constant
 from convgrad.torch.networks.tracing import bound_again, check_version
@@ -195,6 +196,7 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
 
 def _exported(program: Any, inputs: Mapping[str, Shape], outputs: Any,
               change: ConvgradError | None) -> Exported:
+    expand(program.graph_module)
     signature = program.graph_signature
     tensors = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     given = iter(inputs)

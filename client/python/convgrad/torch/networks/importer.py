@@ -118,7 +118,7 @@ class Importer(Declared):
                 argument.meta["val"])
             if isinstance(found, Value):
                 found = self._env[argument] = self._memories.now(self, found)
-            return found
+            return self.filled(found)
 
         return map_aggregate(arguments, find)
 
@@ -178,6 +178,8 @@ class Importer(Declared):
             return Unknown()
         given = [map_aggregate(argument, self._with_constants)
                  for argument in table.arguments_of(target, args, kwargs)]
+        if holds(Noise, given) and not table.takes_noise(target):
+            raise self.refuse(f"{name} of random numbers", "a product with them")
         if isinstance(given[0], Noise) and not table.is_in_place(target):
             given[0] = replace(given[0])
         return self._placed(target, given, function(self, *given))
@@ -217,11 +219,9 @@ class Importer(Declared):
             return tensor.item()
         if not tensor.numel():
             return Empty(tuple(tensor.shape))
-        if tensor.dtype not in (torch.float32, torch.int64):
-            raise self.refuse(argument, "torch.float32")
         if table.place_of_result(self._node.target) != "apart":
             self._lent[argument.memory] = tensor
-        return self.constant(tensor)
+        return self.constant_of(argument)
 
     def _inline(self, module: Any, args: Sequence[Any]) -> list[Any]:
         outer, nodes = self._node, list(module.graph.nodes)

@@ -61,6 +61,8 @@ class Variant:
     """Computes those inputs that aren't arguments."""
     is_of_batches: bool = False
     """Whether the forward depends on its batches, so that the program is for these alone."""
+    target: str = ""
+    """The input that the loss compares with; none without a loss."""
 
     @functools.cached_property
     def name(self) -> str:
@@ -120,7 +122,6 @@ class Loss:
     """A factor for each class of a cross_entropy; none: 1."""
 
 
-TARGET = "target"
 _NO_INDICES = (torch.bool, torch.complex32, torch.complex64, torch.complex128)
 _LOSSES = ("cross_entropy", "mse", "l1", "smooth_l1", "binary_cross_entropy_with_logits")
 
@@ -160,7 +161,7 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
 
 def import_model(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
                  loss: Loss | None = None, call: Call | None = None) -> Variant:
-    """Takes the model apart. With `loss` its result is the first output, and TARGET an input.
+    """Takes the model apart. With `loss` its result is the first output.
     `call` is what the forward is told if it asks.
 
     Errors: Unimplemented naming modules and operators, all that programs don't have.
@@ -187,12 +188,12 @@ def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
         results = _first_call(program.message, inputs, results)
         if not results or program.is_training:  # a kept tensor has one mask of a dropout
             raise exported.change
-    found: list[str] = []
+    found, target = list[str](), ""
     if loss is not None:
         if not isinstance(exported.outputs, Output):
             raise refuse("forward", "several outputs",
                          f"one, for the server to compute {loss.operator} of")
-        target = program.input(TARGET, is_index=loss.is_index)
+        target = program.input(program.free_name("target"), is_index=loss.is_index)
         if len(results[0].shape) < 2:
             raise refuse("forward", f"a result of {text_of(results[0].shape)}",
                          f"two axes at least, for the server to compute {loss.operator} of")
@@ -232,7 +233,7 @@ def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
                    sources, importer.places,
                    {p.name: importer.constants[p.name] for p in message.parameters
                     if p.name in importer.constants}, exported.change is not None, asks,
-                   importer.prelude)
+                   importer.prelude, target=target)
 
 
 def _check_indices(message: Any) -> None:

@@ -18,7 +18,7 @@ from convgrad.sessions.session import Session
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.networks.attached import AttachedNetwork
 from convgrad.torch.networks.exporting import shapes_of
-from convgrad.torch.networks.importing import TARGET, filled, loss_of
+from convgrad.torch.networks.importing import filled, loss_of
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.pipeline import mapped
 from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, inputs_of
@@ -286,12 +286,13 @@ class RemoteNetwork(RemoteState):
         variant = self._variants.find(inputs, constants, found)
         tensors, dtype = variant.used(inputs), compute_dtype_of(inputs, self._dtype)
         arrays = inputs_of(variant, tensors, dtype, self.session.client)
-        arrays[TARGET] = to_array(target.long() if found.is_index else target)
+        arrays[variant.target] = to_array(target.long() if found.is_index else target)
+        name = next(iter(variant.sources))  # the loss is the first output
         with self.kept_gradients.sending(variant.trainable, update):
             self.draw_seed(variant)
             future = self.pipeline.submit(
-                self.session.run, variant.name, arrays, fetched=["loss"], compute_dtype=dtype,
+                self.session.run, variant.name, arrays, fetched=[name], compute_dtype=dtype,
                 backward=Backward(leave_parameters=not variant.trainable),
                 update=update, fast=self.fast, recompute=self.recompute,
                 trainer_state=self.encoded(trainer_state))
-        return mapped(future, lambda run: float(run.values["loss"]), variant.name_step)
+        return mapped(future, lambda run: float(run.values[name]), variant.name_step)

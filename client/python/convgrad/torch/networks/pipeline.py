@@ -78,7 +78,8 @@ class Pipeline:
 
     def put(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Puts tensors under these names, and waits."""
-        arrays = {name: np.asarray(to_array(tensor), order="C")
+        arrays = {name: np.asarray(to_array(
+            tensor.float() if tensor.dtype == torch.bool else tensor), order="C")
                   for name, tensor in tensors.items()}
         futures = [self.submit(self.session.put, {name: arrays[name] for name in chunk})
                    for chunk in _chunks({name: a.nbytes for name, a in arrays.items()})]

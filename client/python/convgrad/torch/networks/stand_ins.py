@@ -54,8 +54,9 @@ def check_operands(to: Importer, operator: str, operands: Sequence[Any],
                    parameters: Sequence[Any]) -> None:
     """Raises Unimplemented unless a step can have the operands and the dtype of the call under
     way. None is an omitted operand."""
-    # Autocast calls in bf16. Masks are of ones and zeros. Integers may only be moved.
-    if to.dtype not in _COMPUTED and operator not in _MOVES:
+    # Autocast calls in bf16. Masks are of ones and zeros. Integers may only be moved, except
+    # sums of masks.
+    if to.dtype not in _COMPUTED and operator not in (*_MOVES, "sum", "clamp"):
         raise to.refuse(f"{operator} in {to.dtype}", "torch.float32")
     for i, operand in enumerate((*operands, *parameters)):
         is_parameter = i >= len(operands)

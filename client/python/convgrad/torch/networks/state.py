@@ -142,7 +142,7 @@ class RemoteState(RemoteModule):
         return result, {
             name: tensor.detach() for name, tensor in values.items()
             if tensor is not before[name][0] or tensor._version != before[name][1] or
-            name in present and not torch.equal(tensor, present[name])}
+            name in present and not torch.equal(tensor, present[name].to(tensor.dtype))}
 
     @short_traceback
     def averaged_state_dict(self) -> Any:

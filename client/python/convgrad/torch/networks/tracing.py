@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrizations, parametrize
 
 from convgrad.errors import invalid, unimplemented
 from convgrad.torch.networks.absent import absent
@@ -22,7 +22,7 @@ NEEDED = (2, 6)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CAPTURING = "_output_capturing_hooks_installed"
 """What transformers sets in a model with its hooks, in the first call that needs them."""
-_PARAMETER_DTYPES = (torch.float32, torch.int64)
+_BUFFER_DTYPES = (torch.float32, torch.int64, torch.bool)
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
 
@@ -53,9 +53,9 @@ def check_model(model: nn.Module) -> None:
             raise invalid("DTYPE_MISMATCH", f"model.{name}.dtype", parameter.dtype,
                           "torch.float32; autocast or dtype=torch.bfloat16 computes in bf16")
     for name, buffer in model.named_buffers():
-        if buffer.dtype not in _PARAMETER_DTYPES:
+        if buffer.dtype not in _BUFFER_DTYPES:
             raise invalid("DTYPE_MISMATCH", f"model.{name}.dtype", buffer.dtype,
-                          "torch.float32 or torch.int64")
+                          "torch.float32, torch.int64 or torch.bool")
 
 
 def has_hooks(parameter: torch.Tensor) -> bool:
@@ -76,14 +76,20 @@ def _refused(module: nn.Module) -> tuple[str, str] | None:
         return "a network that is on a server already", "a model whose values are here"
     if any(isinstance(p, UninitializedParameter) for p in module.parameters(False)):
         return "parameters without a shape", "a model through which a batch went"
-    if parametrize.is_parametrized(module):
-        return ("a parametrization",
-                "plain parameters: torch.nn.utils.parametrize.remove_parametrizations")
+    if parametrize.is_parametrized(module) and not all(map(_is_weight_norm, module.modules())):
+        return ("a parametrization", "plain parameters, which torch.nn.utils.parametrize."
+                "remove_parametrizations makes, or torch.nn.utils.parametrizations.weight_norm")
     if any(hooks_of(module, name) for name in _HOOKS):
         return "a hook", "none inside a remote network"
     if isinstance(module, torch.jit.ScriptModule):
         return "a TorchScript module", "an eager one"
     return None
+
+
+def _is_weight_norm(module: nn.Module) -> bool:
+    """Returns whether parametrizations of the module, if any, are torch's weight_norm."""
+    return not isinstance(module, parametrize.ParametrizationList) or (
+        len(module) == 1 and type(module[0]) is parametrizations._WeightNorm)
 
 
 def is_compiled(args: Iterable[Any]) -> bool:

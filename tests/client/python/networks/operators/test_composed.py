@@ -11,8 +11,10 @@ from test_remote_import import Module
 from test_remote_optim import assert_states
 from test_remote_writes import Model, assert_as_torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import convgrad
+from convgrad.torch import optim
 
 
 @pytest.mark.parametrize("function", [
@@ -122,6 +124,24 @@ def test_cells(make_remote, cell):
     assert_states(net.gradients(), {n: p.grad for n, p in model.named_parameters()}, 1e-4, 1e-5)
 
 
+@pytest.mark.parametrize("dim", [0, 1, None])
+def test_weight_norm(make_remote, dim):
+    torch.manual_seed(0)
+    model = nn.Sequential(weight_norm(nn.Conv1d(3, 4, 3, dilation=2), dim=dim), nn.Tanh(),
+                          nn.Flatten(), weight_norm(nn.Linear(20, 2), dim=dim))
+    net, x = make_remote(copy.deepcopy(model)), torch.randn(5, 3, 9)
+    pairs = ((net, optim.Adam(net.parameters(), 0.01)),
+             (model, torch.optim.Adam(model.parameters(), 0.01)))
+    for one, optimizer in pairs:
+        for _ in range(3):
+            optimizer.zero_grad()
+            one(x).square().mean().backward()
+            optimizer.step()
+    assert_states(net.state_dict(), model.state_dict())
+    net.load_state_dict({name: 2 * tensor for name, tensor in model.state_dict().items()})
+    assert list(net.state_dict()) == list(model.state_dict())
+
+
 @pytest.mark.parametrize("function, words", [
     (lambda self, y, x: y.gather(1, y.argmax(1, keepdim=True)), r"aten\.argmax"),
     (lambda self, y, x: y[:, [0, 1], :, [1, 2]], "next to each other"),
@@ -139,6 +159,15 @@ def test_places_of_rows(make_remote):
     net = make_remote(Indexed(lambda x, at: x[torch.arange(len(x)), at]))
     with pytest.raises(convgrad.Unimplemented, match="an index of 2 axes"):
         net(torch.randn(3, 5, 2), torch.tensor([[1], [0], [4]]))
+
+
+def test_a_place_for_each_row(make_remote):
+    model = Indexed(lambda x, at: x[torch.arange(len(x)), at].exp())
+    x, at = torch.randn(4, 5), torch.tensor([1, 0, -1, 3])
+    found = [torch.autograd.grad((y := net(given, at)).square().sum(), given) + (y,)
+             for net in (make_remote(copy.deepcopy(model)), model)
+             for given in [x.clone().requires_grad_()]]
+    torch.testing.assert_close(*found)
 
 
 def test_negative_places_of_a_gather(make_remote):

@@ -136,6 +136,9 @@ def test_an_image_that_changes_in_place(make_remote):
     lambda self, x: torch.relu(x) * (torch.rand(x.shape) > 0.5),
     lambda self, x: torch.where(torch.rand(x.shape[0], 1, 1, 1) < 0.4, torch.relu(x), x * 2),
     lambda self, x: x * (torch.rand(x.shape[0], 1, 1, 1) + 1.5).floor(),
+    lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1).expand_as(x),
+    lambda self, x: F.linear(x, torch.rand(4, 5)),
+    lambda self, x: x * x.new_empty(len(x), 1, 1, 1).bernoulli_(0.5).clone()[:, 0, None],
     lambda self, x: x + x.new_empty(x.shape).normal_(std=0.1) + torch.zeros(5).uniform_(-1, 1),
     lambda self, x: torch.relu(x)[:, torch.randint(3, (9,))],
     lambda self, x: x * torch.rand(x.shape[0], 1, 1, 1).add(0.5, alpha=3).floor()])

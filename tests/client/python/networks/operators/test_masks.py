@@ -31,9 +31,43 @@ EXTREMES = torch.tensor([0.0, -0.0, 2.0**-149, -2.0**-149, 1e-38, -1e-38, 1.0, -
     lambda self, y, x: torch.clamp(y, x[:, :1], x[:, :1].abs()),
     lambda self, y, x: y.clamp_min(self.mean[:, None, None] - 1).clamp_max(x[:, 2:]),
     lambda self, y, x: F.scaled_dot_product_attention(y, y, y, attn_mask=(y @ y.mT) > -0.1),
+    lambda self, y, x: y.sum((1, 2, 3)) / (y > 0).sum((1, 2, 3)).clamp(min=1),
+    lambda self, y, x: ((y > 0).sum(1).float(), y.sum(1) + (y > 0).sum(1)),
+    lambda self, y, x: y.sum((1, 2)) / (y > 0).sum() * (y > 1).sum((0, 1, 2)),
+    lambda self, y, x: (y > 0).sum(1, keepdim=True) * y + (x[:, :1] > 0).long() / 3,
+    lambda self, y, x: y * ((y > 0) & (torch.arange(6) % 2 == 0)) - torch.arange(6),
     lambda self, y, x: F.hardshrink(y, 0.3) + F.threshold(x[:, :1], 0.1, -2.0)])
 def test_choices_by_data(make_remote, function):
     assert_as_torch(make_remote, Model(function))
+
+
+class Masked(Model):
+    """Has masks as buffers."""
+
+    def __init__(self, function):
+        super().__init__(function)
+        self.register_buffer("causal", torch.tril(torch.ones(6, 6)).bool())
+        self.register_buffer("some", torch.tensor([True, False, True, True]))
+
+
+@pytest.mark.parametrize("function", [
+    lambda self, y, x: (y.mT @ y).masked_fill(~self.causal, -math.inf).softmax(-1),
+    lambda self, y, x: y @ torch.where(self.causal[:6], self.bias, 0.0),
+    lambda self, y, x: F.scaled_dot_product_attention(y.mT, y.mT, y.mT, attn_mask=self.causal),
+    lambda self, y, x: y * self.some[:, None, None] + self.causal.float().mean(1)])
+def test_a_buffer_of_booleans(make_remote, function):
+    assert_as_torch(make_remote, Masked(function))
+
+
+def test_the_state_of_a_buffer_of_booleans(make_remote):
+    model = Masked(lambda self, y, x: y * self.some[:, None, None])
+    net, x = make_remote(copy.deepcopy(model)), torch.randn(2, 3, 4, 6)
+    assert torch.equal(net.state_dict()["causal"], model.causal)
+    state = {**model.state_dict(), "some": ~model.some}
+    for one in (net, model):
+        one.load_state_dict(state)
+    torch.testing.assert_close(net(x), model(x))
+    assert torch.equal(net.state_dict()["some"], state["some"])
 
 
 COMPARISONS = {"gt": torch.gt, "ge": torch.ge, "lt": torch.lt, "le": torch.le, "eq": torch.eq,

@@ -125,12 +125,13 @@ def moved(self, y, x):
 def smallest(self, y, x):
     y = F.relu(y)  # with equal elements
     return (y.min(1)[0], y.min(-1, keepdim=True).values, y.amin((2, 3)),
-            torch.max(y, self.bias), torch.min(y, torch.tensor([[0.5]])))
+            torch.max(y, self.bias), torch.min(y, torch.tensor([[0.5]])), y / y.max(),
+            self.bias.min() * y.min())
 
 
 def norms(self, y, x):
     return (torch.linalg.norm(y, dim=(1, 2)), torch.linalg.norm(y, 1, -1, keepdim=True),
-            torch.linalg.norm(self.bias) * y)
+            torch.linalg.norm(self.bias) * y, *torch.std_mean(y, (1, 3), correction=0))
 
 
 def padded(self, y, x):
@@ -138,15 +139,17 @@ def padded(self, y, x):
 
 
 def of_each(self, y, x):
-    return F.selu(y), F.logsigmoid(30 * y), torch.lerp(y, y * y, self.bias), torch.lerp(
-        y, self.bias.view(1, 1, 1, 6), self.bias[0]), torch.lerp(1e8 * y, y, 1.0), torch.lerp(
-            1e8 * y, y, 1 - 1e-9 * self.bias.abs())
+    return torch.exp2(y), y.abs().add(1).log2(), y.abs().add(1).log10(), F.selu(
+        y), F.logsigmoid(30 * y), torch.lerp(y, y * y, self.bias), torch.lerp(
+            y, self.bias.view(1, 1, 1, 6), self.bias[0]), torch.lerp(
+                1e8 * y, y, 1.0), torch.lerp(1e8 * y, y, 1 - 1e-9 * self.bias.abs())
 
 
 def of_matrices(self, y, x):
     tokens = y.flatten(2)
     squares = 0.01 * tokens @ tokens.mT
     return (torch.baddbmm(squares, squares, squares, beta=0.5, alpha=-2),
+            (y.mT @ y).diagonal(dim1=-2, dim2=-1), torch.diagonal(y, 0, 3, 1) * 2,
             F.linear(y, self.bias), F.linear(y.transpose(1, 2)[:, 0], self.bias, self.bias[0]),
             torch.addmm(self.bias, y[:, 0, 0], self.bias[:, None] * self.bias, alpha=3))
 

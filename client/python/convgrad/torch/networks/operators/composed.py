@@ -66,6 +66,13 @@ def pairwise_distance(to: Importer, x: Value, y: Value, p: float = 2, eps: float
     return norm(to, apart, p, -1, keepdim)
 
 
+def weight_norm(to: Importer, x: Value, lengths: Value, dim: int) -> Value:
+    """Rows along an axis, or all of `x` if it is -1, of these lengths."""
+    x = as_value(to, x)
+    axes = [axis for axis in range(len(x.shape)) if axis != dim]
+    return binary(to, "mul", x, binary(to, "div", lengths, norm(to, x, 2, axes, True)))
+
+
 def outer(to: Importer, x: Value, y: Value) -> Value:
     return binary(to, "mul", reshaped(to, x, (*x.shape, 1)), y)
 

@@ -3,6 +3,7 @@ operators."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -54,6 +55,15 @@ def with_numbers(operator: str, *names: str) -> Callable[..., Value]:
         zip(names, map(float, numbers))))
 
 
+def exp2(to: Importer, x: Value) -> Value:
+    return of_each(to, "exp", with_number(to, "mul", x, math.log(2)))
+
+
+def log_to(base: int) -> Callable[[Importer, Value], Value]:
+    """Returns the row of the logarithm to this base."""
+    return lambda to, x: with_number(to, "mul", of_each(to, "log", x), 1 / math.log(base))
+
+
 def elu(to: Importer, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
     if scale != 1 or input_scale != 1:
         raise to.refuse(f"elu with scale={scale}, input_scale={input_scale}", "1 for both")
@@ -82,6 +92,8 @@ def hardtanh(to: Importer, x: Value, least: float, most: float) -> Value:
 
 def clamp(to: Importer, x: Value, least: float | None = None,
           most: float | None = None) -> Value:
+    if to.dtype in INDICES and x.kind != "a count":
+        raise to.refuse(f"clamp in {to.dtype}", "torch.float32, or a sum of masks")
     return of_each(to, "clamp", x, min=None if least is None else float(least),
                    max=None if most is None else float(most))
 

@@ -10,13 +10,15 @@ import torch
 from torch.fx.node import map_aggregate
 
 from convgrad.programs import name_of_constant
-from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, expanded
 
 _MADE = frozenset(("zeros", "ones", "full", "arange", "linspace", "eye", "scalar_tensor"))
 _MADE_LIKE = frozenset(("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like",
                         "full_like"))
 _OF_MASKS = frozenset(("where", "masked_fill", "masked_fill_", "scaled_dot_product_attention"))
+_OF_PLACES = frozenset(("index", "index_select", "embedding", "gather", "cross_entropy_loss",
+                        "nll_loss", "nll_loss_nd", "nll_loss2d"))
 _MOST_BYTES = 2**26
 _PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.layout, torch.device,
           torch.memory_format)
@@ -48,6 +50,13 @@ def takes_known(target: Any, tensor: torch.Tensor) -> bool:
     broadcast to its other operands."""
     name = str(target).partition(".")[2].partition(".")[0]
     return name == "index" or tensor.dtype == torch.bool and name in _OF_MASKS
+
+
+def as_numbers(target: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns integers and masks as floats, unless the operator takes them as places."""
+    name = str(target).partition(".")[2].partition(".")[0]
+    is_whole = tensor.dtype in (*INDICES, torch.bool)
+    return tensor.float() if is_whole and name not in _OF_PLACES else tensor
 
 
 def computed(to: Importer, node: torch.fx.Node, name: str, args: Any, kwargs: Any) -> Any:

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators import masks
+from convgrad.torch.networks.operators import masks, sums
 from convgrad.torch.networks.operators.detaching import detach
 from convgrad.torch.networks.operators.elements import binary, of_each
-from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
 from convgrad.torch.networks.stand_ins import Constant
 
@@ -120,8 +120,11 @@ def min_along(to: Importer, x: Value, dim: int, keepdim: bool = False) -> list[A
 
 
 def of_two_or(operator: str, along: Callable[..., list[Any]]) -> Callable[..., Any]:
-    """Returns the row of an operator with overloads for two tensors, and for one axis."""
-    def row(to: Importer, x: Value, second: Any, keepdim: bool = False) -> Any:
+    """Returns the row of an operator with overloads for two tensors, one axis and all axes."""
+    def row(to: Importer, x: Value, second: Any = None, keepdim: bool = False) -> Any:
+        if second is None:  # of all elements, of which equal ones share the gradient
+            reduced: Any = sums.amin if operator == "minimum" else sums.reduced("amax")
+            return reduced(to, x)
         if to.dtype is None:  # of the overload that also returns places
             return along(to, x, second, keepdim)
         return binary(to, operator, x, second)
@@ -140,12 +143,14 @@ def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
         return x
     if x.kind == "an input" and x.dtype in WIDENED.get(dtype, ()):
         return replace(x, dtype=dtype)
+    if x.dtype == torch.bool and dtype in INDICES:
+        return x
     if dtype == torch.bool and x.dtype == torch.float32:
         return masks.is_not_zero(to, detach(to, as_value(to, x)))
     if dtype != torch.float32:
         raise to.refuse(f"a conversion to {dtype}",
                         "none: remote(..., dtype=torch.bfloat16) computes in bf16")
-    return x
+    return replace(x, kind="a result") if x.kind == "a count" else x
 
 
 def copied(to: Importer, x: Value, *_: Any) -> Value:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from convgrad.torch.networks.operators.detaching import detach
 from convgrad.torch.networks.operators.elements import (
     binary,
     clamp,
@@ -149,8 +150,8 @@ def _huber(to: Importer, apart: Value, delta: float) -> Value:
     return binary(to, "mul", near, binary(to, "sub", apart, times(to, near, 0.5)))
 
 
-def binary_cross_entropy(to: Importer, x: Value, target: Value, weight: Any, pos_weight: Any,
-                         reduction: int) -> Value:
+def binary_cross_entropy_with_logits(to: Importer, x: Value, target: Value, weight: Any,
+                                     pos_weight: Any, reduction: int) -> Value:
     if to.is_returned and reduction in _REDUCTIONS and weight is None and pos_weight is None:
         return _loss(to, "binary_cross_entropy_with_logits", reduction, x,
                      as_value(to, target))
@@ -160,6 +161,23 @@ def binary_cross_entropy(to: Importer, x: Value, target: Value, weight: Any, pos
         extra = binary(to, "mul", target, binary(to, "sub", pos_weight, 1))
         falling = binary(to, "mul", falling, with_number(to, "add", extra, 1.0))
     each = binary(to, "add", falling, binary(to, "mul", x, inverted(to, target)))
+    if weight is not None:
+        each = binary(to, "mul", each, weight)
+    return reduced_loss(to, each, reduction)
+
+
+def binary_cross_entropy(to: Importer, x: Value, target: Value, weight: Any,
+                         reduction: int) -> Value:
+    """The loss of probabilities. Torch limits logarithms to -100 and, in the gradient, the
+    divisor to 1e-12. So the loss has no gradient here, and a sum that is 0 has it."""
+    own, target = detach(to, as_value(to, x)), as_value(to, target)
+    rest = inverted(to, own)
+    logs, others = (clamp(to, of_each(to, "log", one), -100.0) for one in (own, rest))
+    each = of_each(to, "neg", binary(to, "add", binary(to, "mul", target, logs), binary(
+        to, "mul", inverted(to, target), others)))
+    slope = binary(to, "div", binary(to, "sub", own, detach(to, target)),
+                   clamp(to, binary(to, "mul", rest, own), 1e-12))
+    each = binary(to, "add", each, binary(to, "mul", slope, binary(to, "sub", x, own)))
     if weight is not None:
         each = binary(to, "mul", each, weight)
     return reduced_loss(to, each, reduction)

@@ -38,7 +38,7 @@ def index(to: Importer, x: Value, indices: Sequence[Any]) -> Value:
     if all(isinstance(one, Known) for _, one in given):
         return _at_constants(to, x, [axis for axis, _ in given], [
             one.tensor for _, one in given])
-    if len(given) == 2 and len(x.shape) > 2 and to.is_range(given[0][1], x.shape[0]) and (
+    if len(given) == 2 and to.is_range(given[0][1], x.shape[0]) and (
             given[1][0] == 1) and _shape_of(given[1][1]) == x.shape[:1]:
         return _of_rows(to, x, given[1][1])
     if any(isinstance(one, Value) and one.dtype == torch.bool for _, one in given):
@@ -167,6 +167,20 @@ def diagonal_matrix(to: Importer, x: Value, offset: int = 0) -> Value:
     mask = torch.eye(rows)
     return chosen(to, as_value(to, to.constant(mask)), reshaped(to, x, (1, rows)), 0.0,
                   (rows, rows))
+
+
+def diagonal(to: Importer, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
+    """The main diagonal of two axes, as the last axis."""
+    rank, sizes = len(x.shape), [x.shape[first], x.shape[second]]
+    if offset or not all(isinstance(n, int) for n in sizes):
+        raise to.refuse(f"diagonal of {text_of(x.shape)}, {offset}",
+                        "the main diagonal of axes that don't depend on the batch")
+    own = [first % rank, second % rank]
+    rest = [axis for axis in range(rank) if axis not in own]
+    flat = reshaped(to, permute(to, as_value(to, x), [*rest, *own]), (
+        *(x.shape[axis] for axis in rest), sizes[0] * sizes[1]))
+    at = torch.arange(min(sizes)) * (sizes[1] + 1)
+    return taken(to, flat, len(rest), to.constant(at))
 
 
 def triangle(part: Callable[[torch.Tensor, int], torch.Tensor]) -> Callable[..., Value]:

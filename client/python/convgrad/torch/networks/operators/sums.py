@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,11 +11,12 @@ import torch
 
 from convgrad.shapes import MOST_AXES, axis_of
 from convgrad.torch.networks.operators.elements import binary, clamp, of_each
-from convgrad.torch.networks.operators.values import Importer, Value, text_of
+from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, groups_of, merged, reshaped
 
 # The least normal number of f32, and the largest one.
 _FINITE = 2.0**-126, torch.finfo(torch.float32).max
+_MOST_COUNTED = 2**24  # all integers up to it are numbers of f32
 
 
 def reduced(operator: str) -> Callable[..., Value]:
@@ -25,7 +27,13 @@ def reduced(operator: str) -> Callable[..., Value]:
             dim, dtype = None, dim
         if dtype not in (None, torch.float32):
             raise to.refuse(f"{operator} in {dtype}", "torch.float32")
-        return reduce(to, operator, x, dim, keepdim)
+        y = reduce(to, operator, x, dim, keepdim)
+        if to.dtype not in INDICES:
+            return y
+        counted = math.prod(x.shape[axis] for axis in _axes(x, dim))
+        if x.dtype != torch.bool or counted > _MOST_COUNTED:
+            raise to.refuse(f"{operator} of {text_of(x.shape)} in {x.dtype}", "floats or masks")
+        return replace(y, kind="a count")
 
     return row
 
@@ -97,6 +105,10 @@ def std(to: Importer, x: Value, dim: Any = None, correction: Any = None,
     return binary(to, "div", found, of_each(to, "sqrt", clamp(to, found, *_FINITE)))
 
 
-def var_mean(to: Importer, x: Value, dim: Any = None, correction: Any = None,
-             keepdim: bool = False) -> list[Value]:
-    return [var(to, x, dim, correction, keepdim), reduce(to, "mean", x, dim, keepdim)]
+def with_mean(function: Callable[..., Value]) -> Callable[..., list[Value]]:
+    """Returns the row of an operator that also returns the mean."""
+    def row(to: Importer, x: Value, dim: Any = None, correction: Any = None,
+            keepdim: bool = False) -> list[Value]:
+        return [function(to, x, dim, correction, keepdim), reduce(to, "mean", x, dim, keepdim)]
+
+    return row

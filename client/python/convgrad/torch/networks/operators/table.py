@@ -65,6 +65,7 @@ _ELEMENTS: dict[str, Function] = {
         "abs", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "reciprocal")},
     "leaky_relu": elements.with_numbers("leaky_relu", "negative_slope"),
     "softplus": elements.with_numbers("softplus", "beta", "threshold"),
+    "exp2": elements.exp2, "log2": elements.log_to(2), "log10": elements.log_to(10),
     "elu": elements.elu, "gelu": elements.gelu, "hardtanh": elements.hardtanh,
     "glu": elements.glu, "log_sigmoid": elements.log_sigmoid, "selu": elements.selu,
     **_each("clamp clamp_min", masks.clamp), "clamp_max": masks.clamp_max,
@@ -80,7 +81,8 @@ _SUMS: dict[str, Function] = {
     **{name: sums.reduced(name) for name in ("mean", "sum", "amax")},
     "amin": sums.amin, **_each("linalg_vector_norm norm", sums.norm),
     "linalg_norm": sums.linalg_norm,
-    "var": sums.var, "std": sums.std, "var_mean": sums.var_mean,
+    "var": sums.var, "std": sums.std,
+    "var_mean": sums.with_mean(sums.var), "std_mean": sums.with_mean(sums.std),
 }
 _VIEWS: dict[str, Function] = {
     **_each("cat concat", moves.concat),
@@ -99,7 +101,7 @@ _VIEWS: dict[str, Function] = {
     "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
     **_each("repeat tile", moves.repeat), "unfold": moves.unfold,
     "im2col": moves.im2col, "col2im": moves.col2im, "index": places.index,
-    "gather": places.gather,
+    "gather": places.gather, "diagonal": places.diagonal,
     "diag": places.diagonal_matrix, "triu": places.triangle(torch.triu),
     "tril": places.triangle(torch.tril),
     "index_select": moves.index_select, "embedding": moves.embedding,
@@ -132,12 +134,14 @@ _LOSSES: dict[str, Function] = {
     "l1_loss": losses.of_elements("l1"), "huber_loss": losses.huber,
     **_each("nll_loss nll_loss_nd nll_loss2d", losses.nll), "kl_div": losses.kl_div,
     "smooth_l1_loss": losses.of_elements("smooth_l1", "beta"),
-    "binary_cross_entropy_with_logits": losses.binary_cross_entropy,
+    "binary_cross_entropy_with_logits": losses.binary_cross_entropy_with_logits,
+    "binary_cross_entropy": losses.binary_cross_entropy,
 }
 _COMPOSED: dict[str, Function] = {
     **{name: getattr(composed, name) for name in (
         "logsumexp", "cosine_similarity", "pairwise_distance", "triplet_margin_loss", "celu",
         "softshrink", "hardshrink", "threshold", "bilinear", "cdist", "outer")},
+    "_weight_norm": composed.weight_norm,
     "cumsum": composed.accumulated("add", 0.0), "cumprod": composed.accumulated("mul", 1.0),
     **{name: recurrent.layers(name) for name in recurrent.STEPS},
     **{f"{name}_cell": recurrent.cell(name) for name in recurrent.STEPS},
@@ -155,13 +159,13 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "Tensor": "index",
         "Tensor sizes": "split",
         "Tensor_Scalar Tensor_Tensor": "pow",
-        "correction dim": "var std var_mean",
+        "correction dim": "var std var_mean std_mean",
         "default": "linalg_vector_norm linalg_norm index_select embedding addmm baddbmm narrow "
                    "view",
         "default dim": "mean",
         "default dim dims": "squeeze",
         "default dim_IntList": "sum",
-        "dim other": "max min",
+        "dim other default": "max min",
         "dtype device dtype_layout": "to",
         "float": "bernoulli_",
         "input": " ".join(recurrent.STEPS),
@@ -174,6 +178,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
     }.items() for name in names.split()}
 
 
+_OF_NOISE = frozenset(("add", "mul", "div", "divide", "true_divide", "floor", "bernoulli"))
 # Where torch returns its operand itself, or perhaps a view of it, without saying so.
 _SAME = frozenset(("dropout", "feature_dropout"))
 _PERHAPS_VIEWS = frozenset(("reshape", "flatten", "contiguous", "alias", "to", "type_as",
@@ -209,6 +214,11 @@ def of_operator(target: Any) -> Function | None:
     if overloads is not None and target._overloadname not in overloads:
         return None
     return _OPERATORS.get(name) or _OPERATORS.get(name.removesuffix("_"))
+
+
+def takes_noise(target: Any) -> bool:
+    """Returns whether the operator's function takes random numbers of the server's."""
+    return name_of(target).removeprefix("aten.").removesuffix("_") in _OF_NOISE
 
 
 def arguments_of(target: Any, args: Any, kwargs: Any) -> list[Any]:

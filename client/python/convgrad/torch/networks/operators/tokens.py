@@ -92,13 +92,20 @@ def addmm(to: Importer, x: Value, first: Value, second: Value, beta: float = 1,
     return binary(to, "add", y, times(to, x, beta)) if beta else expanded(to, y, to.shape)
 
 
+def is_of_two(equation: str) -> bool:
+    """Returns whether an einsum has two operands, and each axis once in each."""
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    letters = terms.split(",")
+    return len(letters) == 2 and bool(arrow) and "." not in terms and all(
+        len(set(term)) == len(term) for term in (*letters, result))
+
+
 def einsum(to: Importer, equation: str, operands: Sequence[Value], *_: Any) -> Value:
     """A matmul of two operands: axes of both and of the result are its batch, and axes of both
     alone are summed over."""
     terms, arrow, result = equation.replace(" ", "").partition("->")
     letters = terms.split(",")
-    if len(operands) != 2 or not arrow or "." in terms or any(
-            len(set(term)) < len(term) for term in (*letters, result)):
+    if not is_of_two(equation):
         raise to.refuse(f"einsum of {equation}", "two operands, and each axis once in each")
     x, y = operands
     sizes = dict(zip(letters[1], y.shape)) | dict(zip(letters[0], x.shape))

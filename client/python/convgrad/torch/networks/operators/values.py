@@ -25,7 +25,7 @@ class Value:
     branch: int = 0
     """Differs between tensors that share memory or don't, as torch's contiguous() decides."""
     kind: str = "a result"
-    """Or "a parameter", "an input", "a loss"."""
+    """Or "a parameter", "an input", "a loss", "a count"."""
     shape: tuple[Any, ...] = ()
     """Numbers, and expressions of the batch."""
     dtype: Any = torch.float32
@@ -84,6 +84,11 @@ class Noise:
     users: list[Any] = field(default_factory=list)
     """What was multiplied with these numbers, or with others that follow from the same draw.
     A node, if the client draws them."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was drawn."""
+        return self.keep is None and self.raised is None
 
     def __str__(self) -> str:
         return f"random numbers of {text_of(self.shape)}"

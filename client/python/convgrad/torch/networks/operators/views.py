@@ -271,7 +271,7 @@ def expanded(to: Importer, x: Value, shape: Sequence[Any]) -> Value:
 
 
 def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
-    if x.dtype != torch.float32:
+    if x.dtype not in (torch.float32, torch.bool):
         if to.dtype != x.dtype:
             raise to.refuse(f"{x.name}, a parameter of {x.dtype}", "torch.float32")
         seen = View(("reshape", shape), x, lambda to, base: _read(to, base, shape))
