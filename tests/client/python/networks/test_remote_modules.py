@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import types
 
 import pytest
 import torch
@@ -65,6 +66,13 @@ def test_the_signature_is_the_models(make_remote):
     net = make_remote(Backbone())
     assert list(inspect.signature(net.forward).parameters) == ["x"]
     torch.testing.assert_close(net.forward(x=X), Backbone()(X), rtol=1e-4, atol=1e-4)
+    # Accelerate replaces a forward so, and puts it back.
+    net.forward = types.MethodType(lambda self, x: type(self).forward(self, 2 * x), net)
+    assert torch.equal(net(X), net.forward(X))
+    del net.forward
+    net.forward = types.MethodType(net.forward.__func__, net)
+    assert list(inspect.signature(net.forward).parameters) == ["x"]
+    net(X)
 
 
 def test_modes_that_a_containing_module_restores(make_remote):

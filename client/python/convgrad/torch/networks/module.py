@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import sys
+import types
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import nn
-from torch.autograd import forward_ad
 
 from convgrad.errors import unimplemented
+from convgrad.torch.networks.refusals import check_followed, refuse_following
 from convgrad.tracebacks import short_traceback
 
 _LOG = logging.getLogger("convgrad")
 Self = TypeVar("Self", bound="RemoteModule")
-# Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
-_TORCH: Any = torch
 # Has the attributes that each module has.
 _PLAIN = nn.Module()
 
@@ -38,42 +38,27 @@ class signed:  # noqa: N801, a decorator
     """Decorates `forward`. Gives net.forward the signature of the model's forward, by which
     transformers' Trainer chooses the columns of a dataset."""
 
-    def __init__(self, forward: Callable[..., Any]) -> None:
+    def __init__(self, forward: Any) -> None:
         self._forward = forward
 
     def __get__(self, net: RemoteModule | None, kind: object = None) -> Callable[..., Any]:
         if net is None:
-            return self._forward
-        bound: Any = functools.partial(self._forward, net)
-        bound.__wrapped__ = net.model.forward
-        return bound  # type: ignore[no-any-return]
+            return self._forward  # type: ignore[no-any-return]
+        known, function = vars(net).get("_signed", (None, None))
+        forward = net.model.forward
+        if known != forward:
+            function = self._with_signature(inspect.signature(forward))
+            vars(net)["_signed"] = forward, function  # which don't refer to the network
+        return types.MethodType(function, net)
 
-
-def _what_follows(values: Iterable[Any]) -> str:
-    """Returns which function of torch follows or transforms a call with these arguments; "" if
-    none does. It would take the call's results for constants."""
-    if _TORCH.compiler.is_dynamo_compiling():
-        return "torch.compile"
-    # is_compiling() is also true while another thread exports a model.
-    if _TORCH.compiler.is_compiling() and any(
-            type(x).__module__.startswith("torch._subclasses") for x in values):
-        return "torch.compile"
-    if torch._C._is_tracing():
-        return "torch.jit.trace"
-    if _TORCH._C._get_dispatch_mode(_TORCH._C._TorchDispatchModeKey.PROXY) is not None:
-        return "make_fx"
-    if _TORCH._C._functorch.peek_interpreter_stack() is not None:
-        return "torch.func"
-    if forward_ad._current_level >= 0 and any(
-            isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None
-            for x in values):
-        return "torch.autograd.forward_ad"
-    return ""
-
-
-def _refuse(function: str) -> NoReturn:
-    raise unimplemented(function, "a remote network in what it follows",
-                        "calls of the network outside: the server compiles networks itself")
+    def _with_signature(self, signature: inspect.Signature) -> Any:
+        """Returns a copy of the function. Accelerate and torch.compile need functions."""
+        own = self._forward
+        copied: Any = types.FunctionType(own.__code__, own.__globals__, own.__name__)
+        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        copied.__signature__ = signature.replace(
+            parameters=[itself, *signature.parameters.values()])
+        return copied
 
 
 class RemoteModule(nn.Module):
@@ -224,16 +209,14 @@ class RemoteModule(nn.Module):
     @short_traceback
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls forward() and hooks. Errors: Unimplemented if torch follows the call."""
-        follows = _what_follows((*args, *kwargs.values()))
-        if follows:
-            _refuse(follows)
+        check_followed((*args, *kwargs.values()))
         return super().__call__(*args, **kwargs)
 
     def compile(self, *_arguments: Any, **_keywords: Any) -> NoReturn:
-        _refuse("torch.compile")
+        refuse_following("torch.compile")
 
     def __prepare_scriptable__(self) -> NoReturn:
-        _refuse("torch.jit.script")
+        refuse_following("torch.jit.script")
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> Any:
@@ -244,7 +227,7 @@ class RemoteModule(nn.Module):
             raise unimplemented("DistributedDataParallel", "a network that is on the server",
                                 "one network, and several calls for a batch if need be")
         if caller == "torch._jit_internal":
-            _refuse("torch.jit.trace")
+            refuse_following("torch.jit.trace")
         raise AttributeError("_ddp_params_and_buffers_to_ignore")
 
     def __setattr__(self, name: str, value: Any) -> None:
