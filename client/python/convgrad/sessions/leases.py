@@ -81,14 +81,21 @@ def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: i
     request = session_pb2.OpenSessionRequest(
         open_id=os.urandom(16), name=name, lease_seconds=lease_seconds,
         quota_bytes=quota_bytes, readers=readers, durable=durable)
-    target, answer = client.run_somewhere(call_of("OpenSession", request))
+    call = call_of("OpenSession", request)
+    target, answer = "", None
     try:
+        target, answer = client.run_somewhere(call)
         return _found(client, target, answer)
-    except ConvgradError:
+    except BaseException as error:  # Ctrl-C, too
         # Nobody else knows its id, and its name would stay in use.
-        close = session_pb2.CloseSessionRequest(session_id=answer.session_id)
+        brief = Options(timeout=_BRIEF_SECONDS)
         with contextlib.suppress(ConvgradError):
-            client.run(call_of("CloseSession", close, target=target))
+            if answer is None and not isinstance(error, ConvgradError):
+                # The server may have opened it, and finds it by its open_id.
+                target, answer = client.run_somewhere(replace(call, options=brief))
+            if answer is not None:
+                close = session_pb2.CloseSessionRequest(session_id=answer.session_id)
+                client.run(call_of("CloseSession", close, target=target, options=brief))
         raise
 
 

@@ -12,6 +12,8 @@ from shared_steps import interrupted, sessions_of, wait_until
 from small_networks import OfIntegers, images, integers, make
 from test_remote_import import Module
 from torch import nn
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import convgrad
 from convgrad.networks import gradient_name
@@ -289,3 +291,26 @@ def test_data_parallel_is_refused(make_remote, tmp_path):
             nn.parallel.DistributedDataParallel(net)
     finally:
         torch.distributed.destroy_process_group()
+
+
+def test_what_would_follow_a_call(make_remote):
+    """It would take the results of a call for constants, or lose a tangent."""
+    net, x = make_remote(OfIntegers().eval()), integers(3, 2, 6, 6)
+    parts = nn.Sequential(net)
+    with torch.no_grad():
+        net(x)
+        for name, call in (
+                ("torch.jit.script", lambda: torch.jit.script(net)),
+                ("torch.jit.trace", lambda: torch.jit.trace(net, x)),
+                ("torch.jit.trace", lambda: torch.jit.trace(parts, x)),
+                ("torch.jit.trace", lambda: torch.jit.trace(lambda y: net(y), x)),
+                ("make_fx", lambda: make_fx(lambda y: net(y))(x)),
+                ("torch.func", lambda: torch.func.vmap(net)(x[None])),
+                ("torch.func", lambda: torch.func.jvp(net, (x,), (x,)))):
+            with pytest.raises(convgrad.Unimplemented, match=f" {name}: found a remote"):
+                call()
+        with forward_ad.dual_level():
+            net(x)  # has no tangent
+            with pytest.raises(convgrad.Unimplemented, match="forward_ad: found a remote"):
+                net(forward_ad.make_dual(x, x))
+    assert not hasattr(net, "_ddp_params_and_buffers_to_ignore")

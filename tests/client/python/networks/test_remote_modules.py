@@ -1,6 +1,8 @@
 """Tests a remote network as an nn.Module: alone, and as a part of other modules."""
 
 import copy
+import inspect
+import types
 
 import pytest
 import torch
@@ -57,6 +59,20 @@ def test_the_tree_is_the_models(make_remote):
     net.register_forward_hook(lambda module, given, result: seen.append(module))
     net(X)
     assert seen == [net]
+
+
+def test_the_signature_is_the_models(make_remote):
+    """transformers' Trainer gives a model the columns of a dataset that its forward takes."""
+    net = make_remote(Backbone())
+    assert list(inspect.signature(net.forward).parameters) == ["x"]
+    torch.testing.assert_close(net.forward(x=X), Backbone()(X), rtol=1e-4, atol=1e-4)
+    # Accelerate replaces a forward so, and puts it back.
+    net.forward = types.MethodType(lambda self, x: type(self).forward(self, 2 * x), net)
+    assert torch.equal(net(X), net.forward(X))
+    del net.forward
+    net.forward = types.MethodType(net.forward.__func__, net)
+    assert list(inspect.signature(net.forward).parameters) == ["x"]
+    net(X)
 
 
 def test_modes_that_a_containing_module_restores(make_remote):

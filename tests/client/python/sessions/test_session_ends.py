@@ -295,3 +295,22 @@ def test_sessions_by_name(tmp_path):
         with ann.session("mine", resume=True) as session:
             np.testing.assert_array_equal(session.get("x"), X)
     server.kill()
+
+
+@pytest.mark.parametrize("is_sent", [True, False])
+def test_an_interrupt_of_the_opening_leaves_no_session(client, monkeypatch, is_sent):
+    send, sent = client.run_somewhere, []
+
+    def interrupt(call):
+        sent.append(call.method)
+        if len(sent) > 1:
+            return send(call)
+        if is_sent:
+            send(call)
+        raise KeyboardInterrupt
+
+    before = len(sessions_of(client))
+    monkeypatch.setattr(client, "run_somewhere", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        client.session()
+    assert len(sessions_of(client)) == before

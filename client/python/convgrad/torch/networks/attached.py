@@ -15,7 +15,7 @@ from convgrad.torch.networks.absent import names_of_state, saved
 from convgrad.torch.networks.effects import call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import Variant, filled
-from convgrad.torch.networks.module import RemoteModule
+from convgrad.torch.networks.module import RemoteModule, signed
 from convgrad.torch.networks.refusals import refuse as refuse_model
 from convgrad.torch.networks.run import compute_dtype_of, inputs_of, taken
 from convgrad.torch.networks.settings import Settings
@@ -56,6 +56,7 @@ class AttachedNetwork(RemoteModule):
         self._lock = threading.Lock()
         self._finish()
 
+    @signed
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         inputs, constants = bind(self.model, args, kwargs)
         for name, tensor in inputs.items():

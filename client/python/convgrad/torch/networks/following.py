@@ -29,13 +29,15 @@ class Following:
         """Parameters by name, as of the last follow()."""
         self._model = model
         self._on_server = _tensors_of(model)
+        self._structure = _structure_of(model)
         self._is_behind = False
 
     def follow(self, put: Callable[[dict[str, torch.Tensor]], None]) -> None:
         """Calls `put` with the tensors that the model has got since the last call.
 
         Errors: Unimplemented naming a tensor or module that a server can't have, or
-        functional_call.
+        functional_call. A tensor without values isn't taken, and the model has the modules and
+        tensors of the last call again, because what weight_norm has begun can't be undone.
         """
         self._is_behind |= self.settings.look()
         if not self._is_behind:
@@ -46,7 +48,9 @@ class Following:
             if not tensor.is_meta:
                 given[name] = tensor.detach()
             elif self._on_server.get(name) is not tensor:
-                raise refuse(name, "a tensor without values, from another place or model",
+                self._restore()
+                raise refuse(name, "a tensor without values, from another place or model; the "
+                             "network goes on with its earlier modules and tensors",
                              "tensors under the names that they had, or new ones with values")
         if given and _is_within_functional_call():
             raise unimplemented("functional_call", "other tensors than the network's",
@@ -55,12 +59,26 @@ class Following:
         _drop_values(self._model)
         self._on_server |= _tensors_of(self._model)
         self.parameters = dict(self._model.named_parameters())
+        self._structure = _structure_of(self._model)
+        self.settings.look()
+        self._is_behind = False
+
+    def _restore(self) -> None:
+        for parts, before in self._structure:
+            parts.clear()
+            parts.update(before)
         self.settings.look()
         self._is_behind = False
 
 
 def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
     return dict((*model.named_parameters(), *model.named_buffers()))
+
+
+def _structure_of(model: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Returns each module's submodules, parameters and buffers, beside copies of them."""
+    return [(parts, dict(parts)) for module in model.modules() for parts in (
+        module._modules, module._parameters, module._buffers)]
 
 
 def _is_within_functional_call() -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
+import sys
+import types
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +16,8 @@ import torch
 from torch import nn
 
 from convgrad.errors import unimplemented
+from convgrad.torch.networks.refusals import check_followed, refuse_following
+from convgrad.tracebacks import short_traceback
 
 _LOG = logging.getLogger("convgrad")
 Self = TypeVar("Self", bound="RemoteModule")
@@ -27,6 +32,33 @@ def _modes_of(model: nn.Module) -> dict[nn.Module, bool]:
 def _restore(modes: Mapping[nn.Module, bool]) -> None:
     for module, mode in modes.items():
         module.training = mode
+
+
+class signed:  # noqa: N801, a decorator
+    """Decorates `forward`. Gives net.forward the signature of the model's forward, by which
+    transformers' Trainer chooses the columns of a dataset."""
+
+    def __init__(self, forward: Any) -> None:
+        self._forward = forward
+
+    def __get__(self, net: RemoteModule | None, kind: object = None) -> Callable[..., Any]:
+        if net is None:
+            return self._forward  # type: ignore[no-any-return]
+        known, function = vars(net).get("_signed", (None, None))
+        forward = net.model.forward
+        if known != forward:
+            function = self._with_signature(inspect.signature(forward))
+            vars(net)["_signed"] = forward, function  # which don't refer to the network
+        return types.MethodType(function, net)
+
+    def _with_signature(self, signature: inspect.Signature) -> Any:
+        """Returns a copy of the function. Accelerate and torch.compile need functions."""
+        own = self._forward
+        copied: Any = types.FunctionType(own.__code__, own.__globals__, own.__name__)
+        itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        copied.__signature__ = signature.replace(
+            parameters=[itself, *signature.parameters.values()])
+        return copied
 
 
 class RemoteModule(nn.Module):
@@ -174,15 +206,29 @@ class RemoteModule(nn.Module):
         if strict:
             unexpected_keys += [prefix + name for name in result.unexpected_keys]
 
+    @short_traceback
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls forward() and hooks. Errors: Unimplemented if torch follows the call."""
+        check_followed((*args, *kwargs.values()))
+        return super().__call__(*args, **kwargs)
+
     def compile(self, *_arguments: Any, **_keywords: Any) -> NoReturn:
-        raise unimplemented("torch.compile", "a remote network",
-                            "calls of it as it is: the server compiles networks itself")
+        refuse_following("torch.compile")
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        refuse_following("torch.jit.script")
 
     @property
     def _ddp_params_and_buffers_to_ignore(self) -> Any:
-        """Refuses DistributedDataParallel, which asks for this first."""
-        raise unimplemented("DistributedDataParallel", "a network that is on the server",
-                            "one network, whose batch is split over several calls if need be")
+        """Refuses DistributedDataParallel, which reads this first, and torch.jit.trace, which
+        reads each attribute."""
+        caller = sys._getframe(1).f_globals.get("__name__")
+        if caller == "torch.nn.parallel.distributed":
+            raise unimplemented("DistributedDataParallel", "a network that is on the server",
+                                "one network, and several calls for a batch if need be")
+        if caller == "torch._jit_internal":
+            refuse_following("torch.jit.trace")
+        raise AttributeError("_ddp_params_and_buffers_to_ignore")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Sets modules, parameters, and what the model has, on the model.

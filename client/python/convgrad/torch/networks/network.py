@@ -19,11 +19,12 @@ from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.networks.attached import AttachedNetwork
 from convgrad.torch.networks.exporting import shapes_of
 from convgrad.torch.networks.importing import filled, loss_of
+from convgrad.torch.networks.module import signed
 from convgrad.torch.networks.parameters import RemoteParameter
 from convgrad.torch.networks.pipeline import mapped
 from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, inputs_of
 from convgrad.torch.networks.state import RemoteState
-from convgrad.torch.networks.tracing import bind, check_model, check_version, is_compiled
+from convgrad.torch.networks.tracing import bind, check_model, check_version
 from convgrad.torch.networks.trainer_state import TrainerState
 from convgrad.torch.networks.variants import predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
@@ -141,15 +142,9 @@ class RemoteNetwork(RemoteState):
         self._handles: dict[str, RemoteParameter] = {}
         self._finish()
 
-    @short_traceback
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the model's outputs, in their forward's structure, as float32."""
-        if is_compiled((*args, *kwargs.values())):
-            raise unimplemented("torch.compile", "a remote network in what is compiled",
-                                "calls of it outside: the server compiles networks itself")
-        return super().__call__(*args, **kwargs)
-
+    @signed
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the model's outputs, in their forward's structure, as float32."""
         self._original.look()
         self.follow()
         inputs, constants = bind(self.model, args, kwargs)

@@ -1,14 +1,20 @@
-"""Defines errors that name modules of a model that a server can't compute."""
+"""Defines errors that name modules of a model that a server can't compute, or a function of
+torch that can't follow a call."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
+import torch
 from torch import nn
+from torch.autograd import forward_ad
 
 from convgrad.errors import ConvgradError, Unimplemented, unimplemented
+
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
+_TORCH: Any = torch
 
 
 class Refusal(NamedTuple):
@@ -88,3 +94,37 @@ def named(model: nn.Module, path: str) -> str:
 def refuse(where: str, found: object, expected: str) -> Unimplemented:
     is_whole = where.startswith(_WHOLE)
     return unimplemented(where if is_whole else f"model.{where}", found, expected)
+
+
+def check_followed(values: tuple[Any, ...]) -> None:
+    """Raises Unimplemented if torch follows or transforms a call with these arguments. It would
+    take the results for constants."""
+    function = _what_follows(values)
+    if function:
+        refuse_following(function)
+
+
+def refuse_following(function: str) -> NoReturn:
+    raise unimplemented(function, "a remote network in what it follows",
+                        "calls of the network outside: the server compiles networks itself")
+
+
+def _what_follows(values: tuple[Any, ...]) -> str:
+    """Returns the function of torch that does so; "" if none does."""
+    if _TORCH.compiler.is_dynamo_compiling():
+        return "torch.compile"
+    # is_compiling() is also true while another thread exports a model.
+    if _TORCH.compiler.is_compiling() and any(
+            type(x).__module__.startswith("torch._subclasses") for x in values):
+        return "torch.compile"
+    if torch._C._is_tracing():
+        return "torch.jit.trace"
+    if _TORCH._C._get_dispatch_mode(_TORCH._C._TorchDispatchModeKey.PROXY) is not None:
+        return "make_fx"
+    if _TORCH._C._functorch.peek_interpreter_stack() is not None:
+        return "torch.func"
+    if forward_ad._current_level >= 0 and any(
+            isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None
+            for x in values):
+        return "torch.autograd.forward_ad"
+    return ""

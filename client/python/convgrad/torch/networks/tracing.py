@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -90,15 +90,6 @@ def _is_weight_norm(module: nn.Module) -> bool:
     """Returns whether parametrizations of the module, if any, are torch's weight_norm."""
     return not isinstance(module, parametrize.ParametrizationList) or (
         len(module) == 1 and type(module[0]) is parametrizations._WeightNorm)
-
-
-def is_compiled(args: Iterable[Any]) -> bool:
-    """Returns whether torch.compile or torch.export follows the call with these arguments."""
-    if _TORCH.compiler.is_dynamo_compiling():
-        return True
-    # is_compiling() is also true while another thread exports a model.
-    return bool(_TORCH.compiler.is_compiling()) and any(
-        type(x).__module__.startswith("torch._subclasses") for x in args)
 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[
