@@ -17,7 +17,7 @@ from convgrad.onnx.emission import Imported, emit
 from convgrad.onnx.operators import table
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.rows import of_rows
-from convgrad.onnx.values import FLOATS, OWN_DOMAINS, Bell, Known, Node, Unknown, Value
+from convgrad.onnx.values import FLOATS, OWN_DOMAINS, Bell, Gaps, Known, Node, Unknown, Value
 
 # What a computation of numbers that don't fit the node may raise, besides onnx's own errors.
 _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeError,
@@ -87,8 +87,8 @@ class Importer(Declared):
         is_shape = node.operator in ("Shape", "Size")
         if any(isinstance(operand, Unknown) for operand in operands):
             is_value = not is_shape and any(
-                one.is_value if isinstance(one, Unknown) else isinstance(one, (Value, Bell))
-                for one in operands)
+                one.is_value if isinstance(one, Unknown) else isinstance(
+                    one, (Value, Bell, Gaps)) for one in operands)
             if node.operator not in table.OPERATORS and (
                     is_value or node.operator not in folding.COMPUTED):
                 raise self.refuse(node.operator, "an operator that programs have")
@@ -164,7 +164,7 @@ class Importer(Declared):
         try:
             if isinstance(found, Unknown):
                 return found
-            if isinstance(found, Bell):
+            if isinstance(found, (Bell, Gaps)):
                 raise self.refuse(found, "an operator that programs have")
             if isinstance(found, Known) and found.array.dtype.name not in FLOATS:
                 raise self.refuse(f"{found} as output", "a result of floats")

@@ -8,6 +8,7 @@ import numpy as np
 
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, is_known, text_of
+from convgrad.onnx.operators.attention import without_gaps
 from convgrad.onnx.operators.moves import constant
 from convgrad.onnx.operators.views import (
     MOST_PLACES,
@@ -17,7 +18,7 @@ from convgrad.onnx.operators.views import (
     reshaped,
     taken,
 )
-from convgrad.onnx.values import INDICES, Known, Node, Operand, Value
+from convgrad.onnx.values import INDICES, Gaps, Known, Node, Operand, Value
 from convgrad.shapes import broadcast
 
 
@@ -47,6 +48,8 @@ def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
 
 def where(to: Declared, node: Node, mask: Operand, x: Operand, y: Operand) -> Value:
     """Takes elements by their places, so that no NaN comes from those that aren't taken."""
+    if isinstance(mask, Gaps):
+        return without_gaps(to, mask, x, y)
     if not isinstance(mask, Known) or mask.array.dtype != bool:
         raise to.refuse("Where by a mask that follows from data", "a constant")
     both = to.value(x), to.value(y)

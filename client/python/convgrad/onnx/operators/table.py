@@ -11,7 +11,16 @@ import numpy as np
 
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import product
-from convgrad.onnx.operators import elements, moves, norms, resizing, selections, sums, windows
+from convgrad.onnx.operators import (
+    attention,
+    elements,
+    moves,
+    norms,
+    resizing,
+    selections,
+    sums,
+    windows,
+)
 from convgrad.onnx.values import Known, Node, Operand, Value
 
 Row = Callable[..., Any]
@@ -26,6 +35,7 @@ OPERATORS: dict[str, Row] = {
         "Abs", "Cos", "Exp", "HardSwish", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Sigmoid",
         "Sin", "Softplus", "Sqrt", "Tanh")},
     **{name: elements.two(name.lower()) for name in ("Add", "Div", "Mul", "Sub")},
+    "Attention": attention.attention,
     "AveragePool": windows.average_pool,
     "BatchNormalization": norms.batch_norm,
     "Cast": elements.cast,
@@ -51,6 +61,7 @@ OPERATORS: dict[str, Row] = {
     "HardSigmoid": elements.hard_sigmoid,
     "Identity": elements.identity,
     "InstanceNormalization": norms.group_norm,
+    "IsNaN": attention.is_nan,
     "LayerNormalization": norms.layer_norm("layer_norm"),
     "LeakyRelu": elements.pointwise("leaky_relu", negative_slope=("alpha", 0.01)),
     "LogSoftmax": norms.softmax("log_softmax"),
