@@ -244,3 +244,37 @@ def test_a_parameter_whose_shape_is_read_is_trained(client, operator):
                        {"w": np.arange(4, dtype=np.float32)})
     assert convgrad.onnx.load(model).trainable == ["w"]
     assert_same(client, model, x=np.ones((2, 4), np.float32))
+
+
+@pytest.mark.parametrize("equation, x, other, rank", [
+    ("bhqd, bhkd -> bhqk", [1, 2, 3, 4], (1, 2, 5, 4), 4),
+    ("nchw,ck->nkhw", ["N", 3, 2, 4], (3, 5), 4), ("...c,cd->...d", ["N", 2, 3], (3, 5), 3),
+    ("n...,k...->nk", ["N", 2, 3], (4, 2, 3), 2), ("ca,a...->...c", [2, 3], (3, 4, 5), 3),
+    ("nab,ba->n", ["N", 2, 3], (3, 2), 1), ("ab,ab->ab", [2, 3], (2, 3), 2)])
+def test_einsum(client, equation, x, other, rank):
+    model = one_node("Einsum", x, ["A", "B", "C", "D"][:rank], {"o": random(*other)},
+                     equation=equation)
+    assert_same(client, model, x=random(*(2 if n == "N" else n for n in x), seed=1))
+
+
+@pytest.mark.parametrize("equation, other", [
+    ("ab,bc", (3, 2)), ("aa,ab->ab", (2, 2)), ("ab,cb->a", (2, 3)), ("ab,bc->ac", (2, 3)),
+    ("ab,...->ab", (2,)), ("abc,c->ab", (3,))])
+def test_other_einsums_are_refused(equation, other):
+    with pytest.raises(convgrad.onnx.Refused, match="Einsum of"):
+        convgrad.onnx.load(one_node("Einsum", [2, 3], ["A", "B"], {"o": random(*other)},
+                                    equation=equation))
+
+
+def test_a_weight_is_normalized_by_its_own_statistics(client):
+    """As NFNets do it."""
+    shape = (1, 4, 27)
+    nodes = [node("Reshape", "w one", "flat"),
+             node("BatchNormalization", "flat gain zeros zeros ones", "n m v", training_mode=1),
+             node("Reshape", "n back", "standard"), node("Conv", "x standard", "y")]
+    model = make_model(nodes, {"x": ["N", 3, 5, 5]}, {"y": ["N", 4, 3, 3]}, {
+        "w": random(4, 3, 3, 3), "one": np.array(shape), "back": np.array([4, 3, 3, 3]),
+        "gain": random(4, seed=1), "zeros": np.zeros(4, np.float32),
+        "ones": np.ones(4, np.float32)})
+    assert_same(client, model, x=random(2, 3, 5, 5))
+    assert {"w", "gain"} <= set(convgrad.onnx.load(model).trainable)

@@ -92,3 +92,24 @@ def test_where_takes_elements_by_a_constant_mask(client, mask, x, other):
                            {"y": ["N" if x[0] == "N" else out[0], *out[1:]]}, arrays)
         np.testing.assert_array_equal(predicted_of(client, model, x=given)[0],
                                       expected_of(model, x=given)[0])
+
+
+@pytest.mark.parametrize("x, index", [
+    ([3, 4, 1, 2], [[[0, 3], [-1, 0]], [[2, 2], [1, -4]]]), ([3, 4], [[0, 0], [-1, -1]]),
+    ([3, 4, 2], [1]), ([5], [[4], [-5]]), ([2, 3], [[0, 1]])])
+def test_elements_are_taken_along_the_first_axes(client, x, index):
+    places = np.array(index)
+    rank = places.ndim - 1 + len(x) - places.shape[-1]
+    model = make_model([node("Relu", "x", "r"), node("GatherND", "r index", "y")], {"x": x},
+                       {"y": list("ABCDE"[:rank])}, {"index": places})
+    assert_same(client, model, x=random(*x))
+
+
+@pytest.mark.parametrize("index, attributes, said", [
+    ([[0, 4]], {}, "an index from 0 to 4"), ([[0, 0, 0]], {}, "GatherND of"),
+    ([[0], [1], [2]], {"batch_dims": 1}, "batch_dims=1")])
+def test_other_places_are_refused(index, attributes, said):
+    model = make_model([node("GatherND", "x index", "y", **attributes)], {"x": [3, 4]},
+                       {"y": ["A", "B"]}, {"index": np.array(index)})
+    with pytest.raises(convgrad.onnx.Refused, match=said):
+        convgrad.onnx.load(model)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Batch, text_of
+from convgrad.onnx.extents import Batch, product, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
 from convgrad.onnx.operators.views import (
     axis_in,
@@ -22,6 +22,8 @@ from convgrad.shapes import broadcast, padded
 
 def batch_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand,
                mean: Operand, var: Operand) -> Any:
+    if node.get("training_mode", 0) and to.value(x).shape[0] == 1:  # of a weight
+        return [group_norm(to, node, x, scale, bias)]
     if node.get("training_mode", 0):
         raise to.refuse("BatchNormalization with training_mode=1",
                         "0: the network's training program trains it")
@@ -56,11 +58,11 @@ def _scaled(to: Declared, y: Value, scale: Operand, bias: Operand) -> Value:
 
 
 def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
-    """Also InstanceNormalization. onnx's checker refuses the deprecated GroupNormalization from
+    """Also the statistics of single items. onnx's checker refuses the deprecated GroupNormalization from
     before opset 21."""
     x = to.value(x)
-    groups = (x.shape[1] if node.operator == "InstanceNormalization"
-              else node.get("num_groups"))
+    groups = (node.get("num_groups") if node.operator == "GroupNormalization"
+              else x.shape[1])
     if not 3 <= len(x.shape) <= 5 or not isinstance(groups, int) or (
             groups < 1 or x.shape[1] % groups) or any(
             one.shape != (x.shape[1],) for one in (scale, bias)):
@@ -178,3 +180,38 @@ def _matmul(to: Declared, a: Value, b: Value) -> Value:
     return reshaped(to, z, shape)
 
 
+def einsum(to: Declared, node: Node, *operands: Operand) -> Value:
+    """A matmul of two operands: axes of both and of the result are its batch, and axes of both
+    alone are summed over."""
+    values = [to.value(one) for one in operands]
+    equation = str(node.get("equation")).replace(" ", "")
+    terms, _, result = equation.partition("->")
+    first, second = spelled = [
+        term.replace("...", "012345"[6 - max(len(one.shape) - len(term) + 3, 0):])
+        for term, one in zip(terms.split(","), values)] if len(values) == 2 else ["", ""]
+    dots = (set(first) | set(second)) & set("012345")
+    result = result.replace("...", "".join(sorted(dots)))
+    both = [c for c in first if c in second]
+    rows, columns = ([c for c in term if c not in both] for term in spelled)
+    batch, summed = ([c for c in both if (c in result) == kept] for kept in (True, False))
+    order = [*batch, *rows, *columns]
+    if len(values) != 2 or sorted(order) != sorted(result) or any(
+            not len(set(term)) == len(term) == len(one.shape)
+            for term, one in zip(spelled, values)):
+        raise to.refuse(f"Einsum of {equation}", "two operands, each axis once in each, and "
+                        "sums over axes of both")
+    sizes: dict[str, Any] = dict(zip(first, values[0].shape))
+    if any(sizes.setdefault(c, n) != n for c, n in zip(second, values[1].shape)):
+        raise to.refuse("Einsum of " + ", ".join(text_of(one.shape) for one in values),
+                        "equal extents")
+
+    def arranged(value: Value, term: str, *groups: Sequence[str]) -> Value:
+        moved = permuted(to, value, [term.index(c) for c in (
+            *batch, *(c for group in groups for c in group))])
+        return reshaped(to, moved, (*(sizes[c] for c in batch), *(
+            product([sizes[c] for c in group]) for group in groups)))
+
+    y = _matmul(to, arranged(values[0], first, rows, summed),
+                arranged(values[1], second, summed, columns))
+    apart = reshaped(to, y, [sizes[c] for c in order])
+    return permuted(to, apart, [order.index(c) for c in result])

@@ -15,6 +15,7 @@ from convgrad.onnx.operators.views import (
     axis_in,
     expanded,
     joined,
+    known_sizes,
     reshaped,
     taken,
 )
@@ -31,6 +32,22 @@ def gather(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
         raise to.refuse("Gather at places that depend on the batch", "numbers")
     x = to.value(x)
     return taken(to, x, axis_in(to, axis, len(x.shape)), places)
+
+
+def gather_nd(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
+    x, places = to.value(x), constant(to, index, "indices")
+    count = places.shape[-1] if places.ndim else 0
+    if node.get("batch_dims", 0) or places.dtype == object or not 1 <= count <= len(x.shape):
+        raise to.refuse(f"GatherND of {text_of(x.shape)} by indices of {text_of(places.shape)} "
+                        f"with batch_dims={node.get('batch_dims', 0)}",
+                        "numbers, along the first axes, and batch_dims=0")
+    sizes = known_sizes(to, x, range(count))
+    if (places < np.negative(sizes)).any() or (places >= sizes).any():
+        raise to.refuse(f"an index from {places.min()} to {places.max()}",
+                        f"places in {text_of(sizes)}")
+    rows = reshaped(to, x, (math.prod(sizes), *x.shape[count:]))
+    strides = [math.prod(sizes[i + 1:]) for i in range(count)]
+    return taken(to, rows, 0, (places % sizes) @ np.array(strides))
 
 
 def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
