@@ -19,8 +19,10 @@ from convgrad.onnx.values import FLOATS, IMAGES, INDICES, Known, Node, Source, U
 from convgrad.programs import Attribute, name_of_constant
 from convgrad.shapes import MOST_AXES, padded
 
-# Steps that only move elements, so that what an image is turned into comes to the same.
-_MOVES = frozenset(("concat", "flatten", "index_select", "permute", "reshape", "slice"))
+# Steps that only move elements, so that images and integers may become floats before them.
+_MOVES = frozenset(("concat", "expand", "flatten", "index_select", "permute", "reshape",
+                    "slice"))
+_MOVED = IMAGES | INDICES | {"bool"}
 _MOST_INPUT_AXES = 5
 _MOST_INDEX_AXES = 4
 _MOST_BYTES = 2**29
@@ -58,7 +60,7 @@ class Declared:
                 raise self.refuse(f"{operator} with {operand}", "results of other operators")
             if operand is None or operand.dtype in FLOATS:
                 continue
-            if operand.dtype not in IMAGES or operator not in _MOVES:
+            if operand.dtype not in _MOVED or operator not in _MOVES:
                 raise self.refuse(f"{self.node.operator} of {operand.dtype}", "float32")
             dtype = operand.dtype
         if len(shape) > MOST_AXES:

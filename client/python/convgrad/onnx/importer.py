@@ -17,7 +17,17 @@ from convgrad.onnx.emission import Imported, emit
 from convgrad.onnx.operators import table
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.rows import of_rows
-from convgrad.onnx.values import FLOATS, OWN_DOMAINS, Bell, Gaps, Known, Node, Unknown, Value
+from convgrad.onnx.values import (
+    FLOATS,
+    OWN_DOMAINS,
+    Bell,
+    Gaps,
+    Known,
+    Node,
+    Parts,
+    Unknown,
+    Value,
+)
 
 # What a computation of numbers that don't fit the node may raise, besides onnx's own errors.
 _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeError,
@@ -88,7 +98,7 @@ class Importer(Declared):
         if any(isinstance(operand, Unknown) for operand in operands):
             is_value = not is_shape and any(
                 one.is_value if isinstance(one, Unknown) else isinstance(
-                    one, (Value, Bell, Gaps)) for one in operands)
+                    one, (Value, Bell, Gaps, Parts)) for one in operands)
             if node.operator not in table.OPERATORS and (
                     is_value or node.operator not in folding.COMPUTED):
                 raise self.refuse(node.operator, "an operator that programs have")

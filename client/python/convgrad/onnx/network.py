@@ -94,7 +94,7 @@ class Network:
         are_indices = {one.name: one.is_index for one in self.program.message.inputs}
         run = session.run(name, {
             key: _indices_of(key, array) if are_indices[key] else
-            array.reshape([*[1] * (2 - array.ndim), *array.shape])
+            _numbers_of(key, array).reshape([*[1] * (2 - array.ndim), *array.shape])
             for key, array in arrays.items()}, compute_dtype=compute_dtype)
         return {key: run.values[key].reshape([_size(n, batch) for n in shape])
                 for key, shape in self.outputs.items()}
@@ -114,6 +114,16 @@ def _indices_of(name: str, array: Array) -> Array:
     if array.dtype.kind not in "iu":
         raise invalid("INVALID_TYPE", f"inputs.{name}", array.dtype, "integers")
     return array.astype(np.int64)
+
+
+def _numbers_of(name: str, array: Array) -> Array:
+    if array.dtype.kind not in "iub" or array.dtype in (np.uint8, np.uint16):
+        return array
+    numbers = array.astype(np.float32)
+    if (numbers != array).any():
+        raise invalid("OUT_OF_RANGE", f"inputs.{name}", f"integers up to {np.abs(array).max()}",
+                      "integers that float32 has exactly")
+    return numbers
 
 
 def _size(extent: Extent, batch: int) -> int:

@@ -118,7 +118,17 @@ class Gaps:
         return "IsNaN elsewhere than in Where(IsNaN(s), 0, s) of a Softmax s"
 
 
-Operand = Any  # Value, Known, Unknown, Bell, Gaps, or None for an omitted one
+@dataclass(frozen=True)
+class Parts:
+    """The sequence of values into which one is split."""
+
+    values: Sequence[Value]
+
+    def __str__(self) -> str:
+        return "a sequence of tensors"
+
+
+Operand = Any  # Value, Known, Unknown, Bell, Gaps, Parts, or None for an omitted one
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_graphs import assert_same, make_model, node, predicted_of
+from onnx_graphs import assert_same, expected_of, make_model, node, predicted_of
 
 import convgrad.onnx
 
@@ -29,35 +29,36 @@ def written_out(masks, axis=-1, zero="zero s"):
         "zero": np.float32(0), "one": np.float32(1), **dict(zip(names, masks))})
 
 
-@pytest.mark.parametrize("masks", [[], [OPEN], [OPEN[None]], [OPEN, random(3, 3)]])
-def test_zeros_for_nan_of_a_softmax_change_nothing(client, masks):
-    x = random(2, 2, 3, 4)
-    model = written_out(masks)
-    if not masks:
-        assert_same(client, model, x=x)
-    np.testing.assert_allclose(predicted_of(client, model, x=x)[0], attended(x, masks),
-                               rtol=1e-5, atol=1e-6)
-
-
-def attended(x, masks):
-    scores = x @ x.swapaxes(-1, -2) + sum(masks)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True) @ x
-
-
 CLOSED = np.where(np.arange(3)[:, None] == 1, -np.inf, OPEN).astype(np.float32)
 
 
-@pytest.mark.parametrize("keywords, said", [
-    ({"masks": [CLOSED]}, "a Softmax whose mask may leave nothing of a row"),
-    ({"masks": [np.full((3, 1), -np.inf, np.float32)]}, "leave nothing of a row"),
-    ({"masks": [OPEN, OPEN.T.copy()]}, "leave nothing of a row"),
-    ({"masks": [OPEN], "axis": 2}, "leave nothing of a row"),
-    ({"masks": [], "zero": "one s"}, "IsNaN elsewhere than of a Softmax"),
-    ({"masks": [], "zero": "zero scores"}, "IsNaN elsewhere than of a Softmax")])
-def test_other_zeros_are_refused(keywords, said):
-    with pytest.raises(convgrad.onnx.Refused, match=said):
-        convgrad.onnx.load(written_out(**keywords))
+@pytest.mark.parametrize("masks, is_open", [
+    ([], True), ([OPEN], True), ([OPEN[None]], True), ([OPEN, random(3, 3)], True),
+    ([CLOSED], False), ([OPEN, OPEN.T.copy()], False),
+    ([np.full((3, 1), -np.inf, np.float32)], False)])
+def test_a_softmax_that_is_nan_becomes_zeros(client, masks, is_open):
+    x = random(2, 2, 3, 4)
+    network = convgrad.onnx.load(written_out(masks))
+    with np.errstate(invalid="ignore"):
+        expected = expected_of(written_out(masks), x=x)[0]
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(predicted_of(client, written_out(masks), x=x)[0], expected,
+                               rtol=1e-5, atol=1e-6)
+    steps = [one.operator for one in network.program.message.steps]
+    assert ("prelu" not in steps) == is_open
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_a_softmax_along_another_axis(client, axis):
+    model, x = written_out([OPEN], axis), random(2, 2, 3, 4)
+    np.testing.assert_allclose(predicted_of(client, model, x=x)[0], expected_of(model, x=x)[0],
+                               rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("zero", ["one s", "zero scores"])
+def test_other_choices_by_nan_are_refused(zero):
+    with pytest.raises(convgrad.onnx.Refused, match="IsNaN elsewhere than of a Softmax"):
+        convgrad.onnx.load(written_out([], zero=zero))
 
 
 def test_a_mask_of_nan_alone_is_refused():

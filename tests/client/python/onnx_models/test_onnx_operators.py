@@ -278,3 +278,9 @@ def test_a_weight_is_normalized_by_its_own_statistics(client):
         "ones": np.ones(4, np.float32)})
     assert_same(client, model, x=random(2, 3, 5, 5))
     assert {"w", "gain"} <= set(convgrad.onnx.load(model).trainable)
+
+
+def test_an_average_in_the_pad_alone_is_kept_without_ceil_mode(client):
+    model = one_node("AveragePool", ["N", 1, 4], ["N", 1, 6], opset=22, kernel_shape=[2],
+                     strides=[1], pads=[0, 3], count_include_pad=1)
+    assert_same(client, model, x=random(2, 1, 4))

@@ -8,6 +8,9 @@ import numpy as np
 
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import text_of
+from convgrad.onnx.operators import masks as masked
+from convgrad.onnx.operators.elements import of_each
+from convgrad.onnx.operators.sums import reduce
 from convgrad.onnx.operators.views import expanded, known_sizes, permuted, reshaped
 from convgrad.onnx.values import Gaps, Known, Node, Operand, Source, Value
 from convgrad.shapes import broadcast, padded
@@ -16,7 +19,9 @@ from convgrad.shapes import broadcast, padded
 _PLAIN = {"softcap": (0,), "softmax_precision": (1,), "left_window_size": (-1,),
           "right_window_size": (-1,)}
 # Steps whose operands decide which elements of their results are -Inf.
-_SUMS = frozenset(("add", "concat", "expand", "index_select", "mul", "read", "reshape", "sub"))
+_SUMS = frozenset(("add", "concat", "expand", "index_select", "mul", "neg", "permute", "prelu",
+                   "read", "reshape", "slice", "sub"))
+_LEAST = np.finfo(np.float32).min
 
 
 def attention(to: Declared, node: Node, query: Operand, key: Operand, value: Operand,
@@ -76,6 +81,8 @@ def _bias(to: Declared, mask: Operand, shape: Any) -> Value:
     """Returns the numbers that are added to scores of this shape."""
     if isinstance(mask, Known) and mask.array.dtype == bool:
         mask = Known(np.where(mask.array, np.float32(0), np.float32(-np.inf)))
+    elif isinstance(mask, Value) and mask.dtype == "bool":
+        mask = masked.chosen(to, mask, *(Known(np.float32(n)) for n in (0, -np.inf)))
     if not mask.shape or mask.shape[-1] != shape[-1] or broadcast(mask.shape, shape) != shape:
         raise to.refuse(f"Attention with a mask of {text_of(mask.shape)}",
                         f"one that is broadcast to {text_of(shape)}")
@@ -89,19 +96,24 @@ def is_nan(to: Declared, node: Node, x: Operand) -> Gaps:
     return Gaps(x)
 
 
-def without_gaps(to: Declared, gaps: Gaps, zero: Operand, x: Operand) -> Value:
-    """Where(IsNaN(s), 0, s) of a Softmax s is s itself, as long as no mask closes a row."""
+def without_gaps(to: Declared, node: Node, gaps: Gaps, zero: Operand, x: Operand) -> Value:
+    """Where(IsNaN(s), 0, s) of a Softmax s. A row that is NaN because a mask leaves nothing of
+    it becomes 0; without such a mask, this is s itself."""
     if to.number_of(zero) != 0 or not isinstance(x, Value) or x.source is not gaps.x.source or (
             broadcast(zero.shape, x.shape) != x.shape):
         raise to.refuse("IsNaN elsewhere than of a Softmax", "Where(IsNaN(s), 0, s)")
-    softmax = x.source
-    masks = {id(one): one for one in _infinite(softmax.operands[0])}
-    is_last = softmax.attributes["axis"] in (-1, max(len(x.shape), 2) - 1)
-    if masks and (len(masks) > 1 or not is_last or any(
-            np.isneginf(one).all(-1).any() for one in masks.values())):
-        raise to.refuse("a Softmax whose mask may leave nothing of a row", "a mask that "
-                        "leaves an element of each row, or the operator Attention")
-    return x
+    scores, axis = x.source.operands[0], int(x.source.attributes["axis"])  # type: ignore[arg-type]
+    masks = {id(one): one for one in _infinite(scores)}
+    is_last = axis in (-1, max(len(x.shape), 2) - 1)
+    if scores is None or not masks or len(masks) == 1 and is_last and not any(
+            np.isneginf(one).all(-1).any() for one in masks.values()):
+        return x
+    y = Value(scores, padded(x.shape))
+    most = reduce(to, "amax", y, [axis % len(y.shape)], True)
+    is_open = masked.compare("ge")(to, node, most, Known(np.array(_LEAST)))
+    y = of_each(to, "softmax", masked.chosen(to, is_open, y, Known(np.float32(0))), axis=axis)
+    y = to.add("mul", y, masked.as_numbers(to, is_open), shape=y.shape)
+    return Value(y.source, x.shape)
 
 
 def _infinite(source: Source | None) -> list[Any]:

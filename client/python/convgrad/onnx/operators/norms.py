@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,6 +17,7 @@ from convgrad.onnx.operators.views import (
     permuted,
     reshaped,
 )
+from convgrad.onnx.operators.windows import Window, padded_by
 from convgrad.onnx.values import Known, Node, Operand, Value
 from convgrad.shapes import broadcast, padded
 
@@ -58,8 +60,8 @@ def _scaled(to: Declared, y: Value, scale: Operand, bias: Operand) -> Value:
 
 
 def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
-    """Also the statistics of single items. onnx's checker refuses the deprecated GroupNormalization from
-    before opset 21."""
+    """Also InstanceNormalization, and BatchNormalization of a single item. onnx's checker
+    refuses the deprecated GroupNormalization from before opset 21."""
     x = to.value(x)
     groups = (node.get("num_groups") if node.operator == "GroupNormalization"
               else x.shape[1])
@@ -97,6 +99,27 @@ def layer_norm(operator: str) -> Callable[..., Any]:
         return [y]
 
     return row
+
+
+def lrn(to: Declared, node: Node, x: Operand) -> Value:
+    """Divides by a power of the mean of squares of the channels around each one."""
+    x, size = to.value(x), int(node.get("size"))
+    n, *rest = x.shape
+    channels, length = known_sizes(to, x, [1])[0], math.prod(known_sizes(
+        to, x, range(2, len(x.shape))))
+    if len(x.shape) < 3 or size < 1 or size > 2 * channels:
+        raise to.refuse(f"LRN of {text_of(x.shape)} with size={size}",
+                        "three axes or more, and a size of twice the channels at most")
+    rows = reshaped(to, to.add("mul", x, x, shape=x.shape), (n, 1, channels, length))
+    before = (size - 1) // 2
+    wide, _ = padded_by(to, rows, [Window(channels, size, 1, 1, before, size - 1 - before),
+                                   Window(length, 1, 1, 1, 0, 0)])
+    mean = to.add("avg_pool", wide, shape=rows.shape, kernel_size=[size, 1], stride=[1, 1])
+    scale = with_number(to, "add", with_number(
+        to, "mul", reshaped(to, mean, (n, *rest)), node.get("alpha", 1e-4)),
+        node.get("bias", 1.0))
+    factor = of_each(to, "pow", scale, exponent=-float(node.get("beta", 0.75)))
+    return to.add("mul", x, factor, shape=x.shape)
 
 
 def softmax(operator: str) -> Callable[..., Value]:

@@ -9,6 +9,7 @@ import numpy as np
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, is_known, text_of
 from convgrad.onnx.operators.attention import without_gaps
+from convgrad.onnx.operators.masks import chosen
 from convgrad.onnx.operators.moves import constant
 from convgrad.onnx.operators.views import (
     MOST_PLACES,
@@ -53,6 +54,9 @@ def gather_nd(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
 def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
     """Returns the elements of an axis at the places that an input of each run has."""
     axis = axis_in(to, axis, len(x.shape))
+    if index.source.operator:
+        raise to.refuse(f"{to.node.operator} by {index.dtype} that other nodes compute",
+                        "an input, or constants")
     if isinstance(x.shape[axis], Batch) or not (is_known(x.shape) or is_known(index.shape)):
         raise to.refuse(f"Gather of {text_of(x.shape)} along axis {axis} by "
                         f"{text_of(index.shape)}", "the batch in one of them, on another axis")
@@ -66,9 +70,11 @@ def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
 def where(to: Declared, node: Node, mask: Operand, x: Operand, y: Operand) -> Value:
     """Takes elements by their places, so that no NaN comes from those that aren't taken."""
     if isinstance(mask, Gaps):
-        return without_gaps(to, mask, x, y)
+        return without_gaps(to, node, mask, x, y)
+    if isinstance(mask, Value) and mask.dtype == "bool":
+        return chosen(to, mask, x, y)
     if not isinstance(mask, Known) or mask.array.dtype != bool:
-        raise to.refuse("Where by a mask that follows from data", "a constant")
+        raise to.refuse(f"Where by a mask of {getattr(mask, 'dtype', mask)}", "booleans")
     both = to.value(x), to.value(y)
     shape = broadcast(both[0].shape, both[1].shape)
     shape = broadcast(mask.shape, shape) if shape is not None else None

@@ -215,7 +215,7 @@ def _pool(to: Declared, node: Node, x: Value) -> tuple[list[Window], list[int]]:
     places = []
     for one in axes:
         count = one.places(ceil_mode)
-        if (count - 1) * one.stride >= one.size + one.before:
+        if ceil_mode and (count - 1) * one.stride >= one.size + one.before:
             if node.opset < _DROPS_WINDOWS:
                 raise to.refuse(f"{node.operator} with ceil_mode, whose last window begins in "
                                 "the pad", f"opset {_DROPS_WINDOWS} or newer, or other pads")
