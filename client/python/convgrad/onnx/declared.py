@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,7 @@ class Declared:
         """Whether BatchNormalization and Dropout train."""
         self.node = Node("", "", (), (), {}, 0)
         self.steps: list[Source] = []
-        self.uses = collections.Counter(name for node in graph.node for name in node.input)
-        self.uses.update(one.name for one in graph.output)
+        self.uses = collections.Counter(_names_in(graph))
         self.fixed: set[str] = set()
         """Initializers of which constants are computed, so that no training may change them."""
         self._parameters: dict[str, list[Source]] = {}
@@ -168,6 +167,16 @@ class Declared:
         if extent in self._batches:
             return self._batches[extent]
         raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
+
+
+def _names_in(graph: Any) -> Iterator[str]:
+    """Returns all names that nodes and outputs read, those of branches as well."""
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from _names_in(attribute.g)
+    for one in graph.output:
+        yield one.name
 
 
 def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]],

@@ -103,6 +103,8 @@ class Importer(Declared):
                     is_value or node.operator not in folding.COMPUTED):
                 raise self.refuse(node.operator, "an operator that programs have")
             return [Unknown(is_value) for _ in node.outputs]
+        if node.operator == "If" and isinstance(operands[0], Known):
+            return self._branch(node, bool(operands[0].array.reshape(())))
         if is_shape and isinstance(operands[0], (Value, Known)):
             return table.shape_of(self, node, operands[0])
         indices = of_rows(self, node, operands)
@@ -116,6 +118,15 @@ class Importer(Declared):
         if row is None:
             raise self.refuse(node.operator, "an operator that programs have")
         return row(self, node, *operands)
+
+    def _branch(self, node: Node, is_true: bool) -> list[Any]:
+        """Returns the results of the branch of an If whose condition is constant."""
+        graph = node.get("then_branch" if is_true else "else_branch")
+        for tensor in graph.initializer:
+            self._env[tensor.name] = Known(_array_of(tensor))
+        for proto in graph.node:
+            self._follow(proto)
+        return [self._env[one.name] for one in graph.output]
 
     def _folded(self, node: Node, proto: Any, operands: Sequence[Known | None],
                 has_row: bool) -> list[Known] | None:

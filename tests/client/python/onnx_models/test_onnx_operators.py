@@ -284,3 +284,14 @@ def test_an_average_in_the_pad_alone_is_kept_without_ceil_mode(client):
     model = one_node("AveragePool", ["N", 1, 4], ["N", 1, 6], opset=22, kernel_shape=[2],
                      strides=[1], pads=[0, 3], count_include_pad=1)
     assert_same(client, model, x=random(2, 1, 4))
+
+
+def test_zeros_are_no_bias(client):
+    """PyTorch's exporter without optimization gives a Conv3d zeros of too many axes."""
+    nodes = [node("Expand", "zero sizes", "b"), node("Conv", "x w b", "y")]
+    model = make_model(nodes, {"x": ["N", 1, 3, 3, 3]}, {"y": ["N", 2, 2, 2, 2]}, {
+        "zero": np.float32(0), "sizes": np.array([2, 2]), "w": random(2, 1, 2, 2, 2)})
+    x = random(2, 1, 3, 3, 3, seed=1)
+    expected = torch.nn.functional.conv3d(torch.tensor(x), torch.tensor(random(2, 1, 2, 2, 2)))
+    np.testing.assert_allclose(predicted_of(client, model, x=x)[0], expected, rtol=1e-5,
+                               atol=1e-6)
