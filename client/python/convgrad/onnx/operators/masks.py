@@ -33,7 +33,7 @@ def as_numbers(to: Declared, x: Operand) -> Value:
     if not isinstance(x, Known) or x.array.dtype.kind not in "biuf":
         raise to.refuse(f"{to.node.operator} with {x}", "numbers")
     array = x.array.astype(np.float32)
-    if x.array.dtype.name not in FLOATS and (array != x.array).any():
+    if x.array.dtype.name not in FLOATS and (array.astype(x.array.dtype) != x.array).any():
         raise to.refuse(f"{to.node.operator} with {x}", "numbers that float32 has exactly")
     return to.value(Known(array))
 
