@@ -295,3 +295,11 @@ def test_zeros_are_no_bias(client):
     expected = torch.nn.functional.conv3d(torch.tensor(x), torch.tensor(random(2, 1, 2, 2, 2)))
     np.testing.assert_allclose(predicted_of(client, model, x=x)[0], expected, rtol=1e-5,
                                atol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [1, -1, -2])
+@pytest.mark.parametrize("exclusive, reverse", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_sums_so_far(client, axis, exclusive, reverse):
+    model = one_node("CumSum", ["N", 3, 4], ["N", 3, 4], {"axis": np.array(axis)},
+                     exclusive=exclusive, reverse=reverse)
+    assert_same(client, model, x=random(2, 3, 4))

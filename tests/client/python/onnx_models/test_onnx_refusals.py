@@ -119,7 +119,7 @@ def with_data(location, **keys):
 
 @pytest.mark.parametrize("location", [
     "../secret", "sub/../../secret", "/etc/passwd", "link", "folder/secret", "", ".", "absent",
-    "pipe", "hard"])
+    "pipe", "hard", "long" * 2000])
 def test_data_is_read_from_files_beside_the_model_alone(tmp_path, location):
     content = np.arange(6, dtype=np.float32).tobytes()
     inside = tmp_path / "model"

@@ -101,10 +101,18 @@ def transpose(to: Declared, node: Node, x: Operand) -> Value:
     return permuted(to, x, order)
 
 
+def axes_of_squeeze(to: Declared, axes: Operand) -> list[int]:
+    """Refuses an operand without axes, for which readers take all axes, or none."""
+    found = numbers(to, axes, "axes")
+    if not found:
+        raise to.refuse("Squeeze along an empty list of axes", "axes, or no operand")
+    return found
+
+
 def squeeze(to: Declared, node: Node, x: Operand, axes: Operand = None) -> Value:
     x, rank = to.value(x), len(x.shape)
     found = [i for i, n in enumerate(x.shape) if n == 1] if axes is None else [
-        axis_in(to, axis, rank) for axis in numbers(to, axes, "axes")]
+        axis_in(to, axis, rank) for axis in axes_of_squeeze(to, axes)]
     if any(x.shape[axis] != 1 for axis in found):
         raise to.refuse(f"Squeeze of {text_of(x.shape)} along {found}", "axes of extent 1")
     return reshaped(to, x, [n for i, n in enumerate(x.shape) if i not in found])

@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, product, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
+from convgrad.onnx.operators.moves import numbers
 from convgrad.onnx.operators.views import (
+    MOST_PLACES,
     axis_in,
     known_sizes,
     of_channels,
@@ -238,3 +242,19 @@ def einsum(to: Declared, node: Node, *operands: Operand) -> Value:
                 arranged(values[1], second, summed, columns))
     apart = reshaped(to, y, [sizes[c] for c in order])
     return permuted(to, apart, [order.index(c) for c in result])
+
+
+def cumsum(to: Declared, node: Node, x: Operand, axis: Operand) -> Value:
+    """A product with a triangle of ones."""
+    x = to.value(x)
+    (given,), rank = numbers(to, axis, "axes"), len(x.shape)
+    place = axis_in(to, given, rank)
+    (extent,) = known_sizes(to, x, [place])
+    if extent**2 > MOST_PLACES:
+        raise to.refuse(f"CumSum of {text_of(x.shape)} along axis {place}",
+                        f"{math.isqrt(MOST_PLACES)} elements at most")
+    ones = np.triu(np.ones((extent, extent), np.float32), 1 if node.get("exclusive", 0) else 0)
+    order = [*(i for i in range(rank) if i != place), place]
+    y = _matmul(to, permuted(to, x, order), to.value(Known(
+        ones.T if node.get("reverse", 0) else ones)))
+    return permuted(to, y, [order.index(i) for i in range(rank)])

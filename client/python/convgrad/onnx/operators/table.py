@@ -49,6 +49,7 @@ OPERATORS: dict[str, Row] = {
     "ConstantOfShape": moves.constant_of_shape,
     "Conv": windows.conv,
     "ConvTranspose": windows.conv_transpose,
+    "CumSum": norms.cumsum,
     "DepthToSpace": moves.depth_to_space,
     "Dropout": elements.dropout,
     "Einsum": norms.einsum,
@@ -145,7 +146,7 @@ def moved(to: Declared, node: Node, known: Known, *operands: Operand) -> Known:
         array = array.reshape((int(np.prod(array.shape[:axis])), -1))
     elif operator == "Squeeze":
         array = array.squeeze(None if not operands or operands[0] is None else tuple(
-            moves.numbers(to, operands[0], "axes")))
+            moves.axes_of_squeeze(to, operands[0])))
     elif operator == "Unsqueeze":
         array = np.expand_dims(array, tuple(moves.numbers(to, operands[0], "axes")))
     return replace(known, array=array)
