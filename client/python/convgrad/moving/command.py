@@ -21,7 +21,6 @@ from convgrad.errors import (
     InvalidArgument,
     NotFound,
     invalid,
-    unimplemented,
 )
 from convgrad.files import private
 from convgrad.moving.replaying import replay
@@ -200,8 +199,8 @@ def _tell_differences(found: Sequence[str], other: str) -> None:
 
 def _attached(client: Client, session: str, remedy: str) -> Attached:
     if not os.path.isfile(session):
-        raise unimplemented("SESSION", f"'{session}', which is no file",
-                            f"a file with the session's id{' or ' if remedy else ''}{remedy}")
+        raise invalid("NOT_FOUND", "SESSION", f"'{session}', which is no file",
+                      f"a file with the session's id{' or ' if remedy else ''}{remedy}")
     return client.attach(_id_in(session))
 
 

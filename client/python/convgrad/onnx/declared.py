@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,10 @@ from convgrad.onnx.values import FLOATS, IMAGES, INDICES, Known, Node, Source, U
 from convgrad.programs import Attribute, name_of_constant
 from convgrad.shapes import MOST_AXES, padded
 
-# Steps that only move elements, so that what an image is turned into comes to the same.
-_MOVES = frozenset(("concat", "flatten", "index_select", "permute", "reshape", "slice"))
+# Steps that only move elements, so that images and integers may become floats before them.
+_MOVES = frozenset(("concat", "expand", "flatten", "index_select", "permute", "reshape",
+                    "slice"))
+_MOVED = IMAGES | INDICES | {"bool"}
 _MOST_INPUT_AXES = 5
 _MOST_INDEX_AXES = 4
 _MOST_BYTES = 2**29
@@ -35,8 +37,7 @@ class Declared:
         """Whether BatchNormalization and Dropout train."""
         self.node = Node("", "", (), (), {}, 0)
         self.steps: list[Source] = []
-        self.uses = collections.Counter(name for node in graph.node for name in node.input)
-        self.uses.update(one.name for one in graph.output)
+        self.uses = collections.Counter(_names_in(graph))
         self.fixed: set[str] = set()
         """Initializers of which constants are computed, so that no training may change them."""
         self._parameters: dict[str, list[Source]] = {}
@@ -58,7 +59,7 @@ class Declared:
                 raise self.refuse(f"{operator} with {operand}", "results of other operators")
             if operand is None or operand.dtype in FLOATS:
                 continue
-            if operand.dtype not in IMAGES or operator not in _MOVES:
+            if operand.dtype not in _MOVED or operator not in _MOVES:
                 raise self.refuse(f"{self.node.operator} of {operand.dtype}", "float32")
             dtype = operand.dtype
         if len(shape) > MOST_AXES:
@@ -166,6 +167,16 @@ class Declared:
         if extent in self._batches:
             return self._batches[extent]
         raise self.refuse(f"a tensor with {extent} as its first extent", "a value's batch")
+
+
+def _names_in(graph: Any) -> Iterator[str]:
+    """Returns all names that nodes and outputs read, those of branches as well."""
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            yield from _names_in(attribute.g)
+    for one in graph.output:
+        yield one.name
 
 
 def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]],

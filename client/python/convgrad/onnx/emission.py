@@ -11,6 +11,7 @@ import numpy as np
 
 from convgrad.layouts import Array
 from convgrad.onnx.extents import Batch, Shape
+from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.values import INDICES, Source, Value
 from convgrad.programs import Program
 from convgrad.shapes import padded
@@ -40,11 +41,13 @@ def emit(steps: Sequence[Source], inputs: Mapping[str, Any],
     by_source: dict[int, str] = {}
     program = Program()
     declared: dict[str, Shape] = {}
+    numbers = _numbers_in(inputs, steps, wanted)
     for name, value in inputs.items():
         found = by_source[id(value.source)] = names.free(name)
         if id(value.source) in wanted:
             declared[found] = value.shape
-            program.input(found, is_index=value.dtype in INDICES)
+            program.input(found, is_index=(
+                value.dtype in INDICES and id(value.source) not in numbers))
     parameters: dict[str, Array] = {}
     trainable: list[str] = []
     for step in steps:
@@ -69,6 +72,22 @@ def emit(steps: Sequence[Source], inputs: Mapping[str, Any],
     program.output(*of_outputs.values())
     return Imported(program, parameters, trainable, declared, {
         of_outputs[id(results[name])]: value.shape for name, value in outputs.items()})
+
+
+def _numbers_in(inputs: Mapping[str, Any], steps: Sequence[Source],
+                wanted: set[int]) -> set[int]:
+    """Returns the ids of what wanted steps compute with. Raises Refused if such an input also
+    has indices."""
+    uses: dict[bool, set[int]] = {True: set(), False: set()}
+    for step in steps:
+        for i, one in enumerate(step.operands if id(step) in wanted else ()):
+            uses[step.operator == "index_select" and i == 1].add(id(one))
+    refusals = Refusals()
+    for name, value in inputs.items():
+        if id(value.source) in uses[True] & uses[False]:
+            refusals.add(refuse(name, "an input of indices that are also numbers", "one use"))
+    refusals.check()
+    return uses[False]
 
 
 def _with_outputs(steps: list[Source], outputs: Mapping[str, Value],

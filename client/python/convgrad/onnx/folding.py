@@ -55,6 +55,8 @@ def _computed(node: Node, proto: Any, feeds: dict[str, Array]) -> list[Array] | 
             return None
     elif not _are_small(node, proto, feeds, types):
         return None
+    if node.operator == "GatherElements":  # onnx's evaluator computes few cases
+        return [_gathered(node, *(feeds[name] for name in node.inputs))]
     if node.operator in ("Div", "Mod"):
         divisor = feeds[node.inputs[1]]
         if divisor.dtype.kind in "iu" and not divisor.all():
@@ -66,6 +68,15 @@ def _computed(node: Node, proto: Any, feeds: dict[str, Array]) -> list[Array] | 
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.opset)])
     results = onnx.reference.ReferenceEvaluator(model).run(None, feeds)
     return [np.asarray(result) for result in results]
+
+
+def _gathered(node: Node, x: Array, index: Array) -> Array:
+    axis = node.get("axis", 0) % x.ndim
+    if x.ndim != index.ndim or any(
+            m < n for i, (m, n) in enumerate(zip(x.shape, index.shape)) if i != axis):
+        raise ValueError("indices of other axes")
+    part = x[tuple(slice(None if i == axis else n) for i, n in enumerate(index.shape))]
+    return np.take_along_axis(part, index, axis)
 
 
 def _are_small(node: Node, proto: Any, feeds: Any, types: Any) -> bool:

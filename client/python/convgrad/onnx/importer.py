@@ -17,7 +17,17 @@ from convgrad.onnx.emission import Imported, emit
 from convgrad.onnx.operators import table
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.rows import of_rows
-from convgrad.onnx.values import FLOATS, OWN_DOMAINS, Bell, Known, Node, Unknown, Value
+from convgrad.onnx.values import (
+    FLOATS,
+    OWN_DOMAINS,
+    Bell,
+    Gaps,
+    Known,
+    Node,
+    Parts,
+    Unknown,
+    Value,
+)
 
 # What a computation of numbers that don't fit the node may raise, besides onnx's own errors.
 _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeError,
@@ -87,12 +97,14 @@ class Importer(Declared):
         is_shape = node.operator in ("Shape", "Size")
         if any(isinstance(operand, Unknown) for operand in operands):
             is_value = not is_shape and any(
-                one.is_value if isinstance(one, Unknown) else isinstance(one, (Value, Bell))
-                for one in operands)
+                one.is_value if isinstance(one, Unknown) else isinstance(
+                    one, (Value, Bell, Gaps, Parts)) for one in operands)
             if node.operator not in table.OPERATORS and (
                     is_value or node.operator not in folding.COMPUTED):
                 raise self.refuse(node.operator, "an operator that programs have")
             return [Unknown(is_value) for _ in node.outputs]
+        if node.operator == "If" and isinstance(operands[0], Known):
+            return self._branch(node, bool(operands[0].array.reshape(())))
         if is_shape and isinstance(operands[0], (Value, Known)):
             return table.shape_of(self, node, operands[0])
         indices = of_rows(self, node, operands)
@@ -106,6 +118,15 @@ class Importer(Declared):
         if row is None:
             raise self.refuse(node.operator, "an operator that programs have")
         return row(self, node, *operands)
+
+    def _branch(self, node: Node, is_true: bool) -> list[Any]:
+        """Returns the results of the branch of an If whose condition is constant."""
+        graph = node.get("then_branch" if is_true else "else_branch")
+        for tensor in graph.initializer:
+            self._env[tensor.name] = Known(_array_of(tensor))
+        for proto in graph.node:
+            self._follow(proto)
+        return [self._env[one.name] for one in graph.output]
 
     def _folded(self, node: Node, proto: Any, operands: Sequence[Known | None],
                 has_row: bool) -> list[Known] | None:
@@ -164,7 +185,7 @@ class Importer(Declared):
         try:
             if isinstance(found, Unknown):
                 return found
-            if isinstance(found, Bell):
+            if isinstance(found, (Bell, Gaps)):
                 raise self.refuse(found, "an operator that programs have")
             if isinstance(found, Known) and found.array.dtype.name not in FLOATS:
                 raise self.refuse(f"{found} as output", "a result of floats")

@@ -117,7 +117,7 @@ def _check_locations(onnx: Any, model: Any, folder: Path) -> None:
         location, field = info.location, f"model.{tensor.name}"
         path = Path(os.path.abspath(base / location))
         if not location or os.path.isabs(location) or base not in path.parents or (
-                path.resolve() != path or not path.is_file() or path.stat().st_nlink > 1):
+                path.resolve() != path or not os.path.isfile(path) or path.stat().st_nlink > 1):
             raise invalid("OUT_OF_RANGE", field, f"its data in '{location}'",
                           "a file in the model's folder or below, and no link")
         first, length, size = info.offset or 0, info.length or 0, path.stat().st_size

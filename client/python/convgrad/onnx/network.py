@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from convgrad import layouts
 from convgrad.errors import invalid
 from convgrad.layouts import Array
 from convgrad.onnx.emission import Imported
@@ -94,7 +95,8 @@ class Network:
         are_indices = {one.name: one.is_index for one in self.program.message.inputs}
         run = session.run(name, {
             key: _indices_of(key, array) if are_indices[key] else
-            array.reshape([*[1] * (2 - array.ndim), *array.shape])
+            _numbers_of(key, array, compute_dtype).reshape(
+                [*[1] * (2 - array.ndim), *array.shape])
             for key, array in arrays.items()}, compute_dtype=compute_dtype)
         return {key: run.values[key].reshape([_size(n, batch) for n in shape])
                 for key, shape in self.outputs.items()}
@@ -114,6 +116,18 @@ def _indices_of(name: str, array: Array) -> Array:
     if array.dtype.kind not in "iu":
         raise invalid("INVALID_TYPE", f"inputs.{name}", array.dtype, "integers")
     return array.astype(np.int64)
+
+
+def _numbers_of(name: str, array: Array, compute_dtype: npt.DTypeLike) -> Array:
+    """Returns integers and booleans in float32."""
+    if array.dtype.kind not in "iub" or array.dtype in (np.uint8, np.uint16):
+        return array
+    dtype = layouts.name_of_dtype(compute_dtype, "compute_dtype")
+    rounded = array.astype(layouts.DTYPES[dtype]).astype(np.float32)
+    if (rounded.astype(array.dtype) != array).any():
+        raise invalid("OUT_OF_RANGE", f"inputs.{name}", f"integers from {array.min()} to "
+                      f"{array.max()}", f"integers that {dtype} has exactly")
+    return rounded
 
 
 def _size(extent: Extent, batch: int) -> int:

@@ -104,7 +104,31 @@ class Bell:
         return "Erf elsewhere than in a GELU"
 
 
-Operand = Any  # Value, Known, Unknown, Bell, or None for an omitted one
+@dataclass(frozen=True)
+class Gaps:
+    """The mask of a Softmax' elements that are NaN, which no step computes alone."""
+
+    x: Value
+
+    @property
+    def shape(self) -> Shape:
+        return self.x.shape
+
+    def __str__(self) -> str:
+        return "IsNaN elsewhere than in Where(IsNaN(s), 0, s) of a Softmax s"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The sequence of values into which one is split."""
+
+    values: Sequence[Value]
+
+    def __str__(self) -> str:
+        return "a sequence of tensors"
+
+
+Operand = Any  # Value, Known, Unknown, Bell, Gaps, Parts, or None for an omitted one
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,11 @@ def test_what_commands_refuse(at, session, tmp_path, arguments, message):
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.parametrize("arguments", [("export", "none", "x"), ("snapshot", "none")])
+def test_a_session_that_is_no_file_is_an_invalid_request(tmp_path, arguments):
+    assert "found 'none', which is no file" in run(*arguments, code=2)
+
+
 def test_a_server_that_is_away(session, tmp_path):
     assert "UNAVAILABLE" in run("export", tmp_path / "id", tmp_path / "x",
                                 "--server=127.0.0.1:1", code=1)

@@ -128,6 +128,8 @@ REFUSED = {
     "Split with sizes and num_outputs": make_model(
         [node("Split", "x s", "y z", axis=1, num_outputs=2)], {"x": SHAPE},
         {"y": ["N", 1], "z": ["N", 3]}, {"s": np.array([1, 3])}),
+    "Squeeze along an empty": one_node("Squeeze", ["N", 1, 4], ["N", 4], {
+        "a": np.array([], int)}),
     "Gemm of": one_node("Gemm", ["N", 2, 4], ["N", 2, 3], {"w": ones(4, 3)}),
     "a tensor without elements": one_node("Expand", [1, 4], ["M", 4], {"s": np.array([-1, 4])}),
     "AveragePool to": one_node("AveragePool", ["N", 3, 8], ["N", 3, "M"], kernel_shape=[3],
@@ -144,6 +146,7 @@ def test_operands_that_readers_take_differently_are_refused(said):
 
 
 FOLDED = {
+    "Squeeze along an empty": ("Squeeze", [np.ones((1, 3), int), np.array([], int)], {}),
     "division by 0": ("Div", [np.array([3]), np.array([0])], {}),
     "Concat that can't be followed": ("Concat", [np.ones((2, 3), int), np.ones((3, 4), int)],
                                       {"axis": 0}),

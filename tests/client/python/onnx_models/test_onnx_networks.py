@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from onnx import helper
 from onnx_graphs import (
     assert_same,
     expected_of,
@@ -207,3 +208,25 @@ def test_shapes_of_inputs_are_given(client):
                 twice()
     with pytest.raises(convgrad.InvalidArgument, match="shapes.z"):
         convgrad.onnx.load(model, shapes={"z": (None, 3)})
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_an_if_whose_condition_follows_from_shapes(client, channels):
+    """As PyTorch's older exporter writes x.squeeze(1). Both branches use the weight."""
+    def branch(nodes):
+        return helper.make_graph(nodes, "branch", [], [
+            helper.make_tensor_value_info(nodes[-1].output[0], 1, None)])
+
+    squeezed = branch([node("MatMul", "x w", "p"), node("Squeeze", "p one", "q")])
+    plain = branch([node("MatMul", "x w", "r")])
+    nodes = [node("Shape", "x", "s", start=1, end=2), node("Equal", "s one", "c"),
+             node("If", "c", "z", then_branch=squeezed, else_branch=plain),
+             node("MatMul", "z v", "a"), node("Transpose", "w", "t", perm=[1, 0]),
+             node("MatMul", "a t", "y")]
+    random = np.random.default_rng(0)
+    out = ["N", 4] if channels == 1 else ["N", channels, 4]
+    model = make_model(nodes, {"x": ["N", channels, 3]}, {"y": out}, {
+        "one": np.array([1]), "w": random.random((3, 4), np.float32),
+        "v": random.random((4, 4), np.float32)})
+    assert_same(client, model, x=random.random((2, channels, 3), np.float32))
+    assert sorted(convgrad.onnx.load(model).trainable) == ["v", "w"]

@@ -17,9 +17,9 @@ from convgrad.onnx.operators.table import OPERATORS
 
 PAGE = pathlib.Path(__file__).parents[4] / "client/python/onnx.md"
 # At least so many of them are computed.
-RIGHT = 550
+RIGHT = 600
 # Operators with a test that must be computed.
-COMPUTED = OPERATORS.keys() - {"CastLike", "Erf"}
+COMPUTED = OPERATORS.keys() - {"CastLike", "Erf", "IsNaN"}
 
 
 @pytest.fixture(scope="module")

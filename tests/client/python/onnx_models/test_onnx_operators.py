@@ -244,3 +244,62 @@ def test_a_parameter_whose_shape_is_read_is_trained(client, operator):
                        {"w": np.arange(4, dtype=np.float32)})
     assert convgrad.onnx.load(model).trainable == ["w"]
     assert_same(client, model, x=np.ones((2, 4), np.float32))
+
+
+@pytest.mark.parametrize("equation, x, other, rank", [
+    ("bhqd, bhkd -> bhqk", [1, 2, 3, 4], (1, 2, 5, 4), 4),
+    ("nchw,ck->nkhw", ["N", 3, 2, 4], (3, 5), 4), ("...c,cd->...d", ["N", 2, 3], (3, 5), 3),
+    ("n...,k...->nk", ["N", 2, 3], (4, 2, 3), 2), ("ca,a...->...c", [2, 3], (3, 4, 5), 3),
+    ("nab,ba->n", ["N", 2, 3], (3, 2), 1), ("ab,ab->ab", [2, 3], (2, 3), 2)])
+def test_einsum(client, equation, x, other, rank):
+    model = one_node("Einsum", x, ["A", "B", "C", "D"][:rank], {"o": random(*other)},
+                     equation=equation)
+    assert_same(client, model, x=random(*(2 if n == "N" else n for n in x), seed=1))
+
+
+@pytest.mark.parametrize("equation, other", [
+    ("ab,bc", (3, 2)), ("aa,ab->ab", (2, 2)), ("ab,cb->a", (2, 3)), ("ab,bc->ac", (2, 3)),
+    ("ab,...->ab", (2,)), ("abc,c->ab", (3,))])
+def test_other_einsums_are_refused(equation, other):
+    with pytest.raises(convgrad.onnx.Refused, match="Einsum of"):
+        convgrad.onnx.load(one_node("Einsum", [2, 3], ["A", "B"], {"o": random(*other)},
+                                    equation=equation))
+
+
+def test_a_weight_is_normalized_by_its_own_statistics(client):
+    """As NFNets do it."""
+    shape = (1, 4, 27)
+    nodes = [node("Reshape", "w one", "flat"),
+             node("BatchNormalization", "flat gain zeros zeros ones", "n m v", training_mode=1),
+             node("Reshape", "n back", "standard"), node("Conv", "x standard", "y")]
+    model = make_model(nodes, {"x": ["N", 3, 5, 5]}, {"y": ["N", 4, 3, 3]}, {
+        "w": random(4, 3, 3, 3), "one": np.array(shape), "back": np.array([4, 3, 3, 3]),
+        "gain": random(4, seed=1), "zeros": np.zeros(4, np.float32),
+        "ones": np.ones(4, np.float32)})
+    assert_same(client, model, x=random(2, 3, 5, 5))
+    assert {"w", "gain"} <= set(convgrad.onnx.load(model).trainable)
+
+
+def test_an_average_in_the_pad_alone_is_kept_without_ceil_mode(client):
+    model = one_node("AveragePool", ["N", 1, 4], ["N", 1, 6], opset=22, kernel_shape=[2],
+                     strides=[1], pads=[0, 3], count_include_pad=1)
+    assert_same(client, model, x=random(2, 1, 4))
+
+
+def test_zeros_are_no_bias(client):
+    """PyTorch's exporter without optimization gives a Conv3d zeros of too many axes."""
+    nodes = [node("Expand", "zero sizes", "b"), node("Conv", "x w b", "y")]
+    model = make_model(nodes, {"x": ["N", 1, 3, 3, 3]}, {"y": ["N", 2, 2, 2, 2]}, {
+        "zero": np.float32(0), "sizes": np.array([2, 2]), "w": random(2, 1, 2, 2, 2)})
+    x = random(2, 1, 3, 3, 3, seed=1)
+    expected = torch.nn.functional.conv3d(torch.tensor(x), torch.tensor(random(2, 1, 2, 2, 2)))
+    np.testing.assert_allclose(predicted_of(client, model, x=x)[0], expected, rtol=1e-5,
+                               atol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [1, -1, -2])
+@pytest.mark.parametrize("exclusive, reverse", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_sums_so_far(client, axis, exclusive, reverse):
+    model = one_node("CumSum", ["N", 3, 4], ["N", 3, 4], {"axis": np.array(axis)},
+                     exclusive=exclusive, reverse=reverse)
+    assert_same(client, model, x=random(2, 3, 4))

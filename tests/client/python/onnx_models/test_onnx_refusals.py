@@ -64,9 +64,9 @@ REFUSED = {
         [node("Gather", "table i", "y")], {"i": (TensorProto.INT64, ["N", 1, 1, 1, 1])},
         {"y": ["N", 1, 1, 1, 1, 2]}, {"table": np.ones((5, 2), np.float32)}),
         "expected one to four axes"),
-    "a mask that follows from data": (make_model(
-        [node("Where", "m x x", "y")], {"x": SHAPE, "m": (TensorProto.BOOL, SHAPE)},
-        {"y": SHAPE}), "Where by a mask that follows from data"),
+    "a mask of floats": (make_model(
+        [node("Relu", "x", "m"), node("Where", "m x x", "y")], {"x": SHAPE}, {"y": SHAPE}),
+        "Where by a mask of float32"),
     "no elements": (one_node("Slice", SHAPE, ["N", 0], {
         "a": np.array([2]), "b": np.array([2]), "c": np.array([1])}), "without elements"),
     "another domain": (helper.make_model(helper.make_graph(
@@ -119,7 +119,7 @@ def with_data(location, **keys):
 
 @pytest.mark.parametrize("location", [
     "../secret", "sub/../../secret", "/etc/passwd", "link", "folder/secret", "", ".", "absent",
-    "pipe", "hard"])
+    "pipe", "hard", "long" * 2000])
 def test_data_is_read_from_files_beside_the_model_alone(tmp_path, location):
     content = np.arange(6, dtype=np.float32).tobytes()
     inside = tmp_path / "model"

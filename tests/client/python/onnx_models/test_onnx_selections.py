@@ -92,3 +92,63 @@ def test_where_takes_elements_by_a_constant_mask(client, mask, x, other):
                            {"y": ["N" if x[0] == "N" else out[0], *out[1:]]}, arrays)
         np.testing.assert_array_equal(predicted_of(client, model, x=given)[0],
                                       expected_of(model, x=given)[0])
+
+
+@pytest.mark.parametrize("x, index", [
+    ([3, 4, 1, 2], [[[0, 3], [-1, 0]], [[2, 2], [1, -4]]]), ([3, 4], [[0, 0], [-1, -1]]),
+    ([3, 4, 2], [1]), ([5], [[4], [-5]]), ([2, 3], [[0, 1]])])
+def test_elements_are_taken_along_the_first_axes(client, x, index):
+    places = np.array(index)
+    rank = places.ndim - 1 + len(x) - places.shape[-1]
+    model = make_model([node("Relu", "x", "r"), node("GatherND", "r index", "y")], {"x": x},
+                       {"y": list("ABCDE"[:rank])}, {"index": places})
+    assert_same(client, model, x=random(*x))
+
+
+@pytest.mark.parametrize("index, attributes, said", [
+    ([[0, 4]], {}, "an index from 0 to 4"), ([[0, 0, 0]], {}, "GatherND of"),
+    ([[0], [1], [2]], {"batch_dims": 1}, "batch_dims=1")])
+def test_other_places_are_refused(index, attributes, said):
+    model = make_model([node("GatherND", "x index", "y", **attributes)], {"x": [3, 4]},
+                       {"y": ["A", "B"]}, {"index": np.array(index)})
+    with pytest.raises(convgrad.onnx.Refused, match=said):
+        convgrad.onnx.load(model)
+
+
+@pytest.mark.parametrize("sizes, attributes, places", [
+    (np.array(2), {}, (0, -1)), (np.array([1, 4]), {}, (1, 0)), (None, {}, (4, -5)),
+    (None, {"keepdims": 0}, (0, 2))])
+def test_parts_of_a_sequence(client, sizes, attributes, places):
+    nodes = [node("SplitToSequence", "x sizes" if sizes is not None else "x", "s", axis=-1,
+                  **attributes),
+             node("SequenceAt", "s first", "a"), node("SequenceAt", "s second", "b"),
+             node("ReduceSum", "a last", "c", keepdims=1), node("Mul", "b c", "y")]
+    arrays = {"first": np.array(places[0]), "second": np.array(places[1]),
+              "last": np.array([-1])} | ({} if sizes is None else {"sizes": sizes})
+    model = make_model(nodes, {"x": ["N", 3, 5]}, {"y": ["N", "M", "L"]}, arrays)
+    if attributes:
+        del model.graph.output[0].type.tensor_type.shape.dim[2:]
+    assert_same(client, model, x=random(2, 3, 5))
+
+
+@pytest.mark.parametrize("sizes, place, said", [
+    (np.array([2, 2]), 0, "SplitToSequence of"), (np.array(0), 0, "SplitToSequence of"),
+    (np.array(2), 3, "SequenceAt at 3, expected a place below 3")])
+def test_other_parts_are_refused(sizes, place, said):
+    nodes = [node("SplitToSequence", "x sizes", "s", axis=1),
+             node("SequenceAt", "s place", "y")]
+    model = make_model(nodes, {"x": ["N", 5]}, {"y": ["N", "M"]},
+                       {"sizes": sizes, "place": np.array(place)})
+    with pytest.raises(convgrad.onnx.Refused, match=said):
+        convgrad.onnx.load(model)
+
+
+def test_one_number_for_each_item_is_an_index(client):
+    """As PyTorch's exporter writes BERT's token types."""
+    b = Builder()
+    batch = b.add("Gather", b.add("Shape", "x"), b.ints(0), axis=0)
+    ids = b.add("Expand", b.ints(0, 2, 1), b.add("Concat", batch, b.ints(3), axis=0))
+    b.add("Add", "x", b.add("Gather", b.array("table", 3, 4), ids), name="y")
+    model = make_model(b.nodes, {"x": ["N", 3, 4]}, {"y": ["N", 3, 4]}, b.arrays)
+    assert_same(client, model, x=random(5, 3, 4))
+    assert convgrad.onnx.load(model).trainable == ["table"]

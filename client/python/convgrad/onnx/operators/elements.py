@@ -196,7 +196,8 @@ def _bound(to: Declared, bound: Operand, sign: int) -> float | None:
     if bound is None:
         return None
     if not isinstance(bound, Known) or bound.array.size != 1:
-        raise to.refuse("Clip with a bound that follows from data", "constant bounds")
+        raise to.refuse(f"Clip with {bound} as bound, {text_of(bound.shape)}",
+                        "one constant number")
     to.number_of(bound)
     number = float(bound.array.reshape(-1)[0])
     if number == sign * math.inf:
@@ -237,7 +238,7 @@ def cast(to: Declared, node: Node, x: Operand) -> Value:
     if node.get("to") == 7 and isinstance(x, Value) and x.dtype in INDICES:  # INT64
         return x
     if node.get("to") != 1:  # FLOAT
-        raise to.refuse("Cast to another type than float32", "float32")
+        raise to.refuse("Cast to another type than float32", "float32, or a mask")
     return _as_float32(to, node, x)
 
 
@@ -256,9 +257,9 @@ def cast_like(to: Declared, node: Node, x: Operand, like: Operand) -> Operand:
 def _as_float32(to: Declared, node: Node, x: Operand) -> Value:
     """Returns the value itself, which programs compute in float32 anyway."""
     x = to.value(x)
-    if x.dtype in FLOATS | IMAGES:
+    if x.dtype in FLOATS | IMAGES | INDICES | {"bool"}:
         return Value(x.source, x.shape)
-    raise to.refuse(f"{node.operator} of {x.dtype}", "float32, uint8 or uint16")
+    raise to.refuse(f"{node.operator} of {x.dtype}", "float32, integers or a mask")
 
 
 def identity(to: Declared, node: Node, x: Operand) -> Operand:

@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from convgrad.layouts import Array
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Batch, Extent, is_known, product, text_of
+from convgrad.onnx.extents import Batch, Extent, product, text_of
 from convgrad.onnx.operators.views import (
     MOST_PLACES,
     axis_in,
@@ -57,11 +57,12 @@ def target_of(to: Declared, found: Sequence[Extent], sizes: Sequence[Any],
     for i, size in enumerate(sizes):
         is_copy = not isinstance(size, Batch) and size == 0 and not allows_zero
         if is_copy and i >= len(found):
-            raise to.refuse(f"Reshape of {text_of(found)} to {list(sizes)}", "an axis to copy")
+            raise to.refuse(f"Reshape of {text_of(found)} to {text_of(sizes)}",
+                            "an axis to copy")
         target.append(found[i] if is_copy else size if isinstance(size, Batch) else int(size))
     opened = [i for i, n in enumerate(target) if n == -1]
     if len(opened) > 1 or any(isinstance(n, int) and n < -1 for n in target):
-        raise to.refuse(f"Reshape to {list(sizes)}", "sizes, one of them -1 at most")
+        raise to.refuse(f"Reshape to {text_of(sizes)}", "sizes, one of them -1 at most")
     if opened:
         rest: Any = product([n for n in target if n != -1])
         whole: Any = product(found)
@@ -100,10 +101,18 @@ def transpose(to: Declared, node: Node, x: Operand) -> Value:
     return permuted(to, x, order)
 
 
+def axes_of_squeeze(to: Declared, axes: Operand) -> list[int]:
+    """Refuses an operand without axes, for which readers take all axes, or none."""
+    found = numbers(to, axes, "axes")
+    if not found:
+        raise to.refuse("Squeeze along an empty list of axes", "axes, or no operand")
+    return found
+
+
 def squeeze(to: Declared, node: Node, x: Operand, axes: Operand = None) -> Value:
     x, rank = to.value(x), len(x.shape)
     found = [i for i, n in enumerate(x.shape) if n == 1] if axes is None else [
-        axis_in(to, axis, rank) for axis in numbers(to, axes, "axes")]
+        axis_in(to, axis, rank) for axis in axes_of_squeeze(to, axes)]
     if any(x.shape[axis] != 1 for axis in found):
         raise to.refuse(f"Squeeze of {text_of(x.shape)} along {found}", "axes of extent 1")
     return reshaped(to, x, [n for i, n in enumerate(x.shape) if i not in found])
@@ -197,7 +206,7 @@ def tile(to: Declared, node: Node, x: Operand, repeats: Operand) -> Value:
     x = to.value(x)
     counts = constant(to, repeats, "repeats").reshape(-1)
     if len(counts) != len(x.shape):
-        raise to.refuse(f"Tile of {text_of(x.shape)} by {list(counts)}",
+        raise to.refuse(f"Tile of {text_of(x.shape)} by {text_of(counts)}",
                         "a number for each axis")
     for axis, count in reversed(list(enumerate(counts))):
         n, shape = count if isinstance(count, Batch) else int(count), x.shape
@@ -253,8 +262,10 @@ def pad(to: Declared, node: Node, x: Operand, pads: Operand, value: Operand = No
 def _blocks(to: Declared, node: Node, x: Value) -> list[Any]:
     """Returns an image's batch, the size of its blocks, its channels, height and width."""
     size = node.get("blocksize")
-    if len(x.shape) != 4 or not is_known(x.shape[1:]) or size < 1:
-        raise to.refuse(f"{node.operator} of {text_of(x.shape)}", "four axes")
+    divided, by = ([1], size**2) if node.operator == "DepthToSpace" else ([2, 3], size)
+    if len(x.shape) != 4 or size < 1 or any(n % by for n in known_sizes(to, x, divided)):
+        raise to.refuse(f"{node.operator} of {text_of(x.shape)} with blocksize={size}",
+                        "four axes, and whole blocks")
     return [x.shape[0], size, *known_sizes(to, x, [1, 2, 3])]
 
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Batch, text_of
+from convgrad.onnx.extents import Batch, product, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
+from convgrad.onnx.operators.moves import numbers
 from convgrad.onnx.operators.views import (
+    MOST_PLACES,
     axis_in,
     known_sizes,
     of_channels,
     permuted,
     reshaped,
 )
+from convgrad.onnx.operators.windows import Window, padded_by
 from convgrad.onnx.values import Known, Node, Operand, Value
 from convgrad.shapes import broadcast, padded
 
 
 def batch_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand,
                mean: Operand, var: Operand) -> Any:
+    if node.get("training_mode", 0) and to.value(x).shape[0] == 1:  # of a weight
+        return [group_norm(to, node, x, scale, bias)]
     if node.get("training_mode", 0):
         raise to.refuse("BatchNormalization with training_mode=1",
                         "0: the network's training program trains it")
@@ -56,11 +64,11 @@ def _scaled(to: Declared, y: Value, scale: Operand, bias: Operand) -> Value:
 
 
 def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
-    """Also InstanceNormalization. onnx's checker refuses the deprecated GroupNormalization from
-    before opset 21."""
+    """Also InstanceNormalization, and BatchNormalization of a single item. onnx's checker
+    refuses the deprecated GroupNormalization from before opset 21."""
     x = to.value(x)
-    groups = (x.shape[1] if node.operator == "InstanceNormalization"
-              else node.get("num_groups"))
+    groups = (node.get("num_groups") if node.operator == "GroupNormalization"
+              else x.shape[1])
     if not 3 <= len(x.shape) <= 5 or not isinstance(groups, int) or (
             groups < 1 or x.shape[1] % groups) or any(
             one.shape != (x.shape[1],) for one in (scale, bias)):
@@ -95,6 +103,27 @@ def layer_norm(operator: str) -> Callable[..., Any]:
         return [y]
 
     return row
+
+
+def lrn(to: Declared, node: Node, x: Operand) -> Value:
+    """Divides by a power of the mean of squares of the channels around each one."""
+    x, size = to.value(x), int(node.get("size"))
+    n, *rest = x.shape
+    channels, length = known_sizes(to, x, [1])[0], math.prod(known_sizes(
+        to, x, range(2, len(x.shape))))
+    if len(x.shape) < 3 or size < 1 or size > 2 * channels:
+        raise to.refuse(f"LRN of {text_of(x.shape)} with size={size}",
+                        "three axes or more, and a size of twice the channels at most")
+    rows = reshaped(to, to.add("mul", x, x, shape=x.shape), (n, 1, channels, length))
+    before = (size - 1) // 2
+    wide, _ = padded_by(to, rows, [Window(channels, size, 1, 1, before, size - 1 - before),
+                                   Window(length, 1, 1, 1, 0, 0)])
+    mean = to.add("avg_pool", wide, shape=rows.shape, kernel_size=[size, 1], stride=[1, 1])
+    scale = with_number(to, "add", with_number(
+        to, "mul", reshaped(to, mean, (n, *rest)), node.get("alpha", 1e-4)),
+        node.get("bias", 1.0))
+    factor = of_each(to, "pow", scale, exponent=-float(node.get("beta", 0.75)))
+    return to.add("mul", x, factor, shape=x.shape)
 
 
 def softmax(operator: str) -> Callable[..., Value]:
@@ -178,3 +207,54 @@ def _matmul(to: Declared, a: Value, b: Value) -> Value:
     return reshaped(to, z, shape)
 
 
+def einsum(to: Declared, node: Node, *operands: Operand) -> Value:
+    """A matmul of two operands: axes of both and of the result are its batch, and axes of both
+    alone are summed over."""
+    values = [to.value(one) for one in operands]
+    equation = str(node.get("equation")).replace(" ", "")
+    terms, _, result = equation.partition("->")
+    first, second = spelled = [
+        term.replace("...", "012345"[6 - max(len(one.shape) - len(term) + 3, 0):])
+        for term, one in zip(terms.split(","), values)] if len(values) == 2 else ["", ""]
+    dots = (set(first) | set(second)) & set("012345")
+    result = result.replace("...", "".join(sorted(dots)))
+    both = [c for c in first if c in second]
+    rows, columns = ([c for c in term if c not in both] for term in spelled)
+    batch, summed = ([c for c in both if (c in result) == kept] for kept in (True, False))
+    order = [*batch, *rows, *columns]
+    if len(values) != 2 or sorted(order) != sorted(result) or any(
+            not len(set(term)) == len(term) == len(one.shape)
+            for term, one in zip(spelled, values)):
+        raise to.refuse(f"Einsum of {equation}", "two operands, each axis once in each, and "
+                        "sums over axes of both")
+    sizes: dict[str, Any] = dict(zip(first, values[0].shape))
+    if any(sizes.setdefault(c, n) != n for c, n in zip(second, values[1].shape)):
+        raise to.refuse("Einsum of " + ", ".join(text_of(one.shape) for one in values),
+                        "equal extents")
+
+    def arranged(value: Value, term: str, *groups: Sequence[str]) -> Value:
+        moved = permuted(to, value, [term.index(c) for c in (
+            *batch, *(c for group in groups for c in group))])
+        return reshaped(to, moved, (*(sizes[c] for c in batch), *(
+            product([sizes[c] for c in group]) for group in groups)))
+
+    y = _matmul(to, arranged(values[0], first, rows, summed),
+                arranged(values[1], second, summed, columns))
+    apart = reshaped(to, y, [sizes[c] for c in order])
+    return permuted(to, apart, [order.index(c) for c in result])
+
+
+def cumsum(to: Declared, node: Node, x: Operand, axis: Operand) -> Value:
+    """A product with a triangle of ones."""
+    x = to.value(x)
+    (given,), rank = numbers(to, axis, "axes"), len(x.shape)
+    place = axis_in(to, given, rank)
+    (extent,) = known_sizes(to, x, [place])
+    if extent**2 > MOST_PLACES:
+        raise to.refuse(f"CumSum of {text_of(x.shape)} along axis {place}",
+                        f"{math.isqrt(MOST_PLACES)} elements at most")
+    ones = np.triu(np.ones((extent, extent), np.float32), 1 if node.get("exclusive", 0) else 0)
+    order = [*(i for i in range(rank) if i != place), place]
+    y = _matmul(to, permuted(to, x, order), to.value(Known(
+        ones.T if node.get("reverse", 0) else ones)))
+    return permuted(to, y, [order.index(i) for i in range(rank)])

@@ -8,16 +8,19 @@ import numpy as np
 
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, is_known, text_of
+from convgrad.onnx.operators.attention import without_gaps
+from convgrad.onnx.operators.masks import chosen
 from convgrad.onnx.operators.moves import constant
 from convgrad.onnx.operators.views import (
     MOST_PLACES,
     axis_in,
     expanded,
     joined,
+    known_sizes,
     reshaped,
     taken,
 )
-from convgrad.onnx.values import INDICES, Known, Node, Operand, Value
+from convgrad.onnx.values import INDICES, Gaps, Known, Node, Operand, Value
 from convgrad.shapes import broadcast
 
 
@@ -32,9 +35,28 @@ def gather(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
     return taken(to, x, axis_in(to, axis, len(x.shape)), places)
 
 
+def gather_nd(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
+    x, places = to.value(x), constant(to, index, "indices")
+    count = places.shape[-1] if places.ndim else 0
+    if node.get("batch_dims", 0) or places.dtype == object or not 1 <= count <= len(x.shape):
+        raise to.refuse(f"GatherND of {text_of(x.shape)} by indices of {text_of(places.shape)} "
+                        f"with batch_dims={node.get('batch_dims', 0)}",
+                        "numbers, along the first axes, and batch_dims=0")
+    sizes = known_sizes(to, x, range(count))
+    if (places < np.negative(sizes)).any() or (places >= sizes).any():
+        raise to.refuse(f"an index from {places.min()} to {places.max()}",
+                        f"places in {text_of(sizes)}")
+    rows = reshaped(to, x, (math.prod(sizes), *x.shape[count:]))
+    strides = [math.prod(sizes[i + 1:]) for i in range(count)]
+    return taken(to, rows, 0, (places % sizes) @ np.array(strides))
+
+
 def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
     """Returns the elements of an axis at the places that an input of each run has."""
     axis = axis_in(to, axis, len(x.shape))
+    if index.source.operator:
+        raise to.refuse(f"{to.node.operator} by {index.dtype} that other nodes compute",
+                        "an input, or constants")
     if isinstance(x.shape[axis], Batch) or not (is_known(x.shape) or is_known(index.shape)):
         raise to.refuse(f"Gather of {text_of(x.shape)} along axis {axis} by "
                         f"{text_of(index.shape)}", "the batch in one of them, on another axis")
@@ -47,8 +69,12 @@ def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
 
 def where(to: Declared, node: Node, mask: Operand, x: Operand, y: Operand) -> Value:
     """Takes elements by their places, so that no NaN comes from those that aren't taken."""
+    if isinstance(mask, Gaps):
+        return without_gaps(to, node, mask, x, y)
+    if isinstance(mask, Value) and mask.dtype == "bool":
+        return chosen(to, mask, x, y)
     if not isinstance(mask, Known) or mask.array.dtype != bool:
-        raise to.refuse("Where by a mask that follows from data", "a constant")
+        raise to.refuse(f"Where by a mask of {getattr(mask, 'dtype', mask)}", "booleans")
     both = to.value(x), to.value(y)
     shape = broadcast(both[0].shape, both[1].shape)
     shape = broadcast(mask.shape, shape) if shape is not None else None

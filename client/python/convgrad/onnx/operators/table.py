@@ -11,7 +11,18 @@ import numpy as np
 
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import product
-from convgrad.onnx.operators import elements, moves, norms, resizing, selections, sums, windows
+from convgrad.onnx.operators import (
+    attention,
+    elements,
+    masks,
+    moves,
+    norms,
+    resizing,
+    selections,
+    sequences,
+    sums,
+    windows,
+)
 from convgrad.onnx.values import Known, Node, Operand, Value
 
 Row = Callable[..., Any]
@@ -26,9 +37,11 @@ OPERATORS: dict[str, Row] = {
         "Abs", "Cos", "Exp", "HardSwish", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Sigmoid",
         "Sin", "Softplus", "Sqrt", "Tanh")},
     **{name: elements.two(name.lower()) for name in ("Add", "Div", "Mul", "Sub")},
+    **{name: masks.logical(name.lower()) for name in ("And", "Not", "Or", "Xor")},
+    "Attention": attention.attention,
     "AveragePool": windows.average_pool,
     "BatchNormalization": norms.batch_norm,
-    "Cast": elements.cast,
+    "Cast": masks.cast,
     "CastLike": elements.cast_like,
     "Celu": elements.celu,
     "Clip": elements.clip,
@@ -36,23 +49,33 @@ OPERATORS: dict[str, Row] = {
     "ConstantOfShape": moves.constant_of_shape,
     "Conv": windows.conv,
     "ConvTranspose": windows.conv_transpose,
+    "CumSum": norms.cumsum,
     "DepthToSpace": moves.depth_to_space,
     "Dropout": elements.dropout,
+    "Einsum": norms.einsum,
     "Elu": elements.pointwise("elu", alpha=("alpha", 1.0)),
+    "Equal": masks.compare("eq"),
     "Erf": elements.erf,
     "Expand": moves.expand,
     "Flatten": moves.flatten,
     "Gather": selections.gather,
+    "GatherND": selections.gather_nd,
     "Gelu": elements.pointwise("gelu", approximate=("approximate", "none")),
     "Gemm": norms.gemm,
     "GlobalAveragePool": windows.global_pool("adaptive_avg_pool"),
     "GlobalMaxPool": windows.global_pool("adaptive_max_pool"),
+    "Greater": masks.compare("gt"),
+    "GreaterOrEqual": masks.compare("ge"),
     "GroupNormalization": norms.group_norm,
     "HardSigmoid": elements.hard_sigmoid,
     "Identity": elements.identity,
     "InstanceNormalization": norms.group_norm,
+    "IsNaN": attention.is_nan,
+    "LRN": norms.lrn,
     "LayerNormalization": norms.layer_norm("layer_norm"),
     "LeakyRelu": elements.pointwise("leaky_relu", negative_slope=("alpha", 0.01)),
+    "Less": masks.compare("lt"),
+    "LessOrEqual": masks.compare("le"),
     "LogSoftmax": norms.softmax("log_softmax"),
     "MatMul": norms.matmul,
     "Max": elements.many("maximum"),
@@ -74,11 +97,14 @@ OPERATORS: dict[str, Row] = {
     "Reshape": moves.reshape,
     "Resize": resizing.resize,
     "Selu": elements.selu,
+    "SequenceAt": sequences.sequence_at,
+    "Sign": masks.sign,
     "Slice": moves.slice_of,
     "Softmax": norms.softmax("softmax"),
     "Softsign": elements.softsign,
     "SpaceToDepth": moves.space_to_depth,
     "Split": moves.split,
+    "SplitToSequence": sequences.split_to_sequence,
     "Squeeze": moves.squeeze,
     "Sum": elements.many("add"),
     "Swish": elements.swish,
@@ -120,7 +146,7 @@ def moved(to: Declared, node: Node, known: Known, *operands: Operand) -> Known:
         array = array.reshape((int(np.prod(array.shape[:axis])), -1))
     elif operator == "Squeeze":
         array = array.squeeze(None if not operands or operands[0] is None else tuple(
-            moves.numbers(to, operands[0], "axes")))
+            moves.axes_of_squeeze(to, operands[0])))
     elif operator == "Unsqueeze":
         array = np.expand_dims(array, tuple(moves.numbers(to, operands[0], "axes")))
     return replace(known, array=array)

@@ -123,6 +123,8 @@ def _kernel_of(to: Declared, node: Node, kernel: list[int]) -> list[int]:
 
 def _product(to: Declared, operator: str, x: Value, weight: Operand, bias: Operand,
              shape: Shape, attributes: Any) -> Value:
+    if isinstance(bias, Known) and not bias.is_trainable and not bias.array.any():
+        bias = None  # PyTorch's exporter makes such zeros, of another shape, for a Conv3d
     if isinstance(bias, Known) and bias.shape != (shape[1],):
         raise to.refuse(f"a bias of {text_of(bias.shape)}", f"({shape[1]})")
     if isinstance(weight, Known) and (bias is None or isinstance(bias, Known)):
@@ -215,7 +217,7 @@ def _pool(to: Declared, node: Node, x: Value) -> tuple[list[Window], list[int]]:
     places = []
     for one in axes:
         count = one.places(ceil_mode)
-        if (count - 1) * one.stride >= one.size + one.before:
+        if ceil_mode and (count - 1) * one.stride >= one.size + one.before:
             if node.opset < _DROPS_WINDOWS:
                 raise to.refuse(f"{node.operator} with ceil_mode, whose last window begins in "
                                 "the pad", f"opset {_DROPS_WINDOWS} or newer, or other pads")
