@@ -29,6 +29,7 @@ from convgrad.torch.networks.graphs import (
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.detaching import results_of_region
 from convgrad.torch.networks.operators.given import base_of
+from convgrad.torch.networks.operators.implicit import IMPLICIT
 from convgrad.torch.networks.operators.known import Known, computed, holds, takes_known
 from convgrad.torch.networks.operators.values import INDICES, Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
@@ -202,7 +203,8 @@ class Importer(Declared):
         if place == "apart" or not isinstance(of, Value):
             return self._memories.apart(self, result)
         self._memories.share(of)
-        if place == "perhaps apart" or place == "a view" and result.memory != of.memory:
+        if place == "perhaps apart" or place == "a view" and (
+                result.memory != of.memory or IMPLICIT in self._node.meta):
             return self._memories.perhaps_apart(self, result, of)
         return result
 

@@ -32,6 +32,16 @@ def test_as_torch(make_remote, function):
     assert_as_torch(make_remote, Model(function))
 
 
+def test_a_change_of_a_view(make_remote):
+    """It is a copy if y has its channels last, as those of x decide."""
+    def forward(self, y, x):
+        y.ravel().mul_(2)
+        return y
+
+    with pytest.raises(convgrad.Unimplemented, match="a view of a tensor changed in place"):
+        make_remote(Model(forward))(torch.randn(2, 3, 4, 6))
+
+
 def test_an_operator_of_one_that_is_lacking():
     """The error names what the forward calls."""
     with pytest.raises(convgrad.Unimplemented, match=r"aten\.nanmean, .*test_implicit\.py:"):

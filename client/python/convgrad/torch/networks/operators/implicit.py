@@ -13,6 +13,8 @@ from convgrad.torch.networks.operators.tokens import is_of_two
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
+IMPLICIT = "convgrad_implicit"
+"""A node's, that torch has called for an operator. Another layout may make other views."""
 _OF_PLACE = ("nn_module_stack", "custom", "stack_trace")
 
 
@@ -47,7 +49,7 @@ def _copied(graph: Any, node: torch.fx.Node, inner: Any) -> Any:
         copies[one] = next(given) if one.op == "placeholder" else graph.node_copy(
             one, lambda operand: copies[operand])
         if one.op != "placeholder":
-            copies[one].meta.update(places)
+            copies[one].meta.update({**places, IMPLICIT: True})
     raise AssertionError("a graph without output")
 
 
