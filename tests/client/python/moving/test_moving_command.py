@@ -122,7 +122,7 @@ def test_a_new_session_that_fails_leaves_nothing(client, at, tmp_path):
 def test_sessions_by_name(of_alice, tmp_path):
     client, session, options = of_alice
     assert "expected a file with the session's id or --take_over" in run(
-        "export", "mine", tmp_path / "x", *options, code=1)
+        "export", "mine", tmp_path / "x", *options, code=2)
     run("export", "mine", tmp_path / "x", *options, "--take_over")
     write_tensors(tmp_path / "x", {"w": W + 1}, {})
     run("import", "mine", tmp_path / "x", *options)

@@ -55,6 +55,16 @@ def test_a_softmax_along_another_axis(client, axis):
                                rtol=1e-5, atol=1e-6)
 
 
+def test_a_softmax_that_is_nan_by_an_input_becomes_zeros(client):
+    nodes = [node("Add", "x m", "scores"), node("Softmax", "scores", "s"),
+             node("IsNaN", "s", "gaps"), node("Where", "gaps zero s", "y")]
+    model = make_model(nodes, {"x": ["N", 3], "m": ["N", 3]}, {"y": ["N", 3]},
+                       {"zero": np.float32(0)})
+    mask = np.array([[0, -np.inf, 0], [-np.inf] * 3], np.float32)
+    found = predicted_of(client, model, x=random(2, 3), m=mask)[0]
+    assert np.isfinite(found).all() and found[0].any() and not found[1].any()
+
+
 @pytest.mark.parametrize("zero", ["one s", "zero scores"])
 def test_other_choices_by_nan_are_refused(zero):
     with pytest.raises(convgrad.onnx.Refused, match="IsNaN elsewhere than of a Softmax"):

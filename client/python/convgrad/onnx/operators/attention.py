@@ -117,7 +117,7 @@ def without_gaps(to: Declared, node: Node, gaps: Gaps, zero: Operand, x: Operand
 
 
 def _infinite(source: Source | None) -> list[Any]:
-    """Returns the constants with -Inf of which a sum consists."""
+    """Returns the constants with -Inf of which a sum consists. Inputs may have such rows."""
     found, left, seen = [], [source], set()
     while left:
         one = left.pop()
@@ -127,6 +127,8 @@ def _infinite(source: Source | None) -> list[Any]:
         if one.array is not None and one.array.dtype != np.int64 and (
                 np.isneginf(one.array).any()):
             found.append(one.array)
+        if one.array is None and not one.operator:
+            found.append(np.array([-np.inf]))
         if one.operator in _SUMS:
             left.extend(one.operands)
     return found
