@@ -56,8 +56,7 @@ struct ComputeEngine {
   const std::vector<RegisteredBackend> backends;
   const std::shared_ptr<CallMemory> memory;
   RegionRegistry regions;
-  // Of the sessions.
-  ActiveClock clock;
+  ActiveClock clock;  // Of the sessions' leases and deadlines.
   SessionTable sessions;
   // Null without --state_dir, and before the server starts.
   std::unique_ptr<DurableSessions> durable_sessions;

@@ -184,8 +184,8 @@ void GrpcServer::Tick() {
   const absl::Time now = SteadyNow();
   engine_.DropExpired(now, now - config_.buffer_pool_idle_time);
   client_watch_.Expire(now);
-  if (SteadyNow() < next_look_) return;
-  next_look_ = SteadyNow() + kRefresh;
+  if (now < next_look_) return;
+  next_look_ = now + kRefresh;
   limits_.Look();
 }
 

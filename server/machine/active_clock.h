@@ -10,12 +10,13 @@
 
 namespace convgrad {
 
-// A process stands still while its container or machine is paused. The clock
-// then stands still as well, but for kLongestGap. Thread-safe.
+// While the process is paused, as by `docker pause`, the clock goes on for at
+// most kLongestGap and then stops. It continues with the next Tick.
+// Thread-safe.
 class ActiveClock {
  public:
-  // The longest time between two calls of Tick that isn't a pause. A thread may
-  // wait for a core that long.
+  // The longest time between two calls of Tick that doesn't count as a pause,
+  // because a thread may wait that long for a core.
   static constexpr absl::Duration kLongestGap = absl::Seconds(1);
 
   explicit ActiveClock(std::function<absl::Time()> clock = SteadyNow)

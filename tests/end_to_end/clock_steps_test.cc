@@ -7,8 +7,10 @@
 #include <chrono>
 
 #include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/pending_call.h"
+#include "tests/end_to_end/peers/raw_stream.h"
 #include "tests/end_to_end/peers/test_server.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
@@ -73,6 +75,19 @@ TEST_F(ClockStepsTest, AStepBackEndsNoCall) {
     EXPECT_TRUE(status.ok()) << status.error_message();
     wall_step = -kDay;
   }
+}
+
+TEST_F(ClockStepsTest, AStepBackDelaysNoStop) {
+  RawStream stream(server_.stub(), kTimeout);
+  ASSERT_TRUE(stream.Write(TestHeader()));
+  while (server_.server().gauges().memory_used_bytes == 0) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  wall_step = -kDay;
+  const absl::Time start = SteadyNow();
+  server_.Stop();
+  // A stream may be idle for a minute.
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(20));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/cpp/client.h"
 #include "convgrad/v1/service.grpc.pb.h"
 #include "gtest/gtest.h"
@@ -16,6 +17,7 @@
 #include "tests/end_to_end/peers/raw_http2.h"
 #include "tests/end_to_end/peers/temporary_folder.h"
 #include "tests/end_to_end/peers/test_server.h"
+#include "tests/end_to_end/sessions/session_client.h"
 
 namespace convgrad {
 namespace {
@@ -203,6 +205,20 @@ TEST(Process, HealthCheckReachesUnixSockets) {
                                           "/convgrad_probe.sock");
   ChildServer server({listen});
   EXPECT_EQ(RunServer({"--healthcheck", listen}).code, 0);
+}
+
+TEST(Process, ItsPauseEndsNoSession) {
+  ChildServer server({"--metrics_listen=127.0.0.1:0"});
+  v1::OpenSessionRequest open;
+  open.set_lease_seconds(3);
+  SessionClient session(
+      grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials()),
+      open);
+  server.Signal(SIGSTOP);
+  absl::SleepFor(absl::Seconds(4));
+  server.Signal(SIGCONT);
+  EXPECT_TRUE(session.List().status.ok());
+  server.AwaitMetric("convgrad_sessions 0");
 }
 
 }  // namespace

@@ -51,8 +51,9 @@ class UpdatePlan final : public Plan {
         const double clip = settings.clip_norm / (norm + 1e-6);
         if (!(clip >= 1)) rule.clip = clip;
       }
-      // Limited gradients are finite even if the gradients aren't. The scale
-      // may make gradients infinite in f32, but not their norm in f64.
+      // Limited gradients are finite even if the gradients aren't. Products
+      // with the scale may overflow f32, but not their norm in f64. A norm
+      // beyond f32 counts as infinite even if each product is finite.
       const bool is_finite =
           rule.limit > 0 ? std::isfinite(Norm(tensors, GradientRule()))
                          : std::isfinite(static_cast<float>(norm * rule.clip));

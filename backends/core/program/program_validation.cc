@@ -13,8 +13,8 @@
 namespace convgrad {
 namespace {
 
-// Maximum number of operands of all steps. Planning compares the buffers of all
-// operands with each other, and networks of kMaxProgramSteps have fewer.
+// Maximum number of operands of all steps. The time of planning grows with the
+// square of this number. Networks of kMaxProgramSteps have fewer operands.
 constexpr size_t kMaxProgramOperands = 50'000;
 
 // Visits the steps in order, and tracks the names defined so far.

@@ -24,8 +24,7 @@ struct GradientFactors {
   const float* shift;
 };
 // Does the same for the input's gradient, with 5 * padded_channels() floats.
-// Slope and shift are zero unless
-// `norm.training`.
+// Slope and shift are zero unless `norm.training`.
 GradientFactors InputGradientFactors(const BatchNorm& norm,
                                      const BatchNormSums& sums, float* numbers);
 

@@ -29,7 +29,7 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
   if (deadline == std::chrono::system_clock::time_point::max()) {
     return std::min(now + services.default_deadline, latest);
   }
-  // gRPC has just converted its own time by the wall clock.
+  // context.deadline() has just converted gRPC's own time by the wall clock.
   const absl::Duration left =
       absl::FromChrono(deadline) -
       absl::FromChrono(std::chrono::system_clock::now());

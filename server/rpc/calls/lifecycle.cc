@@ -8,7 +8,7 @@
 namespace convgrad {
 namespace {
 
-// CondVar can't wait for ever.
+// The longest single wait, because nanoseconds overflow for long times.
 constexpr absl::Duration kLongestWait = absl::Hours(1);
 
 }  // namespace

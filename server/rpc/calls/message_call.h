@@ -97,10 +97,12 @@ class MessageCall : public Call {
   int64_t declared_bytes_ = -1;
   absl::Time read_start_;
   grpc::ByteBuffer request_;
-  // Set before its event, kTurn or kRefusal, and read after kProceed. The lock
-  // of `arrival_` orders both, as for `message_status_`.
+  // The outcome of the wait for the turn. OnTurn sets it before it reports the
+  // turn to `arrival_`. Do reads it after `arrival_` has returned kProceed. So
+  // the lock of `arrival_` orders the two.
   ChangeOrder::Decision decision_ = ChangeOrder::Decision::Run();
-  // The end of the message: OK, or why there is none.
+  // The end of the message: OK, or why there is none. The same holds for
+  // EndMessage, and Do reads it on kWithdraw as well, in EndMessage's thread.
   absl::Status message_status_;
   MessageArrival arrival_;
 };

@@ -97,7 +97,8 @@ class RunProgramCall final : public ProgramCall {
   void Settle(const absl::Status& status) override;
 
   // Sets the parts of the operation and the report that only the plan knows.
-  // Drops the plan, because only the worker counts one that the cache lacks.
+  // Frees the plan unless the cache keeps it, because the call has reserved no
+  // memory for it. The worker then makes it again.
   absl::Status UsePlan(std::shared_ptr<const Plan> plan);
   // Returns the request for the backend. Requires: the inputs are found.
   absl::StatusOr<ProgramRequest> ProgramRequestOf();

@@ -1,11 +1,11 @@
 #include "server/rpc/transport/listeners.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "backends/core/status.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/impl/server_builder_option.h"
@@ -174,7 +174,7 @@ Listeners::~Listeners() {
   health_acceptor_.reset();
   for (const auto& server : {server_.get(), health_server_.get()}) {
     if (server == nullptr) continue;
-    server->Shutdown(absl::ToChronoTime(absl::Now()));
+    server->Shutdown(std::chrono::system_clock::now());
     server->Wait();
   }
 }
