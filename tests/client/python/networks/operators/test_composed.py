@@ -11,7 +11,7 @@ from test_remote_import import Module
 from test_remote_optim import assert_states
 from test_remote_writes import Model, assert_as_torch
 from torch import nn
-from torch.nn.utils.parametrizations import weight_norm
+from torch.nn.utils import parametrizations
 
 import convgrad
 from convgrad.torch import optim
@@ -127,6 +127,7 @@ def test_cells(make_remote, cell):
 @pytest.mark.parametrize("dim", [0, 1, None])
 def test_weight_norm(make_remote, dim):
     torch.manual_seed(0)
+    weight_norm = parametrizations.weight_norm  # which PyTorch 1.13 lacks
     model = nn.Sequential(weight_norm(nn.Conv1d(3, 4, 3, dilation=2), dim=dim), nn.Tanh(),
                           nn.Flatten(), weight_norm(nn.Linear(20, 2), dim=dim))
     net, x = make_remote(copy.deepcopy(model)), torch.randn(5, 3, 9)
