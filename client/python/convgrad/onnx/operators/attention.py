@@ -86,7 +86,7 @@ def _bias(to: Declared, mask: Operand, shape: Any) -> Value:
     if isinstance(mask, Known) and mask.array.dtype == bool:
         mask = Known(np.where(mask.array, np.float32(0), np.float32(-np.inf)))
     elif isinstance(mask, Value) and mask.dtype == "bool":
-        mask = masked.chosen(to, mask, *(Known(np.float32(n)) for n in (0, -np.inf)))
+        mask = masked.chosen(to, mask, *(Known(np.array(n, np.float32)) for n in (0, -np.inf)))
     if not mask.shape or mask.shape[-1] != shape[-1] or broadcast(mask.shape, shape) != shape:
         raise to.refuse(f"Attention with a mask of {text_of(mask.shape)}",
                         f"one that is broadcast to {text_of(shape)}")
@@ -113,7 +113,8 @@ def without_gaps(to: Declared, node: Node, gaps: Gaps, zero: Operand, x: Operand
     y = Value(scores, padded(x.shape))
     most = reduce(to, "amax", y, [axis % len(y.shape)], True)
     is_open = masked.compare("ge")(to, node, most, Known(np.array(_LEAST)))
-    y = of_each(to, "softmax", masked.chosen(to, is_open, y, Known(np.float32(0))), axis=axis)
+    y = of_each(to, "softmax", masked.chosen(
+        to, is_open, y, Known(np.array(0, np.float32))), axis=axis)
     y = to.add("mul", y, masked.as_numbers(to, is_open), shape=y.shape)
     return Value(y.source, x.shape)
 
