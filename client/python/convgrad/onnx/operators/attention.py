@@ -9,7 +9,7 @@ import numpy as np
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import text_of
 from convgrad.onnx.operators import masks as masked
-from convgrad.onnx.operators.elements import of_each
+from convgrad.onnx.operators.elements import as_numbers, of_each
 from convgrad.onnx.operators.sums import reduce
 from convgrad.onnx.operators.views import expanded, known_sizes, permuted, reshaped
 from convgrad.onnx.values import Gaps, Known, Node, Operand, Source, Value
@@ -115,7 +115,7 @@ def without_gaps(to: Declared, node: Node, gaps: Gaps, zero: Operand, x: Operand
     is_open = masked.compare("ge")(to, node, most, Known(np.array(_LEAST)))
     y = of_each(to, "softmax", masked.chosen(
         to, is_open, y, Known(np.array(0, np.float32))), axis=axis)
-    y = to.add("mul", y, masked.as_numbers(to, is_open), shape=y.shape)
+    y = to.add("mul", y, as_numbers(to, is_open), shape=y.shape)
     return Value(y.source, x.shape)
 
 
