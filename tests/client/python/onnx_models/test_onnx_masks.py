@@ -33,7 +33,8 @@ def test_comparisons(client, operator, other):
 
 def test_a_comparison_with_a_trained_parameter_follows_it(client):
     nodes = [node("Greater", "x w", "m"), node("Where", "m x w", "y")]
-    network = convgrad.onnx.load(make_model(nodes, {"x": SHAPE}, {"y": SHAPE}, {"w": random(4)}))
+    network = convgrad.onnx.load(make_model(
+        nodes, {"x": SHAPE}, {"y": SHAPE}, {"w": random(4)}))
     x, w = random(2, 3, 4), random(4, seed=1)
     assert network.trainable == ["w"]
     with client.session() as session:
