@@ -95,9 +95,11 @@ def test_other_choices_by_nan_are_refused(zero):
         convgrad.onnx.load(written_out([], zero=zero))
 
 
-def test_a_mask_of_nan_alone_is_refused():
-    nodes = [node("Softmax", "x", "s"), node("IsNaN", "s", "m"), node("Cast", "m", "y", to=1)]
-    with pytest.raises(convgrad.onnx.Refused, match="IsNaN elsewhere than in Where"):
+@pytest.mark.parametrize("use", [[], [node("Not", "m", "n")], [node("And", "m m", "n")]])
+def test_a_mask_of_nan_alone_is_refused(use):
+    nodes = [node("Softmax", "x", "s"), node("IsNaN", "s", "m"), *use,
+             node("Cast", "n" if use else "m", "y", to=1)]
+    with pytest.raises(convgrad.onnx.Refused, match="with IsNaN elsewhere than in Where"):
         convgrad.onnx.load(make_model(nodes, {"x": HEADS}, {"y": HEADS}))
 
 

@@ -59,7 +59,7 @@ def logical(operator: str) -> Callable[..., Value]:
     """Returns the row of an operator of masks: "and", "or", "xor" or "not"."""
     def row(to: Declared, node: Node, *operands: Operand) -> Value:
         for one in operands:
-            if (one.dtype if isinstance(one, Value) else one.array.dtype) != "bool":
+            if getattr(getattr(one, "array", one), "dtype", "") != "bool":
                 raise to.refuse(f"{node.operator} with {one}", "masks")
         x, *others = (as_numbers(to, one) for one in operands)
         if operator == "not":
