@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,11 +62,11 @@ def product(extents: Sequence[Extent]) -> Extent:
     return result
 
 
-def text_of(shape: Sequence[Any]) -> str:
+def text_of(shape: Iterable[Any]) -> str:
     """Returns the shape with N for the batch."""
     return f"({', '.join(map(str, shape))})"
 
 
-def is_known(shape: Sequence[Any]) -> bool:
+def is_known(shape: Iterable[Any]) -> bool:
     """Returns whether no extent depends on the batch."""
     return all(isinstance(extent, int) for extent in shape)

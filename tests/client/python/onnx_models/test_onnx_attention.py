@@ -48,6 +48,30 @@ def test_a_softmax_that_is_nan_becomes_zeros(client, masks, is_open):
     assert ("prelu" not in steps) == is_open
 
 
+@pytest.mark.parametrize("nodes", [
+    [node("Add", "x m", "a"), node("Div", "a two", "z")],
+    [node("Min", "x m", "z")],
+    [node("Add", "x m", "a"), node("LeakyRelu", "a", "z")],
+    [node("Log", "seen", "l"), node("Add", "x l", "z")],
+    [node("Greater", "x two", "b"), node("Cast", "b", "f", to=1), node("Log", "f", "z")],
+    [node("Add", "x least", "a"), node("Add", "a other_least", "z")],
+    [node("Transpose", "x", "t", perm=[0, 1, 3, 2]), node("Add", "t turned", "a"),
+     node("Transpose", "a", "z", perm=[0, 1, 3, 2])],
+    [node("Add", "x open", "a"), node("Slice", "a end stop axis", "b"),
+     node("Concat", "b b b", "z", axis=3)]])
+def test_a_mask_closes_rows_through_other_operators(client, nodes):
+    least = np.maximum(CLOSED, np.finfo(np.float32).min)
+    nodes = [node("MatMul", "u v", "x"), *nodes, node("Softmax", "z", "s"),
+             node("IsNaN", "s", "gaps"), node("Where", "gaps zero s", "y")]
+    model = make_model(nodes, {"u": HEADS}, {"y": ["N", 2, 3, 3]}, {
+        "v": random(4, 3), "m": CLOSED, "seen": np.exp(CLOSED), "least": least, "open": OPEN,
+        "other_least": least.copy(), "turned": CLOSED.T.copy(), "two": np.float32(2),
+        "zero": np.float32(0), "end": np.array([2]), "stop": np.array([3]),
+        "axis": np.array([3])})
+    with np.errstate(all="ignore"):
+        assert_same(client, model, u=random(2, 2, 3, 4))
+
+
 @pytest.mark.parametrize("axis", [1, 2])
 def test_a_softmax_along_another_axis(client, axis):
     model, x = written_out([OPEN], axis), random(2, 2, 3, 4)
@@ -71,9 +95,11 @@ def test_other_choices_by_nan_are_refused(zero):
         convgrad.onnx.load(written_out([], zero=zero))
 
 
-def test_a_mask_of_nan_alone_is_refused():
-    nodes = [node("Softmax", "x", "s"), node("IsNaN", "s", "m"), node("Cast", "m", "y", to=1)]
-    with pytest.raises(convgrad.onnx.Refused, match="IsNaN elsewhere than in Where"):
+@pytest.mark.parametrize("use", [[], [node("Not", "m", "n")], [node("And", "m m", "n")]])
+def test_a_mask_of_nan_alone_is_refused(use):
+    nodes = [node("Softmax", "x", "s"), node("IsNaN", "s", "m"), *use,
+             node("Cast", "n" if use else "m", "y", to=1)]
+    with pytest.raises(convgrad.onnx.Refused, match="with IsNaN elsewhere than in Where"):
         convgrad.onnx.load(make_model(nodes, {"x": HEADS}, {"y": HEADS}))
 
 

@@ -31,6 +31,25 @@ def test_comparisons(client, operator, other):
         assert_same(client, model, x=x)
 
 
+def test_a_comparison_with_a_trained_parameter_follows_it(client):
+    nodes = [node("Greater", "x w", "m"), node("Where", "m x w", "y")]
+    network = convgrad.onnx.load(make_model(
+        nodes, {"x": SHAPE}, {"y": SHAPE}, {"w": random(4)}))
+    x, w = random(2, 3, 4), random(4, seed=1)
+    assert network.trainable == ["w"]
+    with client.session() as session:
+        network.put(session)
+        session.put({"w": w})
+        np.testing.assert_array_equal(network.predict(session, x)["y"], np.maximum(x, w))
+
+
+def test_a_parameter_that_is_only_compared_does_not_train():
+    nodes = [node("Greater", "x t", "m"), node("Where", "m x w", "y")]
+    network = convgrad.onnx.load(make_model(nodes, {"x": SHAPE}, {"y": SHAPE},
+                                            {"t": random(4), "w": random(4)}))
+    assert network.trainable == ["w"]
+
+
 @pytest.mark.parametrize("operator", ["And", "Or", "Xor"])
 def test_logic(client, operator):
     nodes = [node("Greater", "x zero", "a"), node("Cast", "x", "b", to=TensorProto.BOOL),
@@ -104,6 +123,7 @@ def test_an_input_is_a_mask_of_attention(client, kind, how):
 
 def test_a_closed_row_has_finite_gradients(client):
     network = convgrad.onnx.load(masked_words(TensorProto.BOOL, "chosen"))
+    assert network.trainable == ["table", "query"]
     program = network.training_program()
     program.output(program.step("mse", "y", program.input("target")))
     with client.session() as session:

@@ -302,4 +302,6 @@ def test_zeros_are_no_bias(client):
 def test_sums_so_far(client, axis, exclusive, reverse):
     model = one_node("CumSum", ["N", 3, 4], ["N", 3, 4], {"axis": np.array(axis)},
                      exclusive=exclusive, reverse=reverse)
-    assert_same(client, model, x=random(2, 3, 4))
+    x = random(2, 3, 4)
+    x[0, 1, 1], x[1, 2, 0] = np.inf, np.nan
+    assert_same(client, model, x=x)

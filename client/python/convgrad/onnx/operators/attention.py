@@ -9,7 +9,7 @@ import numpy as np
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import text_of
 from convgrad.onnx.operators import masks as masked
-from convgrad.onnx.operators.elements import of_each
+from convgrad.onnx.operators.elements import as_numbers, of_each
 from convgrad.onnx.operators.sums import reduce
 from convgrad.onnx.operators.views import expanded, known_sizes, permuted, reshaped
 from convgrad.onnx.values import Gaps, Known, Node, Operand, Source, Value
@@ -18,9 +18,13 @@ from convgrad.shapes import broadcast, padded
 # Attributes that programs don't have, with the values that change nothing.
 _PLAIN = {"softcap": (0,), "softmax_precision": (1,), "left_window_size": (-1,),
           "right_window_size": (-1,)}
-# Steps whose operands decide which elements of their results are -Inf.
-_SUMS = frozenset(("add", "concat", "expand", "index_select", "mul", "neg", "permute", "prelu",
-                   "read", "reshape", "slice", "sub"))
+# Steps whose results a mask before them doesn't close.
+_PRODUCTS = frozenset(("attention", "batch_norm", "conv", "conv_transpose", "group_norm",
+                       "layer_norm", "linear", "matmul", "rms_norm", "softmax"))
+# Steps that keep the rows of a mask, so that its own rows tell which ones it closes.
+_SUMS = frozenset(("add", "expand", "mul", "neg", "read", "reshape", "sub"))
+# Steps that make infinite numbers of finite ones.
+_UNBOUNDED = frozenset(("exp", "log", "pow", "reciprocal"))
 _LEAST = np.finfo(np.float32).min
 
 
@@ -82,7 +86,7 @@ def _bias(to: Declared, mask: Operand, shape: Any) -> Value:
     if isinstance(mask, Known) and mask.array.dtype == bool:
         mask = Known(np.where(mask.array, np.float32(0), np.float32(-np.inf)))
     elif isinstance(mask, Value) and mask.dtype == "bool":
-        mask = masked.chosen(to, mask, *(Known(np.float32(n)) for n in (0, -np.inf)))
+        mask = masked.chosen(to, mask, *(Known(np.array(n, np.float32)) for n in (0, -np.inf)))
     if not mask.shape or mask.shape[-1] != shape[-1] or broadcast(mask.shape, shape) != shape:
         raise to.refuse(f"Attention with a mask of {text_of(mask.shape)}",
                         f"one that is broadcast to {text_of(shape)}")
@@ -102,33 +106,43 @@ def without_gaps(to: Declared, node: Node, gaps: Gaps, zero: Operand, x: Operand
     if to.number_of(zero) != 0 or not isinstance(x, Value) or x.source is not gaps.x.source or (
             broadcast(zero.shape, x.shape) != x.shape):
         raise to.refuse("IsNaN elsewhere than of a Softmax", "Where(IsNaN(s), 0, s)")
-    scores, axis = x.source.operands[0], int(x.source.attributes["axis"])  # type: ignore[arg-type]
-    masks = {id(one): one for one in _infinite(scores)}
-    is_last = axis in (-1, max(len(x.shape), 2) - 1)
-    if scores is None or not masks or len(masks) == 1 and is_last and not any(
-            np.isneginf(one).all(-1).any() for one in masks.values()):
+    scores: Any = x.source.operands[0]
+    axis: Any = x.source.attributes["axis"]
+    if _has_open_rows(scores, x.shape, axis):
         return x
     y = Value(scores, padded(x.shape))
     most = reduce(to, "amax", y, [axis % len(y.shape)], True)
     is_open = masked.compare("ge")(to, node, most, Known(np.array(_LEAST)))
-    y = of_each(to, "softmax", masked.chosen(to, is_open, y, Known(np.float32(0))), axis=axis)
-    y = to.add("mul", y, masked.as_numbers(to, is_open), shape=y.shape)
+    y = of_each(to, "softmax", masked.chosen(
+        to, is_open, y, Known(np.array(0, np.float32))), axis=axis)
+    y = to.add("mul", y, as_numbers(to, is_open), shape=y.shape)
     return Value(y.source, x.shape)
 
 
-def _infinite(source: Source | None) -> list[Any]:
-    """Returns the constants with -Inf of which a sum consists. Inputs may have such rows."""
-    found, left, seen = [], [source], set()
+def _has_open_rows(scores: Source, shape: Any, axis: int) -> bool:
+    """Returns whether no mask closes a whole row of the scores, as far as constants tell. An
+    input may be such a mask, and two masks may close a row together."""
+    left, seen, masks, keeps_rows = [scores], set[int](), list[Any](), True
     while left:
         one = left.pop()
-        if one is None or id(one) in seen:
+        if id(one) in seen or one.operator in _PRODUCTS:
             continue
         seen.add(id(one))
-        if one.array is not None and one.array.dtype != np.int64 and (
-                np.isneginf(one.array).any()):
-            found.append(one.array)
-        if one.array is None and not one.operator:
-            found.append(np.array([-np.inf]))
-        if one.operator in _SUMS:
-            left.extend(one.operands)
-    return found
+        operands = [it for it in one.operands if it is not None]
+        if one.array is None and not one.operator or one.operator in _UNBOUNDED or (
+                one.operator == "div" and len(operands) > 1):
+            return False
+        numbers = one.array if one.array is not None else np.array(
+            one.attributes.get("other", 0.0))
+        if _closes(numbers).any():
+            masks.append(numbers)
+        keeps_rows &= one.array is not None or one.operator in _SUMS
+        left += operands
+    return not masks or keeps_rows and len(masks) == 1 and (
+        axis in (-1, max(len(shape), 2) - 1) and masks[0].shape[-1:] == shape[-1:] and
+        not _closes(masks[0]).all(-1).any())
+
+
+def _closes(numbers: Any) -> Any:
+    """Returns the places of numbers that are infinite, or become so when they are doubled."""
+    return np.abs(numbers) >= -_LEAST / 2

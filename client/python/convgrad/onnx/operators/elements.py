@@ -239,7 +239,7 @@ def cast(to: Declared, node: Node, x: Operand) -> Value:
         return x
     if node.get("to") != 1:  # FLOAT
         raise to.refuse("Cast to another type than float32", "float32, or a mask")
-    return _as_float32(to, node, x)
+    return as_numbers(to, x)
 
 
 def cast_like(to: Declared, node: Node, x: Operand, like: Operand) -> Operand:
@@ -251,15 +251,20 @@ def cast_like(to: Declared, node: Node, x: Operand, like: Operand) -> Operand:
         found = Known(x.array.astype(np.float32))
         to.spend(found.array)
         return found
-    return _as_float32(to, node, x)
+    return as_numbers(to, x)
 
 
-def _as_float32(to: Declared, node: Node, x: Operand) -> Value:
-    """Returns the value itself, which programs compute in float32 anyway."""
+def as_numbers(to: Declared, x: Operand) -> Value:
+    """Returns integers and masks as float32, in which programs compute everything."""
+    if isinstance(x, Known) and x.array.dtype.kind in "biu":
+        array = x.array.astype(np.float32)
+        if (array.astype(x.array.dtype) != x.array).any():
+            raise to.refuse(f"{to.node.operator} with {x}", "numbers that float32 has exactly")
+        x = Known(array)
     x = to.value(x)
-    if x.dtype in FLOATS | IMAGES | INDICES | {"bool"}:
-        return Value(x.source, x.shape)
-    raise to.refuse(f"{node.operator} of {x.dtype}", "float32, integers or a mask")
+    if x.dtype not in FLOATS | IMAGES | INDICES | {"bool"}:
+        raise to.refuse(f"{to.node.operator} of {x.dtype}", "float32, integers or a mask")
+    return Value(x.source, x.shape)
 
 
 def identity(to: Declared, node: Node, x: Operand) -> Operand:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import text_of
 from convgrad.onnx.operators import elements
-from convgrad.onnx.operators.elements import binary, of_each, with_number
+from convgrad.onnx.operators.elements import as_numbers, binary, of_each, with_number
 from convgrad.onnx.operators.views import expanded, reshaped
-from convgrad.onnx.values import FLOATS, IMAGES, INDICES, Known, Node, Operand, Value
+from convgrad.onnx.values import Known, Node, Operand, Value
 from convgrad.shapes import broadcast, padded
 
 _BOOL = 9  # TensorProto.BOOL
@@ -24,23 +22,12 @@ _BOOL = 9  # TensorProto.BOOL
 _LARGE = 2.0**126
 
 
-def as_numbers(to: Declared, x: Operand) -> Value:
-    """Returns integers and masks as float32."""
-    if isinstance(x, Value):
-        if x.dtype not in FLOATS | IMAGES | INDICES | {"bool"}:
-            raise to.refuse(f"{to.node.operator} of {x.dtype}", "float32, integers or a mask")
-        return Value(x.source, x.shape)
-    if not isinstance(x, Known) or x.array.dtype.kind not in "biuf":
-        raise to.refuse(f"{to.node.operator} with {x}", "numbers")
-    array = x.array.astype(np.float32)
-    if x.array.dtype.name not in FLOATS and (array.astype(x.array.dtype) != x.array).any():
-        raise to.refuse(f"{to.node.operator} with {x}", "numbers that float32 has exactly")
-    return to.value(Known(array))
-
-
 def compare(operator: str) -> Callable[..., Value]:
     """Returns the row of a comparison. A NaN gives NaN, and so do equal infinities."""
     def row(to: Declared, node: Node, x: Operand, y: Operand) -> Value:
+        for one in (x, y):
+            if isinstance(one, Known) and to.may_move(one):
+                to.fixed.add(one.name)  # no other node has it, so that no gradient reaches it
         x, y = (of_each(to, "detach", as_numbers(to, one)) for one in (x, y))
         if x.source.operands[0] is y.source.operands[0]:
             raise to.refuse(f"{node.operator} of a tensor and itself", "two tensors")
@@ -72,7 +59,7 @@ def logical(operator: str) -> Callable[..., Value]:
     """Returns the row of an operator of masks: "and", "or", "xor" or "not"."""
     def row(to: Declared, node: Node, *operands: Operand) -> Value:
         for one in operands:
-            if (one.dtype if isinstance(one, Value) else one.array.dtype) != "bool":
+            if getattr(getattr(one, "array", one), "dtype", "") != "bool":
                 raise to.refuse(f"{node.operator} with {one}", "masks")
         x, *others = (as_numbers(to, one) for one in operands)
         if operator == "not":
@@ -99,6 +86,9 @@ def _mask(x: Value) -> Value:
 
 def chosen(to: Declared, mask: Value, x: Operand, y: Operand) -> Value:
     """Returns the elements of `x` where the mask is 1, and of `y` where it is 0."""
+    for one in (x, y):
+        if isinstance(one, Known) and one.array.size == 1:
+            to.fixed.add(one.name)  # as other single numbers, which exporters make of constants
     operands = [as_numbers(to, mask), to.value(x), to.value(y)]
     shape = operands[0].shape
     for one in operands[1:]:

@@ -7,15 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, product, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
 from convgrad.onnx.operators.moves import numbers
 from convgrad.onnx.operators.views import (
-    MOST_PLACES,
     axis_in,
+    cut,
     known_sizes,
     of_channels,
     permuted,
@@ -245,16 +243,23 @@ def einsum(to: Declared, node: Node, *operands: Operand) -> Value:
 
 
 def cumsum(to: Declared, node: Node, x: Operand, axis: Operand) -> Value:
-    """A product with a triangle of ones."""
+    """Sums of 2, 4, 8, ... elements up to each one. No element reaches others' sums."""
     x = to.value(x)
     (given,), rank = numbers(to, axis, "axes"), len(x.shape)
     place = axis_in(to, given, rank)
     (extent,) = known_sizes(to, x, [place])
-    if extent**2 > MOST_PLACES:
-        raise to.refuse(f"CumSum of {text_of(x.shape)} along axis {place}",
-                        f"{math.isqrt(MOST_PLACES)} elements at most")
-    ones = np.triu(np.ones((extent, extent), np.float32), 1 if node.get("exclusive", 0) else 0)
     order = [*(i for i in range(rank) if i != place), place]
-    y = _matmul(to, permuted(to, x, order), to.value(Known(
-        ones.T if node.get("reverse", 0) else ones)))
+    is_reverse = bool(node.get("reverse", 0))
+
+    def moved(x: Value, by: int) -> Value:
+        wide = to.add("pad", x, shape=(*x.shape[:-1], extent + by),
+                      pads=[0, by] if is_reverse else [by, 0], mode="constant")
+        first = by if is_reverse else 0
+        return cut(to, wide, rank - 1, first, first + extent)
+
+    y, step = permuted(to, x, order), 1
+    while step < extent:
+        y, step = binary(to, "add", y, moved(y, step)), 2 * step
+    if node.get("exclusive", 0):
+        y = moved(y, 1)
     return permuted(to, y, [order.index(i) for i in range(rank)])

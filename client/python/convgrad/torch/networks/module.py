@@ -43,7 +43,7 @@ class signed:  # noqa: N801, a decorator
 
     def __get__(self, net: RemoteModule | None, kind: object = None) -> Callable[..., Any]:
         if net is None:
-            return self._forward  # type: ignore[no-any-return]
+            return self._forward
         known, function = vars(net).get("_signed", (None, None))
         forward = net.model.forward
         if known != forward:

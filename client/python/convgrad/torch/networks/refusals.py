@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
-from torch.autograd import forward_ad
 
 from convgrad.errors import ConvgradError, Unimplemented, unimplemented
 
@@ -123,6 +122,7 @@ def _what_follows(values: tuple[Any, ...]) -> str:
         return "make_fx"
     if _TORCH._C._functorch.peek_interpreter_stack() is not None:
         return "torch.func"
+    forward_ad = _TORCH.autograd.forward_ad
     if forward_ad._current_level >= 0 and any(
             isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None
             for x in values):

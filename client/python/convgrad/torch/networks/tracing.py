@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrize
 
 from convgrad.errors import invalid, unimplemented
 from convgrad.torch.networks.absent import absent
@@ -89,7 +89,7 @@ def _refused(module: nn.Module) -> tuple[str, str] | None:
 def _is_weight_norm(module: nn.Module) -> bool:
     """Returns whether parametrizations of the module, if any, are torch's weight_norm."""
     return not isinstance(module, parametrize.ParametrizationList) or (
-        len(module) == 1 and type(module[0]) is parametrizations._WeightNorm)
+        len(module) == 1 and type(module[0]) is _TORCH.nn.utils.parametrizations._WeightNorm)
 
 
 def bind(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[

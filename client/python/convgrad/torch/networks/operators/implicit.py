@@ -60,7 +60,7 @@ def _calls_of(node: torch.fx.Node) -> Any:
     if node.op != "call_function" or not hasattr(target, "_can_decompose") or (
             _has_row(node) or not target._can_decompose()):
         return None
-    values = {one: one.meta.get("val") for one in node.all_input_nodes}
+    values: dict[Any, Any] = {one: one.meta.get("val") for one in node.all_input_nodes}
     mode = next((one.fake_mode for one in values.values() if hasattr(one, "fake_mode")), None)
     if mode is None or not all(isinstance(one, (torch.Tensor, _TORCH.SymInt))
                                for one in values.values()):
