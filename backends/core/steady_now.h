@@ -12,9 +12,9 @@ namespace convgrad {
 // the wall clock's time at the first call. Thread-safe.
 inline absl::Time SteadyNow() {
   using Clock = std::chrono::steady_clock;
-  static const Clock::time_point first = Clock::now();
-  static const absl::Time begin = absl::Now();
-  return begin + absl::FromChrono(Clock::now() - first);
+  static const Clock::time_point kFirst = Clock::now();
+  static const absl::Time kBegin = absl::Now();
+  return kBegin + absl::FromChrono(Clock::now() - kFirst);
 }
 
 // Returns a time of SteadyNow in terms of the wall clock.
