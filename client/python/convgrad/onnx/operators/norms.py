@@ -10,10 +10,8 @@ from typing import Any
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, product, text_of
 from convgrad.onnx.operators.elements import binary, of_each, with_number
-from convgrad.onnx.operators.moves import numbers
 from convgrad.onnx.operators.views import (
     axis_in,
-    cut,
     known_sizes,
     of_channels,
     permuted,
@@ -240,26 +238,3 @@ def einsum(to: Declared, node: Node, *operands: Operand) -> Value:
                 arranged(values[1], second, summed, columns))
     apart = reshaped(to, y, [sizes[c] for c in order])
     return permuted(to, apart, [order.index(c) for c in result])
-
-
-def cumsum(to: Declared, node: Node, x: Operand, axis: Operand) -> Value:
-    """Sums of 2, 4, 8, ... elements up to each one. No element reaches others' sums."""
-    x = to.value(x)
-    (given,), rank = numbers(to, axis, "axes"), len(x.shape)
-    place = axis_in(to, given, rank)
-    (extent,) = known_sizes(to, x, [place])
-    order = [*(i for i in range(rank) if i != place), place]
-    is_reverse = bool(node.get("reverse", 0))
-
-    def moved(x: Value, by: int) -> Value:
-        wide = to.add("pad", x, shape=(*x.shape[:-1], extent + by),
-                      pads=[0, by] if is_reverse else [by, 0], mode="constant")
-        first = by if is_reverse else 0
-        return cut(to, wide, rank - 1, first, first + extent)
-
-    y, step = permuted(to, x, order), 1
-    while step < extent:
-        y, step = binary(to, "add", y, moved(y, step)), 2 * step
-    if node.get("exclusive", 0):
-        y = moved(y, 1)
-    return permuted(to, y, [order.index(i) for i in range(rank)])

@@ -49,7 +49,7 @@ OPERATORS: dict[str, Row] = {
     "ConstantOfShape": moves.constant_of_shape,
     "Conv": windows.conv,
     "ConvTranspose": windows.conv_transpose,
-    "CumSum": norms.cumsum,
+    "CumSum": sums.cumsum,
     "DepthToSpace": moves.depth_to_space,
     "Dropout": elements.dropout,
     "Einsum": norms.einsum,
