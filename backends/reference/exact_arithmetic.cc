@@ -1,5 +1,5 @@
-// Computes arithmetic of two operands. The second one may be broadcast or a
-// constant.
+// Computes arithmetic and comparisons of two operands, of which the second one
+// may be broadcast or a constant, and choices by their results.
 #include <cmath>
 
 #include "backends/reference/exact_operators.h"
@@ -85,18 +85,77 @@ double PreluOfA(const Pair& at) {
 }
 double PreluOfB(const Pair& at) { return at.a > 0 ? 0 : at.gradient * at.a; }
 
+double NoGradient(const Pair& /*at*/) { return 0; }
+
+double Equal(const Pair& at) { return at.a == at.b ? 1 : 0; }
+double Less(const Pair& at) { return at.a < at.b ? 1 : 0; }
+double LessEqual(const Pair& at) { return at.a <= at.b ? 1 : 0; }
+double Greater(const Pair& at) { return at.a > at.b ? 1 : 0; }
+double GreaterEqual(const Pair& at) { return at.a >= at.b ? 1 : 0; }
+
+// Returns, for each element of the result, the index of an operand's element.
+std::vector<int64_t> IndicesOf(size_t position, const StepData& data) {
+  return BroadcastOffsets(data.dims(position), data.result_dims());
+}
+
+Values WhereForward(const StepData& data) {
+  const auto condition = IndicesOf(0, data), a = IndicesOf(1, data);
+  const bool has_b = data.Has(2);
+  const auto b = has_b ? IndicesOf(2, data) : std::vector<int64_t>();
+  const double other = has_b ? 0 : FloatAttribute(*data.step, "other");
+  Values y;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double chosen = data.operands[0][condition[i]];
+    if (std::isnan(chosen)) {
+      y.push_back(chosen);
+    } else if (chosen != 0) {
+      y.push_back(data.operands[1][a[i]]);
+    } else {
+      y.push_back(has_b ? data.operands[2][b[i]] : other);
+    }
+  }
+  return y;
+}
+
+StepGradients WhereBackward(const StepData& data,
+                            absl::Span<const double> gradient) {
+  StepGradients gradients(data.operands.size());
+  gradients[0].resize(data.operands[0].size());
+  const auto condition = IndicesOf(0, data);
+  for (size_t position = 1; position < gradients.size(); ++position) {
+    if (!data.Has(position)) continue;
+    gradients[position].resize(data.operands[position].size());
+    const auto indices = IndicesOf(position, data);
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      const bool takes_a = data.operands[0][condition[i]] != 0;
+      if (takes_a == (position == 1)) {
+        gradients[position][indices[i]] += gradient[i];
+      }
+    }
+  }
+  return gradients;
+}
+
 }  // namespace
 
 std::vector<ExactOperator> ExactArithmetic() {
-  return {{Operator::kAdd, &Forward<Sum>, &Backward<Pass, Pass>},
-          {Operator::kSub, &Forward<Difference>, &Backward<Pass, Negated>},
-          {Operator::kMul, &Forward<Product>, &Backward<TimesB, TimesA>},
-          {Operator::kDiv, &Forward<Quotient>, &Backward<OverB, OfDivisor>},
-          {Operator::kMaximum, &Forward<Maximum>,
-           &Backward<IfNotLess, IfNotGreater>},
-          {Operator::kMinimum, &Forward<Minimum>,
-           &Backward<IfNotGreater, IfNotLess>},
-          {Operator::kPrelu, &Forward<Prelu>, &Backward<PreluOfA, PreluOfB>}};
+  return {
+      {Operator::kAdd, &Forward<Sum>, &Backward<Pass, Pass>},
+      {Operator::kSub, &Forward<Difference>, &Backward<Pass, Negated>},
+      {Operator::kMul, &Forward<Product>, &Backward<TimesB, TimesA>},
+      {Operator::kDiv, &Forward<Quotient>, &Backward<OverB, OfDivisor>},
+      {Operator::kMaximum, &Forward<Maximum>,
+       &Backward<IfNotLess, IfNotGreater>},
+      {Operator::kMinimum, &Forward<Minimum>,
+       &Backward<IfNotGreater, IfNotLess>},
+      {Operator::kPrelu, &Forward<Prelu>, &Backward<PreluOfA, PreluOfB>},
+      {Operator::kEq, &Forward<Equal>, &Backward<NoGradient, NoGradient>},
+      {Operator::kLt, &Forward<Less>, &Backward<NoGradient, NoGradient>},
+      {Operator::kLe, &Forward<LessEqual>, &Backward<NoGradient, NoGradient>},
+      {Operator::kGt, &Forward<Greater>, &Backward<NoGradient, NoGradient>},
+      {Operator::kGe, &Forward<GreaterEqual>,
+       &Backward<NoGradient, NoGradient>},
+      {Operator::kWhere, &WhereForward, &WhereBackward}};
 }
 
 }  // namespace convgrad

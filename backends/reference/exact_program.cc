@@ -80,7 +80,7 @@ absl::flat_hash_set<std::string> NamesOnTheWay(
     names.insert(name);
   });
   for (const ProgramStep& step : operation.program().steps) {
-    if (step.op == Operator::kDetach) continue;
+    if (!SpecOf(step.op).has_gradient) continue;
     const bool leads = std::any_of(
         step.operands.begin(), step.operands.end(),
         [&](const std::string& name) { return names.contains(name); });

@@ -41,10 +41,37 @@ HWY_INLINE auto Combined2(auto d, auto a, auto b) {
   if constexpr (kCombination == Combination::kPrelu) {
     return hn::IfThenElse(hn::Gt(a, hn::Zero(d)), a, hn::Mul(a, b));
   }
+  const auto one = hn::Set(d, 1.0f);
+  if constexpr (kCombination == Combination::kEq) {
+    return hn::IfThenElseZero(hn::Eq(a, b), one);
+  }
+  if constexpr (kCombination == Combination::kLt) {
+    return hn::IfThenElseZero(hn::Lt(a, b), one);
+  }
+  if constexpr (kCombination == Combination::kLe) {
+    return hn::IfThenElseZero(hn::Le(a, b), one);
+  }
+  if constexpr (kCombination == Combination::kGt) {
+    return hn::IfThenElseZero(hn::Gt(a, b), one);
+  }
+  if constexpr (kCombination == Combination::kGe) {
+    return hn::IfThenElseZero(hn::Ge(a, b), one);
+  }
+  if constexpr (kCombination == Combination::kIfNotZero) {
+    // Not Ne, which is false for NaN with AVX-512.
+    return hn::IfThenZeroElse(hn::Eq(b, hn::Zero(d)), a);
+  }
+  if constexpr (kCombination == Combination::kIfZero) {
+    return hn::IfThenElseZero(hn::Eq(b, hn::Zero(d)), a);
+  }
 }
 
 template <Combination kCombination>
 HWY_INLINE auto Combined3(auto d, auto dy, auto a, auto b) {
+  if constexpr (kCombination == Combination::kWhere) {
+    const auto chosen = hn::IfThenElse(hn::Eq(dy, hn::Zero(d)), b, a);
+    return hn::IfThenElse(hn::IsNaN(dy), dy, chosen);
+  }
   if constexpr (kCombination == Combination::kDivisorGradient) {
     return hn::Neg(hn::Mul(dy, hn::Div(hn::Div(a, b), b)));
   }
@@ -64,13 +91,12 @@ HWY_INLINE auto Combined3(auto d, auto dy, auto a, auto b) {
 
 template <Combination kCombination>
 struct Op {
-  static constexpr bool kIsGradient =
-      kCombination >= Combination::kDivisorGradient;
+  static constexpr bool kIsOfThree = kCombination >= Combination::kWhere;
   // Returns the combination of the elements at `i`.
   template <class T>
   static HWY_INLINE auto At(auto d, const T* dy, const T* a, auto b, size_t i) {
     const auto left = LoadElements(d, a + i);
-    if constexpr (kIsGradient) {
+    if constexpr (kIsOfThree) {
       return Combined3<kCombination>(d, LoadElements(d, dy + i), left, b);
     } else {
       return Combined2<kCombination>(d, left, b);
@@ -143,7 +169,9 @@ struct List {};
 using Combinations =
     List<Combination::kAdd, Combination::kAddRelu, Combination::kSub,
          Combination::kMul, Combination::kDiv, Combination::kMaximum,
-         Combination::kMinimum, Combination::kPrelu,
+         Combination::kMinimum, Combination::kPrelu, Combination::kEq,
+         Combination::kLt, Combination::kLe, Combination::kGt, Combination::kGe,
+         Combination::kIfNotZero, Combination::kIfZero, Combination::kWhere,
          Combination::kDivisorGradient, Combination::kNotLessGradient,
          Combination::kNotGreaterGradient, Combination::kPreluGradient,
          Combination::kSlopeGradient>;

@@ -1,5 +1,5 @@
-// `Combine` combines two activations of the same shape and layout, or an
-// activation and one number per channel. NaN propagates.
+// `Combine` combines two or three activations of the same shape and layout; one
+// number per channel may replace b. NaN propagates, except through comparisons.
 //
 // Thread-safe. Buffers need no alignment; a result may be written in place of
 // an operand.
@@ -20,6 +20,17 @@ enum class Combination {
   kMaximum,
   kMinimum,
   kPrelu,  // a where it is above 0, else a * b
+  // Comparisons of a with b: 1 or 0.
+  kEq,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  // a where b isn't 0, or where b is 0; else 0.
+  kIfNotZero,
+  kIfZero,
+  // Of three: a where the condition isn't 0, else b. NaN where it is NaN.
+  kWhere,
   // Gradients, from dy, a and b: of b in a / b; and dy where a is not less, or
   // not greater, than b, halved where they are equal.
   kDivisorGradient,
@@ -34,7 +45,7 @@ struct Combined {
   const void* a = nullptr;
   const void* b = nullptr;  // null: `numbers` instead
   void* y = nullptr;
-  const void* dy = nullptr;  // only for gradients
+  const void* dy = nullptr;  // only for gradients; the condition of kWhere
   // f32. The numbers of image n begin at n * image_stride, which is 0 (the same
   // numbers for all images) or padded_channels(). The numbers of padding must
   // be zeros.

@@ -81,7 +81,7 @@ absl::StatusOr<WholeSchedule> BuildInference(const ProgramOperation& operation,
     results.push_back(fused.Parameter(parameter.name));
   }
   for (const BufferId values : results) {
-    fused.RepeatIf(AddFiniteCheck(values, &fused.schedule()));
+    fused.RepeatIf(AddFiniteCheck(DataType::kF32, values, &fused.schedule()));
   }
   const BufferId flag = AddAnyOf(fused.repeats_if(), &fused.schedule());
   const size_t end = fused.schedule().steps().size();

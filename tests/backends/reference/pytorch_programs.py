@@ -96,6 +96,14 @@ CASES = [
     ("prelu", "x=2x3x4", "w=3",
      "a = read(w, shape=[1, -1, 1])\ny = prelu(x, a)",
      lambda v: F.prelu(v["x"], v["w"])),
+    ("masks", "x=2x8x4 z=2x8x1", "",
+     "a = gt(x, z)\nb = lt(x, other=0.25)\nc = le(x, z)\nd = ge(x, other=-0.5)\n"
+     "e = eq(x, x)\nf = mul(b, d)\ng = where(f, x, z)\nh = where(c, z, x)\n"
+     "i = where(a, z, other=2)\nj = mul(x, e)\ny = concat(g, h, i, j)",
+     lambda v: torch.cat([
+         torch.where((v["x"] < 0.25) & (v["x"] >= -0.5), v["x"], v["z"]),
+         torch.where(v["x"] <= v["z"], v["z"], v["x"]),
+         torch.where(v["x"] > v["z"], v["z"], 2.0), v["x"]], 1)),
     ("mean_and_sum", "x=2x2x3x4", "",
      "a = mean(x, dim=[2, 3], keepdim=true)\nb = sum(x, dim=3, keepdim=true)\n"
      "c = mean(b, dim=2, keepdim=true)\ny = concat(a, c)",

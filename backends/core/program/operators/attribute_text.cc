@@ -34,12 +34,14 @@ std::string TextOf(const std::vector<T>& values) {
   return absl::StrCat("[", absl::StrJoin(values, ", ", append), "]");
 }
 
-// Parses a number without a point or an exponent as an integer.
+// Parses a number without a point or an exponent as an integer. An infinite
+// number is "inf" or "-inf".
 std::optional<AttributeValue> ParseNumber(absl::string_view text) {
   int64_t integer;
   if (absl::SimpleAtoi(text, &integer)) return AttributeValue(integer);
   double number;
-  const bool is_floating = text.find_first_of(".e") != text.npos;
+  const bool is_floating =
+      text.find_first_of(".e") != text.npos || text == "inf" || text == "-inf";
   if (is_floating && absl::SimpleAtod(text, &number)) {
     return AttributeValue(number);
   }
@@ -75,11 +77,12 @@ std::string ToString(const AttributeValue& value) {
 
 std::optional<AttributeValue> ParseAttribute(absl::string_view text) {
   if (text == "true" || text == "false") return AttributeValue(text == "true");
-  if (IsWord(text)) return AttributeValue(std::string(text));
   if (absl::StartsWith(text, "[") && absl::EndsWith(text, "]")) {
     return ParseList(text.substr(1, text.size() - 2));
   }
-  return ParseNumber(text);
+  const auto number = ParseNumber(text);
+  if (number || !IsWord(text)) return number;
+  return AttributeValue(std::string(text));
 }
 
 }  // namespace convgrad

@@ -64,8 +64,9 @@ bool IsAllowed(const AttributeSpec& spec, const AttributeValue& value) {
   if (spec.kind == AttributeKind::kBool) return true;
   const std::vector<double> numbers = NumbersIn(value);
   return !numbers.empty() && absl::c_all_of(numbers, [&](double number) {
-    return std::isfinite(number) && number >= spec.minimum &&
-           number <= spec.maximum;
+    const bool is_number =
+        std::isfinite(number) || (spec.may_be_infinite && !std::isnan(number));
+    return is_number && number >= spec.minimum && number <= spec.maximum;
   });
 }
 

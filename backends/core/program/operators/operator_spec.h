@@ -69,6 +69,12 @@ enum class Operator {
   kMaximum,
   kMinimum,
   kPrelu,
+  kEq,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kWhere,
   kConcat,
   kFlatten,
   kReshape,
@@ -115,6 +121,8 @@ struct AttributeSpec {
   // The range of a number, or of each number of a list, both ends included.
   double minimum = kNoMinimum;
   double maximum = std::numeric_limits<double>::infinity();
+  // Whether it may be infinite. NaN is never valid.
+  bool may_be_infinite = false;
 };
 
 // The kinds of operands.
@@ -195,6 +203,8 @@ struct OperatorSpec {
   FeatureAxis features = FeatureAxis::kSecond;
   // True if the derivative jumps somewhere.
   bool has_kink = false;
+  // False if no gradient passes to its operands.
+  bool has_gradient = true;
   // Returns the axis on which a step has the features of its values. Null:
   // `features`.
   FeatureAxis (*features_of)(const StepDims& step) = nullptr;

@@ -201,6 +201,7 @@ std::vector<OperatorSpec> ViewOperators() {
           {.op = Operator::kDetach,
            .name = "detach",
            .features = FeatureAxis::kAny,
+           .has_gradient = false,
            .macs = &NoMacs}};
 }
 

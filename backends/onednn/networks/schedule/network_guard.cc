@@ -28,13 +28,12 @@ BufferId AddCondition(std::vector<BufferId> reads,
 
 }  // namespace
 
-BufferId AddFiniteCheck(BufferId values, Schedule* schedule) {
-  const int64_t count =
-      schedule->buffers()[values].bytes / int64_t{sizeof(float)};
+BufferId AddFiniteCheck(DataType dtype, BufferId values, Schedule* schedule) {
+  const int64_t count = schedule->buffers()[values].bytes / ByteSizeOf(dtype);
   return AddCondition(
       {values},
       [=](const RunContext& context) {
-        return CountNonfinite(DataType::kF32, context.At(values), count) > 0;
+        return CountNonfinite(dtype, context.At(values), count) > 0;
       },
       schedule);
 }

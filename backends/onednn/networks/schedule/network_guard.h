@@ -3,20 +3,22 @@
 //
 // The library's post-ops are wrong for some values. A PReLU with slope 0
 // replaces the ReLU: NaN stays NaN, but -Inf becomes NaN. NaN stays NaN in
-// later steps, so finite results don't depend on such a value. A clip hides
-// NaN, so a relu6 is fused only if no value can be NaN.
+// later steps, so finite results don't depend on such a value. A comparison
+// hides NaN, so its operands are checked. A clip hides NaN, so a relu6 is fused
+// only if no value can be NaN.
 #pragma once
 
 #include <vector>
 
 #include "absl/types/span.h"
+#include "backends/core/data_type.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 
 namespace convgrad::onednn {
 
-// Appends a check for elements of `values`, f32, that aren't finite. Returns an
-// I32: 1 if there are any, else 0.
-BufferId AddFiniteCheck(BufferId values, Schedule* schedule);
+// Appends a check for elements of `values` that aren't finite. Returns an I32:
+// 1 if there are any, else 0.
+BufferId AddFiniteCheck(DataType dtype, BufferId values, Schedule* schedule);
 
 // Returns false if a sum of values within the range may overflow. So values
 // with a safe range (network_ranges.h) are finite.

@@ -7,12 +7,13 @@ namespace convgrad::onednn {
 const NetworkOperator& NetworkOperatorOf(Operator op) {
   static const auto& table =
       *new std::vector<NetworkOperator>(OperatorTable<NetworkOperator>(
-          {NetworkConvolutions(), NetworkLinear(), NetworkNorms(),
-           NetworkActivations(), NetworkArithmetic(), NetworkPoolings(),
-           NetworkReductions(), NetworkGroupNorm(), NetworkCopies(),
-           NetworkMoves(), NetworkViews(), NetworkRowNorms(), NetworkSoftmax(),
-           NetworkMatmul(), NetworkAttention(), NetworkNormalize(),
-           NetworkDropout(), NetworkElementLosses(), NetworkCrossEntropy()}));
+          {NetworkConvolutions(),  NetworkLinear(),      NetworkNorms(),
+           NetworkActivations(),   NetworkArithmetic(),  NetworkPoolings(),
+           NetworkReductions(),    NetworkGroupNorm(),   NetworkCopies(),
+           NetworkMoves(),         NetworkViews(),       NetworkRowNorms(),
+           NetworkSoftmax(),       NetworkMatmul(),      NetworkAttention(),
+           NetworkNormalize(),     NetworkDropout(),     NetworkMasks(),
+           NetworkElementLosses(), NetworkCrossEntropy()}));
   return table[static_cast<size_t>(op)];
 }
 

@@ -325,6 +325,25 @@ TEST(ProgramShapesTest, BroadcastsAxesOfOneElement) {
   }
 }
 
+TEST(ProgramShapesTest, AChoiceBroadcastsAllOperands) {
+  const Program program = *ParseProgram(
+      "input m\ninput a\ninput b\ny = where(m, a, b)\noutput y\n");
+  const auto shapes =
+      InferShapes(program, {{2, 1, 1, 5}, {1, 3, 1, 1}, {2, 1, 4, 1}});
+  ASSERT_TRUE(shapes.ok()) << shapes.status();
+  EXPECT_THAT(shapes->dims.at("y"), ElementsAre(2, 3, 4, 5));
+  EXPECT_THAT(
+      InferShapes(program, {{2, 3}, {2, 1}, {3, 1}}).status().message(),
+      HasSubstr("steps[0] (y).b: found [3, 1], expected [2, 3], or 1 along"));
+  EXPECT_THAT(
+      InferShapes(program, {{2, 3}, {2, 1, 1}, {2, 3}}).status().message(),
+      HasSubstr("steps[0] (y).a"));
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  EXPECT_EQ(
+      InferShapes(program, {{kLarge, 1}, {1, kLarge}, {1, 1}}).status().code(),
+      absl::StatusCode::kInvalidArgument);
+}
+
 TEST(ProgramWindowsTest, AdaptiveWindowsCoverTheInput) {
   EXPECT_EQ(AdaptiveWindow(7, 3, 0).begin, 0);
   EXPECT_EQ(AdaptiveWindow(7, 3, 0).end, 3);

@@ -1,3 +1,4 @@
+#include <limits>
 #include <random>
 
 #include "backends/core/program/program.h"
@@ -67,6 +68,16 @@ TEST(ProgramTextTest, KindsOfValuesStayAsTheyWere) {
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(*read, program) << ToString(program);
   }
+}
+
+TEST(ProgramTextTest, InfiniteNumbersStayAsTheyWere) {
+  constexpr char kText[] =
+      "input x\nm = gt(x, other=-inf)\ny = where(m, x, other=inf)\noutput y\n";
+  const auto program = ParseProgram(kText);
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(program->steps[0].attributes.at("other"),
+            AttributeValue(-std::numeric_limits<double>::infinity()));
+  EXPECT_EQ(ToString(*program), kText);
 }
 
 TEST(ProgramTextTest, RandomProgramsAreReadAsTheyWereWritten) {

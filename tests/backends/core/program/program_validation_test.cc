@@ -51,6 +51,8 @@ TEST(ProgramValidationTest, RefusesAttributesThatAreNotTheOperators) {
   EXPECT_THAT(ErrorOf("y = group_norm(x, groups=0)"), HasSubstr("from 1"));
   EXPECT_THAT(ErrorOf("y = dropout(x, p=nan)"), HasSubstr("found nan"));
   EXPECT_THAT(ErrorOf("y = dropout(x, p=1e999)"), HasSubstr("found inf"));
+  EXPECT_THAT(ErrorOf("y = add(x, other=inf)"), HasSubstr("found inf"));
+  EXPECT_THAT(ErrorOf("y = eq(x, other=nan)"), HasSubstr("found nan"));
   EXPECT_THAT(ErrorOf("y = max_pool(x)"),
               AllOf(HasSubstr("kernel_size"), HasSubstr("found none")));
 }
@@ -63,6 +65,9 @@ TEST(ProgramValidationTest, RefusesCombinationsWithoutMeaning) {
   EXPECT_THAT(ErrorOf("y = index_select(x, n, axis=0)"),
               HasSubstr("n, i64 [], expected i64 of rank 1 to 6"));
   EXPECT_THAT(ErrorOf("y = upsample(x)"), HasSubstr("found neither"));
+  EXPECT_THAT(ErrorOf("y = gt(x)"), HasSubstr("either b or other"));
+  EXPECT_THAT(ErrorOf("y = where(x, x, x, other=0)"),
+              HasSubstr("found b and other, expected either b or other"));
   EXPECT_THAT(ErrorOf("y = upsample(x, size=2, scale_factor=2)"),
               HasSubstr("found both"));
   EXPECT_THAT(ErrorOf("y = upsample(x, scale_factor=0)"),

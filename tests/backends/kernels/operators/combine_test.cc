@@ -34,6 +34,24 @@ constexpr Row kRows[] = {
      [](double, double a, double b) { return std::isnan(a) || a < b ? a : b; }},
     {Combination::kPrelu,
      [](double, double a, double b) { return a > 0 ? a : a * b; }},
+    {Combination::kEq,
+     [](double, double a, double b) { return a == b ? 1.0 : 0.0; }},
+    {Combination::kLt,
+     [](double, double a, double b) { return a < b ? 1.0 : 0.0; }},
+    {Combination::kLe,
+     [](double, double a, double b) { return a <= b ? 1.0 : 0.0; }},
+    {Combination::kGt,
+     [](double, double a, double b) { return a > b ? 1.0 : 0.0; }},
+    {Combination::kGe,
+     [](double, double a, double b) { return a >= b ? 1.0 : 0.0; }},
+    {Combination::kIfNotZero,
+     [](double, double a, double b) { return b != 0 ? a : 0; }},
+    {Combination::kIfZero,
+     [](double, double a, double b) { return b == 0 ? a : 0; }},
+    {Combination::kWhere,
+     [](double condition, double a, double b) {
+       return std::isnan(condition) ? condition : condition != 0 ? a : b;
+     }},
     {Combination::kPreluGradient,
      [](double dy, double a, double b) { return a > 0 ? dy : dy * b; }},
     {Combination::kSlopeGradient,
@@ -77,6 +95,12 @@ ChannelTensor Operand(const ChannelBlocks& blocks, unsigned seed) {
   return x;
 }
 
+// Returns the result's gradient, or the condition of a choice.
+ChannelTensor ThirdOf(const Row& row, const ChannelBlocks& blocks) {
+  return row.combination == Combination::kWhere ? Operand(blocks, 3)
+                                                : Random(blocks, 3);
+}
+
 // Selects one combination for tensors with many parts, which take long to
 // check.
 bool IsChecked(const ChannelBlocks& blocks, const Row& row) {
@@ -107,7 +131,7 @@ TEST(CombineTest, TensorsOfOneShape) {
         SCOPED_TRACE(absl::StrCat(ToText(blocks), " ",
                                   static_cast<int>(row.combination)));
         ChannelTensor a = Operand(blocks, 1), b = Operand(blocks, 2);
-        ChannelTensor dy = Random(blocks, 3);
+        ChannelTensor dy = ThirdOf(row, blocks);
         Check(blocks, row, &a, &dy, {.b = b.data()},
               [&](int64_t n, int64_t c, int64_t s) { return b.At(n, c, s); });
       }
@@ -134,7 +158,7 @@ TEST(CombineTest, NumbersPerChannelAndImage) {
               at(n, c, 0) = static_cast<float>(c % 5) - 2;
             }
           }
-          ChannelTensor a = Operand(blocks, 1), dy = Random(blocks, 3);
+          ChannelTensor a = Operand(blocks, 1), dy = ThirdOf(row, blocks);
           Check(blocks, row, &a, &dy,
                 {.numbers = numbers.data(), .image_stride = stride}, at);
         }

@@ -118,6 +118,21 @@ BufferId AddChannelNumbers(absl::string_view kind, const NetworkTensor& operand,
   return numbers;
 }
 
+BufferId AddChannelNumbers(absl::string_view kind, float number,
+                           const ChannelBlocks& whole, Schedule* schedule) {
+  const BufferId numbers = schedule->AddArray<float>(whole.padded_channels());
+  schedule->Add({.kind = kind,
+                 .writes = {numbers},
+                 .function = [=, channels = whole.channels,
+                              padded = whole.padded_channels()](
+                                 const RunContext& context) {
+                   auto* const to = context.Write<float>(numbers);
+                   std::fill_n(to, padded, 0.0f);
+                   std::fill_n(to, channels, number);
+                 }});
+  return numbers;
+}
+
 void StoreChannelSums(const double* sums, int64_t channels,
                       const ChannelBlocks& operand, std::byte* image) {
   double total = 0;

@@ -56,6 +56,10 @@ void AddSumsOfRepeated(const NetworkTensor& gradient, const std::string& value,
 BufferId AddChannelNumbers(absl::string_view kind, const NetworkTensor& operand,
                            const ChannelBlocks& whole, Schedule* schedule);
 
+// Does the same for one number, of all images and channels.
+BufferId AddChannelNumbers(absl::string_view kind, float number,
+                           const ChannelBlocks& whole, Schedule* schedule);
+
 // Writes one image of the operand's gradient: the sums of `channels` channels,
 // or their total if the operand has one channel.
 void StoreChannelSums(const double* sums, int64_t channels,

@@ -18,7 +18,7 @@ int32_t FiniteCheck(const std::vector<float>& values) {
   Schedule schedule;
   const BufferId buffer =
       schedule.AddBuffer(std::ssize(values) * int64_t{sizeof(float)});
-  const BufferId condition = AddFiniteCheck(buffer, &schedule);
+  const BufferId condition = AddFiniteCheck(DataType::kF32, buffer, &schedule);
   BuffersOf buffers(schedule);
   buffers.Set(buffer, values);
   buffers.Run();
