@@ -334,7 +334,7 @@ TEST(ProgramShapesTest, AChoiceBroadcastsAllOperands) {
   EXPECT_THAT(shapes->dims.at("y"), ElementsAre(2, 3, 4, 5));
   EXPECT_THAT(
       InferShapes(program, {{2, 3}, {2, 1}, {3, 1}}).status().message(),
-      HasSubstr("steps[0] (y).b: found [3, 1], expected [2, 3], or 1 along"));
+      HasSubstr("steps[0] (y).b: found [3,1], expected [2,3], or 1 along"));
   EXPECT_THAT(
       InferShapes(program, {{2, 3}, {2, 1, 1}, {2, 3}}).status().message(),
       HasSubstr("steps[0] (y).a"));

@@ -76,6 +76,9 @@ a = conv(x, w)
 y = relu(a)
 output y
 )";
+constexpr char kCompared[] =
+    "input x\nparameter w [16, 16, 1, 1]\na = conv(x, w)\nr = relu(a)\n"
+    "y = lt(r, other=0.5)\noutput y\n";
 constexpr char kRelu6[] = R"(input x
 parameter w [16, 16, 1, 1]
 a = conv(x, w)
@@ -223,11 +226,13 @@ TEST_P(OnednnInference, HasNoPassOverMemoryBehindAConvolution) {
 }
 
 TEST_P(OnednnInference, AReluOfMinusInfinityIsZero) {
-  Operands operands = OperandsOf(kRelu, 16);
-  Set(&operands[1], 0, 1);
-  Set(&operands[0], 3, -kInf);
-  ExpectDoneAgain(kRelu, operands);
-  EXPECT_EQ(Infer(kRelu, 16, operands)[3], 0);
+  for (const char* text : {kRelu, kCompared}) {
+    Operands operands = OperandsOf(text, 16);
+    Set(&operands[1], 0, 1);
+    Set(&operands[0], 3, -kInf);
+    ExpectDoneAgain(text, operands);
+    EXPECT_EQ(Infer(text, 16, operands)[3], text == kCompared ? 1 : 0);
+  }
 }
 
 TEST_P(OnednnInference, ARelu6LetsNanThrough) {
