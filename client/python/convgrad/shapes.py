@@ -20,10 +20,10 @@ def axis_of(rank: int, axis: int) -> int:
     return axis % max(rank, 1) + max(2 - rank, 0)
 
 
-def broadcast(x: Sequence[Any], y: Sequence[Any]) -> tuple[Any, ...] | None:
+def broadcast(*shapes: Sequence[Any]) -> tuple[Any, ...] | None:
     """Returns the shape to which these shapes are broadcast; None if they don't fit."""
-    rank = max(len(x), len(y))
-    pairs = list(zip(padded(x, rank), padded(y, rank)))
-    if any(m not in (1, n) and n != 1 for m, n in pairs):
+    rank = max(map(len, shapes))
+    axes = [{n for n in axis if n != 1} for axis in zip(*(padded(one, rank) for one in shapes))]
+    if any(len(extents) > 1 for extents in axes):
         return None
-    return tuple(n if m == 1 else m for m, n in pairs)
+    return tuple(extents.pop() if extents else 1 for extents in axes)

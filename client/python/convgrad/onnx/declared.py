@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ class Declared:
             *(operand and operand.source for operand in operands), *parameters],
             {key: one for key, one in attributes.items() if one is not None})
         self.steps.append(source)
-        value = Value(source, tuple(shape), dtype)
+        value = Value(source, tuple(shape), dtype, to=self)
         self.note(value)
         return value
 
@@ -107,7 +108,7 @@ class Declared:
             self._read[id(source)] = self.add(
                 "read", shape=sizes, parameters=(source,),
                 shape_=None if sizes == operand.shape else list(sizes))
-        return Value(self._read[id(source)].source, operand.shape)
+        return replace(self._read[id(source)], shape=operand.shape)
 
     def parameter(self, known: Known, *, dtype: str = "f32") -> Source:
         """Returns the parameter with these elements: "f32", or "i64" for indices."""
@@ -179,7 +180,7 @@ def _names_in(graph: Any) -> Iterator[str]:
         yield one.name
 
 
-def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]],
+def declared_inputs(to: Declared, graph: Any, shapes: Mapping[str, Sequence[int | None]],
                     refusals: Refusals) -> dict[str, Value | Unknown]:
     """Returns the graph's inputs, without those that initializers give a value."""
     initializers = {tensor.name for tensor in graph.initializer}
@@ -198,14 +199,15 @@ def declared_inputs(graph: Any, shapes: Mapping[str, Sequence[int | None]],
     found: dict[str, Value | Unknown] = {}
     for one in inputs:
         try:
-            found[one.name] = _declared(one, shapes.get(one.name), batches)
+            found[one.name] = _declared(to, one, shapes.get(one.name), batches)
         except Unimplemented as error:
             refusals.add(error)
             found[one.name] = Unknown()
     return found
 
 
-def _declared(info: Any, given: Sequence[int | None] | None, batches: dict[str, str]) -> Value:
+def _declared(to: Declared, info: Any, given: Sequence[int | None] | None,
+              batches: dict[str, str]) -> Value:
     if not info.type.HasField("tensor_type"):
         raise refuse(info.name, "an input that is no tensor", "a tensor")
     tensor = info.type.tensor_type
@@ -240,4 +242,4 @@ def _declared(info: Any, given: Sequence[int | None] | None, batches: dict[str, 
     elif len(shape) > _MOST_INPUT_AXES or shape[:1] == [Batch()] and len(shape) < 2:
         raise refuse(info.name, f"an input of {text_of(shape)}",
                      "at most five axes, and two if the first one is the batch")
-    return Value(Source(info.name), tuple(shape), dtype)
+    return Value(Source(info.name), tuple(shape), dtype, to=to)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,8 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Batch:
-    """The number of items of a batch, times a factor. Other expressions of it don't exist."""
+    """The number of items of a batch, times a factor. Other expressions of it don't exist: a
+    product of two batches raises TypeError."""
 
     factor: int = 1
 
@@ -52,14 +53,6 @@ class Batch:
 
 Extent = int | Batch
 Shape = tuple[Extent, ...]
-
-
-def product(extents: Sequence[Extent]) -> Extent:
-    """Raises TypeError for a product of two batches."""
-    result: Any = 1
-    for extent in extents:
-        result = result * extent
-    return result
 
 
 def text_of(shape: Iterable[Any]) -> str:

@@ -14,7 +14,7 @@ from convgrad.layouts import Array
 from convgrad.onnx import folding
 from convgrad.onnx.declared import Declared, declared_inputs
 from convgrad.onnx.emission import Imported, emit
-from convgrad.onnx.operators import table
+from convgrad.onnx.operators import elements, table, views
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.rows import of_rows
 from convgrad.onnx.values import (
@@ -28,6 +28,7 @@ from convgrad.onnx.values import (
     Unknown,
     Value,
 )
+from convgrad.shapes import padded
 
 # What a computation of numbers that don't fit the node may raise, besides onnx's own errors.
 _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeError,
@@ -36,6 +37,9 @@ _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeE
 
 class Importer(Declared):
     """Follows a graph's nodes. Owned by one thread."""
+
+    # What tensors' arithmetic uses.
+    of_each, binary, expanded = elements.of_each, elements.binary, views.expanded
 
     def __init__(self, model: Any, training: bool) -> None:
         graph = model.graph
@@ -46,9 +50,14 @@ class Importer(Declared):
         self._env: dict[str, Any] = {}
         self._refusals = Refusals()
 
+    def value(self, operand: Any, rank: int = 0) -> Value:
+        """Returns the operand as a value with leading axes of 1 up to `rank`."""
+        x = super().value(operand)
+        return views.reshaped(self, x, padded(x.shape, rank))
+
     def follow(self, shapes: Mapping[str, Sequence[int | None]]) -> Imported:
         """Errors: Refused naming all nodes that programs don't have."""
-        inputs = declared_inputs(self._graph, shapes, self._refusals)
+        inputs = declared_inputs(self, self._graph, shapes, self._refusals)
         self._env.update(inputs)
         for value in inputs.values():
             self.note(value)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from convgrad.importers.tensors import Tensor
 from convgrad.layouts import Array
 from convgrad.onnx.extents import Shape
 from convgrad.programs import Attribute
@@ -37,7 +38,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Value:
+class Value(Tensor):
     """A tensor that a run computes. A program has leading axes of 1 if it has less than two."""
 
     source: Source

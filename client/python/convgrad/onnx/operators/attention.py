@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -110,13 +111,12 @@ def without_gaps(to: Declared, node: Node, gaps: Gaps, zero: Operand, x: Operand
     axis: Any = x.source.attributes["axis"]
     if _has_open_rows(scores, x.shape, axis):
         return x
-    y = Value(scores, padded(x.shape))
+    y = replace(x, source=scores, shape=padded(x.shape))
     most = reduce(to, "amax", y, [axis % len(y.shape)], True)
     is_open = masked.compare("ge")(to, node, most, Known(np.array(_LEAST)))
     y = of_each(to, "softmax", masked.chosen(
         to, is_open, y, Known(np.array(0, np.float32))), axis=axis)
-    y = to.add("mul", y, as_numbers(to, is_open), shape=y.shape)
-    return Value(y.source, x.shape)
+    return replace(y * as_numbers(to, is_open), shape=x.shape)
 
 
 def _has_open_rows(scores: Source, shape: Any, axis: int) -> bool:

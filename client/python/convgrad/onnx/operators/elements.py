@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from convgrad.importers.tensors import of_two
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Extent, Shape, text_of
-from convgrad.onnx.operators.views import expanded, reshaped
+from convgrad.onnx.operators.views import reshaped
 from convgrad.onnx.values import (
     FLOATS,
     IMAGES,
@@ -23,7 +25,7 @@ from convgrad.onnx.values import (
     Source,
     Value,
 )
-from convgrad.shapes import broadcast, padded
+from convgrad.shapes import broadcast
 
 _TINY = 1e-6
 
@@ -45,7 +47,7 @@ def with_number(to: Declared, operator: str, x: Value, number: float) -> Value:
     before = x.source
     if operator == "mul" and number == 0.5 and before.operator == "mul" and (
             before.attributes.get("other") == 2 and before.operands[0] is not None):
-        return Value(before.operands[0], x.shape)  # the halves of a GELU; a power of 2 is exact
+        return replace(x, source=before.operands[0])  # a GELU's halves; a power of 2 is exact
     return of_each(to, operator, x, other=float(number))
 
 
@@ -66,24 +68,23 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
     """Adds a step of two operands, which are broadcast to each other."""
     if isinstance(x, Bell) or isinstance(y, Bell):
         return _with_bell(to, operator, x, y)
+    if isinstance(y, (int, float)):
+        return _with_constant(to, operator, x, y)
     for operand in (x, y):
         if isinstance(operand, Known) and operand.array.dtype.name not in FLOATS:
             raise to.refuse(f"{operator.capitalize()} with {operand}", "float32")
     if isinstance(x, Known) and isinstance(y, Known):
         x = to.value(x)
     shape = _broadcast(to, operator, x.shape, y.shape)
-    for one, other, row in ((y, x, _with_constant), (x, y, _of_constant)):
-        number = to.number_of(one)
-        if number is not None:
-            return row(to, operator, reshaped(to, to.value(other), shape), number)
-    x, y = to.value(x), to.value(y)
-    if x.shape != shape and y.shape == shape and operator != "div":
-        if operator == "sub":
-            return binary(to, "add", of_each(to, "neg", y), x)
-        x, y = y, x
-    x = expanded(to, x, shape)
-    y = reshaped(to, y, padded(y.shape, len(shape)))
-    return to.add(operator, x, y, shape=shape)
+    number = to.number_of(y)
+    if number is not None:
+        return _with_constant(to, operator, reshaped(to, to.value(x), shape), number)
+    number = to.number_of(x)
+    if number is not None:
+        y = reshaped(to, to.value(y), shape)
+        return number - y if operator == "sub" else number / y if operator == "div" else (
+            _with_constant(to, operator, y, number))
+    return of_two(to, operator, to.value(x), to.value(y), shape)
 
 
 def _with_constant(to: Declared, operator: str, x: Value, number: float) -> Value:
@@ -94,14 +95,6 @@ def _with_constant(to: Declared, operator: str, x: Value, number: float) -> Valu
     if operator == "div" and number == 0:
         raise to.refuse("Div by 0", "another number")
     return with_number(to, operator, x, number)
-
-
-def _of_constant(to: Declared, operator: str, y: Value, number: float) -> Value:
-    if operator == "sub":
-        return with_number(to, "add", of_each(to, "neg", y), number)
-    if operator == "div":
-        return with_number(to, "mul", of_each(to, "reciprocal", y), number)
-    return _with_constant(to, operator, y, number)
 
 
 def _broadcast(to: Declared, operator: str, x: Sequence[Extent], y: Sequence[Extent]) -> Shape:
@@ -121,7 +114,7 @@ def erf(to: Declared, node: Node, x: Operand) -> Bell:
             factor, float) and (
             source.operator == "div" and abs(factor / math.sqrt(2) - 1) < _TINY or
             source.operator == "mul" and abs(factor * math.sqrt(2) - 1) < _TINY):
-        return Bell(Value(source.operands[0], value.shape))
+        return Bell(replace(value, source=source.operands[0]))
     raise to.refuse("Erf elsewhere than in a GELU", "x * 0.5 * (1 + Erf(x / sqrt(2)))")
 
 
@@ -142,43 +135,39 @@ def _with_bell(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
             factor, source = factor * number, other.source.operands[0]
         if source is bell.x.source and other.shape == bell.x.shape:
             y = of_each(to, "gelu", bell.x, approximate="none")
-            return y if factor == 1 else with_number(to, "mul", y, factor)
+            return y if factor == 1 else y * factor
     raise to.refuse("Erf elsewhere than in a GELU", "x * 0.5 * (1 + Erf(x / sqrt(2)))")
 
 
 def selu(to: Declared, node: Node, x: Operand) -> Value:
     y = of_each(to, "elu", to.value(x), alpha=node.get("alpha", 1.67326319217681884765625))
-    return with_number(to, "mul", y, node.get("gamma", 1.05070102214813232421875))
+    return y * node.get("gamma", 1.05070102214813232421875)
 
 
 def celu(to: Declared, node: Node, x: Operand) -> Value:
     alpha = node.get("alpha", 1.0)
     if alpha <= 0:
         raise to.refuse(f"Celu with alpha={alpha}", "more than 0")
-    y = of_each(to, "elu", with_number(to, "div", to.value(x), alpha))
-    return with_number(to, "mul", y, alpha)
+    return of_each(to, "elu", to.value(x) / alpha) * alpha
 
 
 def hard_sigmoid(to: Declared, node: Node, x: Operand) -> Value:
     alpha, beta = node.get("alpha", 0.2), node.get("beta", 0.5)
     if abs(alpha * 6 - 1) < _TINY and beta == 0.5:
         return of_each(to, "hardsigmoid", to.value(x))
-    y = with_number(to, "add", with_number(to, "mul", to.value(x), alpha), beta)
-    return of_each(to, "clamp", y, min=0.0, max=1.0)
+    return of_each(to, "clamp", to.value(x) * alpha + beta, min=0.0, max=1.0)
 
 
 def swish(to: Declared, node: Node, x: Operand) -> Value:
     x, alpha = to.value(x), node.get("alpha", 1.0)
     if alpha == 1:
         return of_each(to, "silu", x)
-    gate = of_each(to, "sigmoid", with_number(to, "mul", x, alpha))
-    return to.add("mul", x, gate, shape=x.shape)
+    return x * of_each(to, "sigmoid", x * alpha)
 
 
 def softsign(to: Declared, node: Node, x: Operand) -> Value:
     x = to.value(x)
-    below = with_number(to, "add", of_each(to, "abs", x), 1.0)
-    return to.add("div", x, below, shape=x.shape)
+    return x / (of_each(to, "abs", x) + 1.0)
 
 
 def clip(to: Declared, node: Node, x: Operand, least: Operand = None,
@@ -216,7 +205,7 @@ def power(to: Declared, node: Node, x: Operand, exponent: Operand) -> Value:
     if len(exponent.shape) > len(x.shape):
         raise to.refuse("Pow with an exponent of more axes", "one number")
     if number == 2:
-        return to.add("mul", x, x, shape=x.shape)
+        return x * x
     return of_each(to, "pow", x, exponent=number)
 
 
@@ -225,13 +214,11 @@ def prelu(to: Declared, node: Node, x: Operand, slope: Operand) -> Value:
     if _broadcast(to, "prelu", x.shape, slope.shape) != x.shape:
         raise to.refuse(f"PRelu of {text_of(x.shape)} by {text_of(slope.shape)}",
                         "a slope that is broadcast to the other operand")
-    slope = reshaped(to, slope, padded(slope.shape, len(x.shape)))
-    return to.add("prelu", x, slope, shape=x.shape)
+    return of_two(to, "prelu", x, slope, x.shape)
 
 
 def mean_of(to: Declared, node: Node, *operands: Operand) -> Value:
-    total = many("add")(to, node, *operands)
-    return with_number(to, "div", total, len(operands))
+    return many("add")(to, node, *operands) / len(operands)
 
 
 def cast(to: Declared, node: Node, x: Operand) -> Value:
@@ -264,7 +251,7 @@ def as_numbers(to: Declared, x: Operand) -> Value:
     x = to.value(x)
     if x.dtype not in FLOATS | IMAGES | INDICES | {"bool"}:
         raise to.refuse(f"{to.node.operator} of {x.dtype}", "float32, integers or a mask")
-    return Value(x.source, x.shape)
+    return replace(x, dtype="float32")
 
 
 def identity(to: Declared, node: Node, x: Operand) -> Operand:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ from onnx import numpy_helper
 
 from convgrad.layouts import Array
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Batch, Extent, product, text_of
+from convgrad.onnx.extents import Batch, Extent, text_of
 from convgrad.onnx.operators.views import (
     MOST_PLACES,
     axis_in,
@@ -64,8 +66,8 @@ def target_of(to: Declared, found: Sequence[Extent], sizes: Sequence[Any],
     if len(opened) > 1 or any(isinstance(n, int) and n < -1 for n in target):
         raise to.refuse(f"Reshape to {text_of(sizes)}", "sizes, one of them -1 at most")
     if opened:
-        rest: Any = product([n for n in target if n != -1])
-        whole: Any = product(found)
+        rest: Any = math.prod([n for n in target if n != -1])
+        whole: Any = math.prod(found)
         try:
             if rest == 0 or isinstance(rest, int) and isinstance(whole, int) and whole % rest:
                 raise TypeError("a rest")
@@ -87,7 +89,7 @@ def axis_of_flatten(to: Declared, node: Node, rank: int) -> int:
 def flatten(to: Declared, node: Node, x: Operand) -> Value:
     x = to.value(x)
     axis = axis_of_flatten(to, node, len(x.shape))
-    shape = product(x.shape[:axis]), product(x.shape[axis:])
+    shape = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
     if axis == 1 and len(x.shape) > 2:
         return to.add("flatten", x, shape=shape)
     return reshaped(to, x, shape)
@@ -149,11 +151,8 @@ def split(to: Declared, node: Node, x: Operand, sizes: Operand = None) -> list[V
     if sum(found) != extent or min(found) < 1 or len(found) != parts:
         raise to.refuse(f"Split of {text_of(x.shape)} into {found}",
                         "sizes from 1 on that are the axis' extent together")
-    results, first = [], 0
-    for size in found:
-        results.append(cut(to, x, axis, first, first + size))
-        first += size
-    return results
+    return [cut(to, x, axis, end - size, end)
+            for size, end in zip(found, itertools.accumulate(found))]
 
 
 def slice_of(to: Declared, node: Node, x: Operand, starts: Operand, ends: Operand,
@@ -217,7 +216,7 @@ def tile(to: Declared, node: Node, x: Operand, repeats: Operand) -> Value:
             continue
         apart = reshaped(to, x, (*shape[:axis], 1, *shape[axis:]))
         wide = expanded(to, apart, (*shape[:axis], n, *shape[axis:]))
-        x = reshaped(to, wide, (*shape[:axis], product([n, shape[axis]]), *shape[axis + 1:]))
+        x = reshaped(to, wide, (*shape[:axis], math.prod([n, shape[axis]]), *shape[axis + 1:]))
     return x
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Batch, product, text_of
-from convgrad.onnx.operators.elements import binary, of_each, with_number
+from convgrad.onnx.extents import Batch, text_of
+from convgrad.onnx.operators.elements import of_each
 from convgrad.onnx.operators.views import (
     axis_in,
     known_sizes,
@@ -47,16 +47,15 @@ def batch_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Opera
             return [y]
     else:
         rank = len(x.shape)
-        root = of_each(to, "sqrt", with_number(to, "add", of_channels(to, var, rank), eps))
-        y = binary(to, "div", binary(to, "sub", x, of_channels(to, mean, rank)), root)
+        root = of_each(to, "sqrt", of_channels(to, var, rank) + eps)
+        y = (x - of_channels(to, mean, rank)) / root
     return [_scaled(to, y, scale, bias)]
 
 
 def _scaled(to: Declared, y: Value, scale: Operand, bias: Operand) -> Value:
     """Multiplies each channel by a number and adds one."""
-    for operator, one in (("mul", scale), ("add", bias)):
-        y = binary(to, operator, y, of_channels(to, one, len(y.shape)))
-    return y
+    scaled = y * of_channels(to, scale, len(y.shape))
+    return scaled + of_channels(to, bias, len(y.shape))
 
 
 def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
@@ -91,8 +90,8 @@ def layer_norm(operator: str) -> Callable[..., Any]:
             return [to.add(operator, x, shape=x.shape, parameters=[
                 to.parameter(one) for one in own], **attributes)]
         y = of_each(to, operator, x, **attributes)
-        for step, one in zip(("mul", "add"), (scale, bias)):
-            y = y if one is None else binary(to, step, y, to.value(one))
+        y = y if scale is None else y * to.value(scale)
+        y = y if bias is None else y + to.value(bias)
         if y.shape != x.shape:
             raise to.refuse(f"{node.operator} by {text_of(scale.shape)}",
                             "a scale that is broadcast to the other operand")
@@ -110,16 +109,13 @@ def lrn(to: Declared, node: Node, x: Operand) -> Value:
     if len(x.shape) < 3 or size < 1 or size > 2 * channels:
         raise to.refuse(f"LRN of {text_of(x.shape)} with size={size}",
                         "three axes or more, and a size of twice the channels at most")
-    rows = reshaped(to, to.add("mul", x, x, shape=x.shape), (n, 1, channels, length))
+    rows = reshaped(to, x * x, (n, 1, channels, length))
     before = (size - 1) // 2
     wide, _ = padded_by(to, rows, [Window(channels, size, 1, 1, before, size - 1 - before),
                                    Window(length, 1, 1, 1, 0, 0)])
     mean = to.add("avg_pool", wide, shape=rows.shape, kernel_size=[size, 1], stride=[1, 1])
-    scale = with_number(to, "add", with_number(
-        to, "mul", reshaped(to, mean, (n, *rest)), node.get("alpha", 1e-4)),
-        node.get("bias", 1.0))
-    factor = of_each(to, "pow", scale, exponent=-float(node.get("beta", 0.75)))
-    return to.add("mul", x, factor, shape=x.shape)
+    scale = reshaped(to, mean, (n, *rest)) * node.get("alpha", 1e-4) + node.get("bias", 1.0)
+    return x * of_each(to, "pow", scale, exponent=-float(node.get("beta", 0.75)))
 
 
 def softmax(operator: str) -> Callable[..., Value]:
@@ -165,11 +161,11 @@ def gemm(to: Declared, node: Node, a: Operand, b: Operand, c: Operand = None) ->
     else:
         b = to.value(b)
         y = _matmul(to, a, permuted(to, b, [1, 0]) if node.get("transB", 0) else b)
-    y = y if alpha == 1 else with_number(to, "mul", y, alpha)
+    y = y if alpha == 1 else y * alpha
     if c is None:
         return y
     c = to.value(c)
-    found: Value = binary(to, "add", y, c if beta == 1 else with_number(to, "mul", c, beta))
+    found: Value = y + (c if beta == 1 else c * beta)
     if found.shape != y.shape:
         raise to.refuse(f"Gemm with C of {text_of(c.shape)}",
                         f"one that is broadcast to {text_of(y.shape)}")
@@ -232,7 +228,7 @@ def einsum(to: Declared, node: Node, *operands: Operand) -> Value:
         moved = permuted(to, value, [term.index(c) for c in (
             *batch, *(c for group in groups for c in group))])
         return reshaped(to, moved, (*(sizes[c] for c in batch), *(
-            product([sizes[c] for c in group]) for group in groups)))
+            math.prod([sizes[c] for c in group]) for group in groups)))
 
     y = _matmul(to, arranged(values[0], first, rows, summed),
                 arranged(values[1], second, summed, columns))

@@ -9,7 +9,7 @@ import numpy as np
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, is_known, text_of
 from convgrad.onnx.operators.attention import without_gaps
-from convgrad.onnx.operators.masks import chosen
+from convgrad.onnx.operators.masks import chosen, shape_of_where
 from convgrad.onnx.operators.moves import constant
 from convgrad.onnx.operators.views import (
     MOST_PLACES,
@@ -21,7 +21,6 @@ from convgrad.onnx.operators.views import (
     taken,
 )
 from convgrad.onnx.values import INDICES, Gaps, Known, Node, Operand, Value
-from convgrad.shapes import broadcast
 
 
 def gather(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
@@ -76,11 +75,7 @@ def where(to: Declared, node: Node, mask: Operand, x: Operand, y: Operand) -> Va
     if not isinstance(mask, Known) or mask.array.dtype != bool:
         raise to.refuse(f"Where by a mask of {getattr(mask, 'dtype', mask)}", "booleans")
     both = to.value(x), to.value(y)
-    shape = broadcast(both[0].shape, both[1].shape)
-    shape = broadcast(mask.shape, shape) if shape is not None else None
-    if shape is None:
-        raise to.refuse("Where of " + ", ".join(text_of(one.shape) for one in (mask, *both)),
-                        "operands whose extents are equal, or 1")
+    shape = shape_of_where(to, mask, *both)
     rows = 1 if is_known(shape) else shape[0]  # the mask is the same for each item of a batch
     inner = shape if rows == 1 else shape[1:]
     if not is_known(inner) or math.prod(inner) > MOST_PLACES:

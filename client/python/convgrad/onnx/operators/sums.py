@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import text_of
-from convgrad.onnx.operators.elements import binary, of_each
+from convgrad.onnx.operators.elements import of_each
 from convgrad.onnx.operators.moves import numbers
 from convgrad.onnx.operators.views import axis_in, cut, known_sizes, permuted, reshaped
 from convgrad.onnx.values import Node, Operand, Value
@@ -23,7 +23,7 @@ def reduced(operator: str, before: str = "", after: str = "") -> Callable[..., V
         rank = len(x.shape)
         found = sorted(axis_in(to, axis, rank) for axis in given) or list(range(rank))
         if before == "square":
-            x = to.add("mul", x, x, shape=x.shape)
+            x = x * x
         elif before:
             x = of_each(to, before, x)
         y = reduce(to, operator, x, found, bool(node.get("keepdims", 1)))
@@ -60,7 +60,7 @@ def cumsum(to: Declared, node: Node, x: Operand, axis: Operand) -> Value:
 
     y, step = permuted(to, x, order), 1
     while step < extent:
-        y, step = binary(to, "add", y, moved(y, step)), 2 * step
+        y, step = y + moved(y, step), 2 * step
     if node.get("exclusive", 0):
         y = moved(y, 1)
     return permuted(to, y, [order.index(i) for i in range(rank)])

@@ -3,6 +3,7 @@ node and its operands, and returns the results."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import product
 from convgrad.onnx.operators import (
     attention,
     elements,
@@ -117,7 +117,7 @@ OPERATORS: dict[str, Row] = {
 
 def shape_of(to: Declared, node: Node, x: Value | Known) -> Known:
     """Returns the result of Shape or Size."""
-    extents: Any = [product(x.shape)] if node.operator == "Size" else list(
+    extents: Any = [math.prod(x.shape)] if node.operator == "Size" else list(
         x.shape[node.get("start", 0):node.get("end")])
     is_plain = all(isinstance(n, int) for n in extents)
     found = np.array(extents, dtype=np.int64 if is_plain else object)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Batch, Extent, is_known, product, text_of
+from convgrad.onnx.extents import Batch, Extent, is_known, text_of
 from convgrad.onnx.values import Known, Operand, Value
 from convgrad.shapes import MOST_AXES, axis_of, padded
 
@@ -19,11 +21,11 @@ MOST_PLACES = 2**24
 def reshaped(to: Declared, x: Value, shape: Sequence[Extent]) -> Value:
     """Returns the value with another shape of as many elements."""
     shape = tuple(shape)
-    if product(x.shape) != product(shape):
+    if math.prod(x.shape) != math.prod(shape):
         raise to.refuse(f"a reshape of {text_of(x.shape)} to {text_of(shape)}",
                         "as many elements, for each batch")
     if padded(shape) == padded(x.shape):
-        return Value(x.source, shape, x.dtype)
+        return replace(x, shape=shape)
     sizes = [-1 if isinstance(n, Batch) else n for n in padded(shape)]
     if sizes.count(-1) > 1:
         raise to.refuse(f"a reshape to {text_of(shape)}", "one axis of the batch")
@@ -58,7 +60,7 @@ def expanded(to: Declared, x: Value, shape: Sequence[Extent]) -> Value:
     sizes = [-1 if isinstance(n, Batch) else n for n in padded(shape)]
     y = to.add("expand", x, *(to.like(shape[i]) for i in opened), shape=padded(shape),
                shape_=sizes)
-    return Value(y.source, shape, y.dtype)
+    return replace(y, shape=shape)
 
 
 def cut(to: Declared, x: Value, axis: int, first: int, last: int, step: int = 1) -> Value:

@@ -10,7 +10,6 @@ import numpy as np
 
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Shape, text_of
-from convgrad.onnx.operators.elements import binary
 from convgrad.onnx.operators.views import MOST_PLACES, cut, known_sizes, of_channels
 from convgrad.onnx.values import Known, Node, Operand, Source, Value
 
@@ -135,7 +134,7 @@ def _product(to: Declared, operator: str, x: Value, weight: Operand, bias: Opera
     y = to.add(operator, x, to.value(weight), shape=shape, **attributes)
     if bias is None:
         return y
-    return binary(to, "add", y, of_channels(to, bias, len(shape)))
+    return y + of_channels(to, bias, len(shape))
 
 
 def conv_transpose(to: Declared, node: Node, x: Operand, weight: Operand,
@@ -257,7 +256,7 @@ def average_pool(to: Declared, node: Node, x: Operand) -> Value:
         grid = grid * (kernel[i] / count).reshape(sizes)
     if (grid == 1).all():
         return y
-    return binary(to, "mul", y, Known(grid.astype(np.float32)))
+    return y * Known(grid.astype(np.float32))
 
 
 def _counts(one: Window, places: int, counts_pads: bool) -> Any:

@@ -13,7 +13,7 @@ from convgrad.errors import Unimplemented
 from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
 from convgrad.torch.networks.graphs import only_returned, plain
-from convgrad.torch.networks.operators import table
+from convgrad.torch.networks.operators import elements, table, views
 from convgrad.torch.networks.operators.given import Given, Prelude, base_of, given_by
 from convgrad.torch.networks.operators.known import Known, all_of, as_numbers
 from convgrad.torch.networks.operators.memories import Memories
@@ -28,6 +28,10 @@ _LEAST = torch.finfo(torch.float32).tiny
 class Declared(Importer):
     """Has the program and its values for a model's tensors. Owned by one thread."""
 
+    # What tensors' arithmetic uses.
+    of_each, binary = elements.of_each, elements.binary
+    expanded, value = views.expanded, views.as_value
+
     def __init__(self, model: Any, exported: Exported) -> None:
         self._exported = exported
         self._node: Any = None
@@ -41,7 +45,8 @@ class Declared(Importer):
         self._constants: dict[str, Value] = {}
         self.program = Program()
         self._values = {
-            name: Value(self.program.input(name), self._memories.new(), kind="an input")
+            name: Value(self.program.input(name), self._memories.new(), kind="an input",
+                        to=self)
             for name in exported.inputs.values()}
         self._with_gradient = set(self._values)
         # By the tensor's id; a tied parameter has the first of its names.
@@ -60,7 +65,7 @@ class Declared(Importer):
         if tensor.requires_grad:
             self._with_gradient.add(name)
         found = Value(name, self._memories.new(), kind="a parameter",
-                      shape=tuple(tensor.shape), dtype=tensor.dtype)
+                      shape=tuple(tensor.shape), dtype=tensor.dtype, to=self)
         self._kept[found.memory] = found
         return found
 
@@ -123,7 +128,7 @@ class Declared(Importer):
             self._given[self.program.input(name)] = Given(node, part, then, until, calls)
             return Value(name, self._memories.new(), kind="an input",
                          shape=tuple(map(plain, result.shape)), dtype=result.dtype,
-                         time=self._memories.time)
+                         time=self._memories.time, to=self)
 
         if isinstance(results, torch.Tensor):
             return declared(results, None)

@@ -263,26 +263,28 @@ class Importer(Declared):
             error.message += f"; see {line}"
         return error
 
-    def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
-            view: View | None = None, **attributes: Attribute | None) -> Value:
+    def add(self, operator: str, *operands: Any, shape: tuple[Any, ...] = (),
+            parameters: Sequence[Any] = (), view: View | None = None,
+            **attributes: Attribute | None) -> Value:
         if view is not None and view.base.is_places:
-            return replace(view.base, views=(*view.base.views, view))
+            return replace(view.base, shape=shape, views=(*view.base.views, view))
         check_operands(self, operator, operands, parameters)
-        check_attributes(self, operator, attributes)
+        given = {key.rstrip("_"): value for key, value in attributes.items()
+                 if value is not None}
+        check_attributes(self, operator, given)
         name = self.program.step(
             operator, *(operand and operand.name for operand in (*operands, *parameters)),
-            name=step_name(self._model, self._node),
-            attributes={key: value for key, value in attributes.items() if value is not None})
+            name=step_name(self._model, self._node), attributes=given)
         self.places[name] = place_of(self._model, self._node)
         if operator != "detach" and any(
                 one is not None and self.has_gradient(one) for one in (*operands, *parameters)):
             self._with_gradient.add(name)
         if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
             self.counted.append(name)
-        if view is None:
-            return Value(name, self._memories.new(), time=self._memories.time)
-        return Value(name, view.base.memory, view.base.branch, time=self._memories.time,
-                     views=(*view.base.views, view))
+        found = Value(name, self._memories.new(), shape=shape, time=self._memories.time, to=self)
+        return found if view is None else replace(
+            found, memory=view.base.memory, branch=view.base.branch,
+            views=(*view.base.views, view))
 
     def count_batch(self, batches: Value) -> Value:
         if not table.is_in_place(self._node.target):

@@ -78,7 +78,7 @@ def check_attributes(to: Importer, operator: str, attributes: Mapping[str, Any])
     """Raises Unimplemented for an attribute that depends on the batch."""
     for name, value in attributes.items():
         parts = value if isinstance(value, (tuple, list)) else [value]
-        if not all(isinstance(one, (bool, int, float, str, type(None))) for one in parts):
+        if not all(isinstance(one, (bool, int, float, str)) for one in parts):
             raise to.refuse(f"{operator} with a {name} that depends on the batch",
                             "a number that is the same for each batch")
 

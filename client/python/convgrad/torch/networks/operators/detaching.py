@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from convgrad.torch.networks.operators.values import Importer, Value, View, Wide
@@ -20,7 +19,7 @@ def detach(to: Importer, x: Value) -> Value:
     x = as_value(to, x)
     if isinstance(x, Wide):
         return wide(detach(to, x.base), x.sizes, x.order)
-    return replace(to.add("detach", x, view=View(("detach",), x, detach)), shape=x.shape)
+    return to.add("detach", x, shape=x.shape, view=View(("detach",), x, detach))
 
 
 def results_of_region(to: Importer, results: Sequence[Any], start: int) -> list[Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
 
+from convgrad.importers.tensors import of_two
 from convgrad.shapes import MOST_AXES, broadcast
 from convgrad.torch.networks.operators import noise
 from convgrad.torch.networks.operators.values import (
@@ -36,7 +36,7 @@ def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
     x = as_value(to, x)
     if isinstance(x, Wide):
         return wide(of_each(to, operator, x.base, **attributes), x.sizes, x.order)
-    return replace(to.add(operator, x, **attributes), shape=x.shape)
+    return to.add(operator, x, shape=x.shape, **attributes)
 
 
 def pointwise(operator: str) -> Callable[[Importer, Value], Value]:
@@ -56,12 +56,12 @@ def with_numbers(operator: str, *names: str) -> Callable[..., Value]:
 
 
 def exp2(to: Importer, x: Value) -> Value:
-    return of_each(to, "exp", with_number(to, "mul", x, math.log(2)))
+    return of_each(to, "exp", x * math.log(2))
 
 
 def log_to(base: int) -> Callable[[Importer, Value], Value]:
     """Returns the row of the logarithm to this base."""
-    return lambda to, x: with_number(to, "mul", of_each(to, "log", x), 1 / math.log(base))
+    return lambda to, x: of_each(to, "log", x) * (1 / math.log(base))
 
 
 def elu(to: Importer, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
@@ -75,13 +75,11 @@ def gelu(to: Importer, x: Value, approximate: str) -> Value:
 
 
 def log_sigmoid(to: Importer, x: Value) -> Value:
-    falling = of_each(to, "softplus", of_each(to, "neg", x), beta=1.0, threshold=20.0)
-    return of_each(to, "neg", falling)
+    return -of_each(to, "softplus", -x, beta=1.0, threshold=20.0)
 
 
 def selu(to: Importer, x: Value) -> Value:
-    return with_number(to, "mul", of_each(to, "elu", x, alpha=1.6732632423543772),
-                       1.0507009873554805)
+    return of_each(to, "elu", x, alpha=1.6732632423543772) * 1.0507009873554805
 
 
 def hardtanh(to: Importer, x: Value, least: float, most: float) -> Value:
@@ -104,7 +102,7 @@ def glu(to: Importer, x: Value, dim: int) -> Value:
     if not isinstance(extent, int):
         raise to.refuse(f"glu of {text_of(x.shape)}", "halves of another axis than the batch")
     first, second = split(to, x, [extent // 2] * 2, dim)
-    return binary(to, "mul", first, of_each(to, "sigmoid", second))
+    return first * of_each(to, "sigmoid", second)
 
 
 def power(to: Importer, x: Value, exponent: Any = 2) -> Value:
@@ -113,7 +111,7 @@ def power(to: Importer, x: Value, exponent: Any = 2) -> Value:
         if not isinstance(x, Value) or not to.is_positive(x):
             raise to.refuse("pow by a tensor, of numbers that may be 0 or less",
                             "x.clamp(min=1e-6).pow(p), or means of it")
-        return of_each(to, "exp", binary(to, "mul", of_each(to, "log", x), exponent))
+        return of_each(to, "exp", of_each(to, "log", x) * exponent)
     if exponent == 2:
         return binary(to, "mul", x, x)
     return of_each(to, "pow", x, exponent=float(exponent))
@@ -186,7 +184,8 @@ def times(to: Importer, x: Any, factor: Any) -> Any:
 def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
     """Adds a step of two operands, of which the second one is broadcast to the first."""
     if isinstance(x, (int, float)) and isinstance(y, Value):
-        return _of_number(to, operator, x, y)
+        return x - y if operator == "sub" else x / y if operator == "div" else binary(
+            to, operator, y, x)
     if isinstance(y, (int, float)) and isinstance(x, Value) and operator in (
             "add", "sub", "mul", "div"):
         return with_number(to, operator, x, y)
@@ -198,12 +197,7 @@ def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
                         "operands whose extents are equal, or 1")
     if len(shape) > MOST_AXES:
         return _by_groups(to, operator, x, y, shape)
-    if x.shape != shape and y.shape == shape and operator != "div":
-        if operator == "sub":
-            return binary(to, "add", of_each(to, "neg", y), x)
-        x, y = y, x
-    x = expanded(to, as_value(to, x, len(shape)), shape)
-    return replace(to.add(operator, x, as_value(to, y, len(shape))), shape=shape)
+    return of_two(to, operator, x, y, shape)
 
 
 def _by_groups(to: Importer, operator: str, x: Value, y: Value,
@@ -213,11 +207,3 @@ def _by_groups(to: Importer, operator: str, x: Value, y: Value,
     groups = groups_of(shape, *(one.shape for one in operands))
     first, second = (reshaped(to, one, merged(one.shape, groups)) for one in operands)
     return reshaped(to, binary(to, operator, first, second), shape)
-
-
-def _of_number(to: Importer, operator: str, number: float, y: Value) -> Value:
-    if operator == "sub":
-        return with_number(to, "add", of_each(to, "neg", y), number)
-    if operator == "div":
-        return with_number(to, "mul", of_each(to, "reciprocal", y), number)
-    return binary(to, operator, y, number)

@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators import masks, sums
+from convgrad.importers.masks import is_not_zero
+from convgrad.torch.networks.operators import sums
 from convgrad.torch.networks.operators.detaching import detach
-from convgrad.torch.networks.operators.elements import binary, of_each
+from convgrad.torch.networks.operators.elements import binary
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
 from convgrad.torch.networks.stand_ins import Constant
@@ -32,14 +33,10 @@ def conv(to: Importer, x: Value, weight: Value, bias: Value | None, stride: Any,
     x = as_value(to, x)
     if weight.kind == "a parameter" and (bias is None or bias.kind == "a parameter"):
         return to.add("conv", x, parameters=(weight, bias), **attributes)
-    return _with_bias(to, to.add("conv", x, as_value(to, weight), **attributes), bias)
-
-
-def _with_bias(to: Importer, y: Value, bias: Value | None) -> Value:
+    y = to.add("conv", x, as_value(to, weight), shape=to.shape, **attributes)
     if bias is None:
         return y
-    of_channels = reshaped(to, bias, (1, *bias.shape, *[1] * (len(to.shape) - 2)))
-    return binary(to, "add", replace(y, shape=to.shape), of_channels)
+    return y + reshaped(to, bias, (1, *bias.shape, *[1] * (len(to.shape) - 2)))
 
 
 def conv_transpose(to: Importer, x: Value, weight: Value, bias: Value | None, stride: Any,
@@ -65,8 +62,8 @@ def normalized(to: Importer, operator: str, x: Value, weight_and_bias: Sequence[
     them is a result, other steps multiply and add. Both then get `ones` more axes of 1."""
     are_own = all(one is None or one.kind == "a parameter" for one in weight_and_bias)
     own = weight_and_bias if are_own else [None] * len(weight_and_bias)
-    y = replace(to.add(operator, as_value(to, x), parameters=(*own, *statistics), **attributes),
-                shape=x.shape)
+    y = to.add(operator, as_value(to, x), shape=x.shape, parameters=(*own, *statistics),
+               **attributes)
     for step, one in zip(("mul", "add"), () if are_own else weight_and_bias):
         if one is not None:
             y = binary(to, step, y, reshaped(to, one, (*one.shape, *[1] * ones)))
@@ -93,8 +90,8 @@ def adaptive_avg_pool(to: Importer, x: Value, output_size: Any) -> Value:
 
 
 def adaptive_max_pool(to: Importer, x: Value, output_size: Any) -> list[Any]:
-    y = to.add("adaptive_max_pool", as_value(to, x), output_size=ints(output_size))
-    return [replace(y, shape=(*x.shape[:2], *output_size)), _PLACES]
+    return [to.add("adaptive_max_pool", as_value(to, x), shape=(*x.shape[:2], *output_size),
+                   output_size=ints(output_size)), _PLACES]
 
 
 def max_along(to: Importer, x: Value, dim: int, keepdim: bool = False) -> list[Any]:
@@ -109,14 +106,14 @@ def max_along(to: Importer, x: Value, dim: int, keepdim: bool = False) -> list[A
     last = permute(to, x, [*rest, axis])
     rows = reshaped(to, last, (x.shape[rest[0]], math.prod(x.shape[i] for i in rest[1:]),
                                x.shape[axis]))
-    y = to.add("max_pool", rows, kernel_size=[x.shape[axis]])
+    y = to.add("max_pool", rows, shape=(*rows.shape[:-1], 1), kernel_size=[x.shape[axis]])
     shape = tuple(1 if i == axis else n for i, n in enumerate(x.shape) if keepdim or i != axis)
-    return [reshaped(to, replace(y, shape=(*rows.shape[:-1], 1)), shape), _PLACES]
+    return [reshaped(to, y, shape), _PLACES]
 
 
 def min_along(to: Importer, x: Value, dim: int, keepdim: bool = False) -> list[Any]:
-    largest, places = max_along(to, of_each(to, "neg", x), dim, keepdim)
-    return [of_each(to, "neg", largest), places]
+    largest, places = max_along(to, -x, dim, keepdim)
+    return [-largest, places]
 
 
 def of_two_or(operator: str, along: Callable[..., list[Any]]) -> Callable[..., Any]:
@@ -135,7 +132,7 @@ def of_two_or(operator: str, along: Callable[..., list[Any]]) -> Callable[..., A
 def dropout(to: Importer, x: Value, p: float, training: bool) -> Value:
     if not training or p == 0:
         return x
-    return replace(to.add("dropout", as_value(to, x), p=float(p), training=True), shape=x.shape)
+    return to.add("dropout", as_value(to, x), shape=x.shape, p=float(p), training=True)
 
 
 def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
@@ -146,7 +143,7 @@ def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
     if x.dtype == torch.bool and dtype in INDICES:
         return x
     if dtype == torch.bool and x.dtype == torch.float32:
-        return masks.is_not_zero(to, detach(to, as_value(to, x)))
+        return is_not_zero(detach(to, as_value(to, x)))
     if dtype != torch.float32:
         raise to.refuse(f"a conversion to {dtype}",
                         "none: remote(..., dtype=torch.bfloat16) computes in bf16")

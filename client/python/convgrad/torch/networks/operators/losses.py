@@ -10,14 +10,8 @@ from typing import Any
 import torch
 
 from convgrad.torch.networks.operators.detaching import detach
-from convgrad.torch.networks.operators.elements import (
-    binary,
-    clamp,
-    of_each,
-    times,
-    with_number,
-)
-from convgrad.torch.networks.operators.masks import chosen, inverted
+from convgrad.torch.networks.operators.elements import binary, clamp, of_each, times
+from convgrad.torch.networks.operators.masks import chosen
 from convgrad.torch.networks.operators.places import check_places, is_at
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.tokens import softmax
@@ -34,8 +28,7 @@ def cross_entropy(to: Importer, logits: Value, target: Value, weight: Value | No
     is_index = target.shape != logits.shape
     smoothing = float(label_smoothing)
     if not (to.is_returned and reduction in _REDUCTIONS):
-        logs = softmax("log_softmax")(to, as_value(to, logits), 1)
-        logs = replace(logs, shape=logits.shape)
+        logs = softmax("log_softmax")(to, logits, 1)
         if is_index:
             return _nll(to, logs, target, weight, reduction, ignore_index, smoothing)
         return _of_probabilities(to, logs, target, weight, reduction, smoothing)
@@ -87,22 +80,17 @@ def _nll(to: Importer, logs: Value, target: Value, weight: Value | None, reducti
                         "class indices that follow from inputs alone")
     last = len(found.shape)
     mask = permute(to, is_at(to, found, classes), [0, last, *range(1, last)])
-    picked = of_each(to, "neg", reduce(to, "sum", chosen(
-        to, mask, logs, 0.0, logs.shape), 1, False))
-    shares = mask if weight is None else binary(to, "mul", mask, _of_classes(to, logs, weight))
+    picked = -reduce(to, "sum", chosen(to, mask, logs, 0.0, logs.shape), 1, False)
+    shares = mask if weight is None else mask * _of_classes(to, logs, weight)
     share = reduce(to, "sum", shares, 1, False)
-    loss = picked if weight is None else binary(to, "mul", picked, share)
+    loss = picked if weight is None else picked * share
     if smoothing:
-        weighted = logs if weight is None else binary(
-            to, "mul", logs, _of_classes(to, logs, weight))
+        weighted = logs if weight is None else logs * _of_classes(to, logs, weight)
         is_used = reduce(to, "sum", mask, 1, False)
-        even = chosen(to, is_used, of_each(to, "neg", reduce(
-            to, "sum", weighted, 1, False)), 0.0, loss.shape)
-        loss = binary(to, "add", with_number(to, "mul", loss, 1 - smoothing),
-                      with_number(to, "mul", even, smoothing / classes))
+        even = chosen(to, is_used, -reduce(to, "sum", weighted, 1, False), 0.0, loss.shape)
+        loss = loss * (1 - smoothing) + even * (smoothing / classes)
     if reduction == 1:
-        return binary(to, "div", *(reduce(to, "sum", one, None, False)
-                                   for one in (loss, share)))
+        return reduce(to, "sum", loss, None, False) / reduce(to, "sum", share, None, False)
     return reduced_loss(to, loss, reduction)
 
 
@@ -114,11 +102,10 @@ def _of_probabilities(to: Importer, logs: Value, target: Value, weight: Value | 
                       reduction: int, smoothing: float) -> Value:
     target = as_value(to, target)
     if smoothing:
-        target = with_number(to, "add", with_number(to, "mul", target, 1 - smoothing),
-                             smoothing / logs.shape[1])
+        target = target * (1 - smoothing) + smoothing / logs.shape[1]
     if weight is not None:
-        target = binary(to, "mul", target, _of_classes(to, logs, weight))
-    each = of_each(to, "neg", reduce(to, "sum", binary(to, "mul", logs, target), 1, False))
+        target = target * _of_classes(to, logs, weight)
+    each = -reduce(to, "sum", logs * target, 1, False)
     return reduced_loss(to, each, reduction)
 
 
@@ -130,7 +117,7 @@ def of_elements(operator: str, *names: str) -> Callable[..., Value]:
                          **dict(zip(names, map(float, numbers))))
         apart = binary(to, "sub", x, target)
         if operator == "mse":
-            return reduced_loss(to, binary(to, "mul", apart, apart), reduction)
+            return reduced_loss(to, apart * apart, reduction)
         apart = of_each(to, "abs", apart)
         beta = numbers[0] if numbers else 0
         return reduced_loss(to, times(to, _huber(to, apart, beta), 1 / beta) if beta else apart,
@@ -147,7 +134,7 @@ def huber(to: Importer, x: Value, target: Value, reduction: int, delta: float) -
 def _huber(to: Importer, apart: Value, delta: float) -> Value:
     """Half the square up to `delta`, and its tangent there from then on."""
     near = clamp(to, apart, None, delta)
-    return binary(to, "mul", near, binary(to, "sub", apart, times(to, near, 0.5)))
+    return near * (apart - near * 0.5)
 
 
 def binary_cross_entropy_with_logits(to: Importer, x: Value, target: Value, weight: Any,
@@ -156,14 +143,11 @@ def binary_cross_entropy_with_logits(to: Importer, x: Value, target: Value, weig
         return _loss(to, "binary_cross_entropy_with_logits", reduction, x,
                      as_value(to, target))
     target = as_value(to, target)
-    falling = of_each(to, "softplus", of_each(to, "neg", x), beta=1.0, threshold=20.0)
+    falling = of_each(to, "softplus", -x, beta=1.0, threshold=20.0)
     if pos_weight is not None:
-        extra = binary(to, "mul", target, binary(to, "sub", pos_weight, 1))
-        falling = binary(to, "mul", falling, with_number(to, "add", extra, 1.0))
-    each = binary(to, "add", falling, binary(to, "mul", x, inverted(to, target)))
-    if weight is not None:
-        each = binary(to, "mul", each, weight)
-    return reduced_loss(to, each, reduction)
+        falling = falling * (target * (pos_weight - 1) + 1)
+    each = falling + x * (1 - target)
+    return reduced_loss(to, each if weight is None else each * weight, reduction)
 
 
 def binary_cross_entropy(to: Importer, x: Value, target: Value, weight: Any,
@@ -171,16 +155,12 @@ def binary_cross_entropy(to: Importer, x: Value, target: Value, weight: Any,
     """The loss of probabilities. Torch limits logarithms to -100 and, in the gradient, the
     divisor to 1e-12. So the loss has no gradient here, and a sum that is 0 has it."""
     own, target = detach(to, as_value(to, x)), as_value(to, target)
-    rest = inverted(to, own)
+    rest = 1 - own
     logs, others = (clamp(to, of_each(to, "log", one), -100.0) for one in (own, rest))
-    each = of_each(to, "neg", binary(to, "add", binary(to, "mul", target, logs), binary(
-        to, "mul", inverted(to, target), others)))
-    slope = binary(to, "div", binary(to, "sub", own, detach(to, target)),
-                   clamp(to, binary(to, "mul", rest, own), 1e-12))
-    each = binary(to, "add", each, binary(to, "mul", slope, binary(to, "sub", x, own)))
-    if weight is not None:
-        each = binary(to, "mul", each, weight)
-    return reduced_loss(to, each, reduction)
+    each = -(target * logs + (1 - target) * others)
+    slope = (own - detach(to, target)) / clamp(to, rest * own, 1e-12)
+    each = each + slope * (x - own)
+    return reduced_loss(to, each if weight is None else each * weight, reduction)
 
 
 def kl_div(to: Importer, x: Value, target: Value, reduction: int, log_target: bool) -> Value:
@@ -189,7 +169,7 @@ def kl_div(to: Importer, x: Value, target: Value, reduction: int, log_target: bo
         share, logs = of_each(to, "exp", target), target
     else:  # where 0 times its logarithm is 0
         share, logs = target, of_each(to, "log", clamp(to, target, torch.finfo().tiny))
-    return reduced_loss(to, binary(to, "mul", share, binary(to, "sub", logs, x)), reduction)
+    return reduced_loss(to, share * (logs - x), reduction)
 
 
 def reduced_loss(to: Importer, each: Value, reduction: int) -> Value:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,8 +22,10 @@ from convgrad.torch.networks.operators.views import (
     reshaped,
     select,
     slice_of,
+    stacked,
     taken,
     transpose,
+    with_axis,
 )
 from convgrad.torch.networks.stand_ins import Empty
 
@@ -89,10 +90,9 @@ def repeat_interleave(to: Importer, x: Value, repeats: Any, dim: int | None = No
     """Repeats each element of an axis."""
     if not isinstance(repeats, int) or dim is None:
         raise to.refuse("repeat_interleave without an axis", "a number and an axis")
-    axis = dim % len(x.shape)
-    before, after = x.shape[:axis + 1], x.shape[axis + 1:]
-    apart = reshaped(to, x, (*before, 1, *after))
-    return reshaped(to, expanded(to, apart, (*before, repeats, *after)), to.shape)
+    after = dim % len(x.shape) + 1
+    wide = expanded(to, with_axis(to, x, after), (*x.shape[:after], repeats, *x.shape[after:]))
+    return reshaped(to, wide, to.shape)
 
 
 def repeat(to: Importer, x: Value, repeats: Sequence[Any]) -> Value:
@@ -135,8 +135,8 @@ def pad(to: Importer, x: Value, pads: Sequence[Any], mode: str = "constant",
     shape = list(x.shape)
     for i, n in enumerate(widths):
         shape[len(shape) - 1 - i // 2] += n
-    y = to.add("pad", x, pads=widths, mode=mode, value=float(value) if value else None)
-    return replace(y, shape=tuple(shape))
+    return to.add("pad", x, shape=tuple(shape), pads=widths, mode=mode,
+                  value=float(value) if value else None)
 
 
 def unfold(to: Importer, x: Value, dim: int, size: int, step: int) -> Value:
@@ -144,8 +144,7 @@ def unfold(to: Importer, x: Value, dim: int, size: int, step: int) -> Value:
     axis, extent = dim % len(x.shape), extent_of(to, x, dim)
     places = torch.arange(0, extent - size + 1, step)[:, None] + torch.arange(size)
     apart = taken(to, as_value(to, x), axis, to.constant(places))
-    rest = [i for i in range(len(apart.shape)) if i != axis + 1]
-    return permute(to, apart, [*rest, axis + 1])
+    return moved(to, apart, axis + 1, -1)
 
 
 def im2col(to: Importer, x: Value, kernel: Sequence[int], dilation: Sequence[int],
@@ -196,9 +195,7 @@ def concat(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:
 
 
 def stack(to: Importer, tensors: Sequence[Any], dim: int = 0) -> Value:
-    axis = dim % len(to.shape)
-    return concat(to, [reshaped(to, as_value(to, one), (
-        *one.shape[:axis], 1, *one.shape[axis:])) for one in tensors], dim)
+    return stacked(to, [as_value(to, one) for one in tensors], dim % len(to.shape))
 
 
 def roll(to: Importer, x: Value, shifts: Any, dims: Any = ()) -> Value:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from convgrad.torch.networks.operators.known import all_of
@@ -70,4 +69,4 @@ def feature_dropout(to: Importer, x: Value, p: float, training: bool) -> Value:
         return x
     ones = all_of(to, (*x.shape[:2], *[1] * (len(x.shape) - 2)), 1.0)
     noise = to.add("dropout", ones, p=float(p), training=True)
-    return replace(to.add("mul", x, noise), shape=x.shape)
+    return to.add("mul", x, noise, shape=x.shape)

@@ -4,16 +4,15 @@ ATen's operators."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from convgrad.errors import invalid
-from convgrad.torch.networks.operators.elements import binary, clamp, of_each
+from convgrad.torch.networks.operators.elements import clamp, of_each
 from convgrad.torch.networks.operators.known import Known
-from convgrad.torch.networks.operators.masks import chosen, inverted
-from convgrad.torch.networks.operators.moves import index_select
+from convgrad.torch.networks.operators.masks import chosen
+from convgrad.torch.networks.operators.moves import index_select, moved
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import (
@@ -24,6 +23,7 @@ from convgrad.torch.networks.operators.views import (
     permute,
     reshaped,
     taken,
+    with_axis,
 )
 
 # A larger table of one row for each place is computed for each call.
@@ -83,8 +83,7 @@ def _of_rows(to: Importer, x: Value, places: Any) -> Value:
     """Returns one element of the second axis for each row, at its own place."""
     found = _places(to, places, x.shape[1], f"an index of {text_of(x.shape)}",
                     lambda one: torch.where(one < 0, one + x.shape[1], one))
-    rest = [*range(2, len(x.shape)), 1]
-    last = permute(to, as_value(to, x), [0, *rest])
+    last = moved(to, as_value(to, x), 1, -1)
     mask = is_at(to, found, x.shape[1])
     mask = reshaped(to, mask, (x.shape[0], *[1] * (len(x.shape) - 2), x.shape[1]))
     return reduce(to, "sum", chosen(to, mask, last, 0.0, last.shape), -1, False)
@@ -109,7 +108,7 @@ def gather(to: Importer, x: Value, dim: int, places: Any, _: bool = False) -> Va
     lead, count = last.shape[:-1], found.shape[axis]
     mask = permute(to, is_at(to, found, x.shape[axis]), [*rest, axis, rank])
     shape = (*lead, count, x.shape[axis])
-    wide = expanded(to, reshaped(to, last, (*lead, 1, x.shape[axis])), shape)
+    wide = expanded(to, with_axis(to, last, rank - 1), shape)
     y = reduce(to, "sum", chosen(to, mask, wide, 0.0, shape), -1, False)
     order = list(range(rank - 1))
     order.insert(axis, rank - 1)
@@ -146,11 +145,10 @@ def is_at(to: Importer, places: Value, extent: int) -> Value:
     Requires: no other place is out of range."""
     if extent <= _MOST_ROWS:
         table = as_value(to, to.constant(torch.eye(extent + 1, extent)))
-        return replace(taken(to, table, 0, places), shape=(*places.shape, extent))
+        return taken(to, table, 0, places)
     numbers = torch.arange(extent, dtype=torch.float32).reshape(*[1] * len(places.shape), -1)
     column = reshaped(to, places, (*places.shape, 1))
-    apart = of_each(to, "abs", binary(to, "sub", column, to.constant(numbers)))
-    return inverted(to, clamp(to, apart, 0.0, 1.0))
+    return 1 - clamp(to, of_each(to, "abs", column - to.constant(numbers)), 0.0, 1.0)
 
 
 def diagonal_matrix(to: Importer, x: Value, offset: int = 0) -> Value:

@@ -6,17 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from convgrad.torch.networks.operators.elements import binary, of_each
+from convgrad.torch.networks.operators.elements import of_each
 from convgrad.torch.networks.operators.layers import dropout
 from convgrad.torch.networks.operators.tokens import linear
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
-from convgrad.torch.networks.operators.views import (
-    extent_of,
-    joined,
-    reshaped,
-    select,
-    split,
-)
+from convgrad.torch.networks.operators.views import extent_of, joined, select, split, stacked
 
 # Takes what the weights make of the input, the states before, and the weights of the first one.
 Step = Callable[..., list[Value]]
@@ -27,28 +21,25 @@ _MOST = 500
 
 
 def _lstm(to: Importer, ours: Value, before: Sequence[Value], *weights: Any) -> list[Value]:
-    total = binary(to, "add", ours, linear(to, before[0], *weights))
+    total = ours + linear(to, before[0], *weights)
     i, f, g, o = split(to, total, total.shape[-1] // 4, -1)
-    kept = binary(to, "mul", of_each(to, "sigmoid", f), before[1])
-    new = binary(to, "mul", of_each(to, "sigmoid", i), of_each(to, "tanh", g))
-    cell = binary(to, "add", kept, new)
-    return [binary(to, "mul", of_each(to, "sigmoid", o), of_each(to, "tanh", cell)), cell]
+    kept = of_each(to, "sigmoid", f) * before[1]
+    cell = kept + of_each(to, "sigmoid", i) * of_each(to, "tanh", g)
+    return [of_each(to, "sigmoid", o) * of_each(to, "tanh", cell), cell]
 
 
 def _gru(to: Importer, ours: Value, before: Sequence[Value], *weights: Any) -> list[Value]:
     theirs = linear(to, before[0], *weights)
     mine, its = (split(to, one, one.shape[-1] // 3, -1) for one in (ours, theirs))
-    reset, update = (of_each(to, "sigmoid", binary(to, "add", mine[i], its[i]))
-                     for i in range(2))
-    new = of_each(to, "tanh", binary(to, "add", mine[2], binary(to, "mul", reset, its[2])))
-    rest = binary(to, "sub", before[0], new)
-    return [binary(to, "add", new, binary(to, "mul", update, rest))]
+    reset, update = (of_each(to, "sigmoid", mine[i] + its[i]) for i in range(2))
+    new = of_each(to, "tanh", mine[2] + reset * its[2])
+    rest = before[0] - new
+    return [new + update * rest]
 
 
 def _rnn(function: str) -> Step:
     def step(to: Importer, ours: Value, before: Sequence[Value], *weights: Any) -> list[Value]:
-        total = binary(to, "add", ours, linear(to, before[0], *weights))
-        return [of_each(to, function, total)]
+        return [of_each(to, function, ours + linear(to, before[0], *weights))]
 
     return step
 
@@ -98,7 +89,7 @@ def layers(kind: str) -> Callable[..., list[Value]]:
             x = joined(to, outputs, 2)
             if layer < count - 1:
                 x = dropout(to, x, p, training)
-        return [x, *(_stacked(to, one, 0) for one in last)]
+        return [x, *(stacked(to, one, 0) for one in last)]
 
     return row
 
@@ -112,9 +103,4 @@ def _sequence(to: Importer, kind: str, x: Value, weights: Sequence[Value],
     for i in range(extent_of(to, x, axis))[::-1 if is_reversed else 1]:
         state = STEPS[kind](to, select(to, ours, axis, i), state, of_state, second)
         found.append(state[0])
-    return _stacked(to, found[::-1] if is_reversed else found, axis), state
-
-
-def _stacked(to: Importer, values: Sequence[Value], axis: int) -> Value:
-    return joined(to, [reshaped(to, one, (*one.shape[:axis], 1, *one.shape[axis:]))
-                       for one in values], axis)
+    return stacked(to, found[::-1] if is_reversed else found, axis), state

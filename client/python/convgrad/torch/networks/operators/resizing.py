@@ -9,7 +9,7 @@ import torch
 from convgrad.torch.networks.operators.layers import ints
 from convgrad.torch.networks.operators.tokens import product
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
-from convgrad.torch.networks.operators.views import as_value, permute, taken
+from convgrad.torch.networks.operators.views import as_value, taken, transpose
 
 # Some of which PyTorch 1.13 lacks, by which types are checked.
 _TORCH: Any = torch
@@ -58,10 +58,8 @@ def by_matrices(name: str) -> Any:
             raise to.refuse(f"{name} of {text_of(x.shape)} as {text_of(shape)}",
                             "an operator that treats each axis by itself")
         for axis, matrix in enumerate(matrices, 2):
-            order = list(range(len(shape)))
-            order[axis], order[-1] = order[-1], order[axis]
-            wide = product(to, permute(to, x, order), to.constant(matrix.float()))
-            x = permute(to, wide, order)
+            turned = transpose(to, x, axis, -1)
+            x = transpose(to, product(to, turned, to.constant(matrix.float())), axis, -1)
         return x
 
     return row

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from convgrad.shapes import MOST_AXES, axis_of
-from convgrad.torch.networks.operators.elements import binary, clamp, of_each
+from convgrad.torch.networks.operators.elements import clamp, of_each
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, groups_of, merged, reshaped
 
@@ -39,7 +39,7 @@ def reduced(operator: str) -> Callable[..., Value]:
 
 
 def amin(to: Importer, x: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    return of_each(to, "neg", reduce(to, "amax", of_each(to, "neg", x), dim, keepdim))
+    return -reduce(to, "amax", -x, dim, keepdim)
 
 
 def reduce(to: Importer, operator: str, x: Value, dim: Any, keepdim: bool,
@@ -59,9 +59,9 @@ def reduce(to: Importer, operator: str, x: Value, dim: Any, keepdim: bool,
         return reshaped(to, y, shape)
     of_program = [axis_of(len(x.shape), axis) for axis in axes] or [1]
     stays = keepdim or len(shape) < 2
-    y = to.add(operator, as_value(to, x), dim=of_program, keepdim=stays, **attributes)
-    return reshaped(to, replace(y, shape=kept), shape) if stays and not keepdim else replace(
-        y, shape=shape)
+    y = to.add(operator, as_value(to, x), shape=kept if stays else shape, dim=of_program,
+               keepdim=stays, **attributes)
+    return reshaped(to, y, shape)
 
 
 def _axes(x: Value, dim: Any) -> list[int]:
@@ -102,7 +102,7 @@ def std(to: Importer, x: Value, dim: Any = None, correction: Any = None,
     """The root of the variance, which is the variance over its root. So the gradient is 0
     where both are 0, as torch has it."""
     found = var(to, x, dim, correction, keepdim)
-    return binary(to, "div", found, of_each(to, "sqrt", clamp(to, found, *_FINITE)))
+    return found / of_each(to, "sqrt", clamp(to, found, *_FINITE))
 
 
 def with_mean(function: Callable[..., Value]) -> Callable[..., list[Value]]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from convgrad.shapes import axis_of
-from convgrad.torch.networks.operators.elements import binary, times, with_number
+from convgrad.torch.networks.operators.elements import binary, of_each, times, with_number
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.layers import normalized
 from convgrad.torch.networks.operators.masks import chosen, compare
@@ -22,19 +21,17 @@ from convgrad.torch.networks.operators.views import as_value, expanded, permute,
 
 def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
     x = as_value(to, x)
+    shape = (*x.shape[:-1], weight.shape[0])
     if len(weight.shape) == 1:
         y = product(to, x, weight)
-        return y if bias is None else binary(to, "add", y, bias)
-    if weight.kind == "a parameter" and (bias is None or bias.kind == "a parameter"):
-        y = to.add("linear", x, parameters=(weight, bias))
-        return replace(y, shape=(*x.shape[:-1], weight.shape[0]))
-    if weight.kind == "a parameter":
-        y = to.add("linear", x, parameters=(weight, None))
+    elif weight.kind == "a parameter" and (bias is None or bias.kind == "a parameter"):
+        return to.add("linear", x, parameters=(weight, bias), shape=shape)
+    elif weight.kind == "a parameter":
+        y = to.add("linear", x, parameters=(weight, None), shape=shape)
     else:
-        columns = permute(to, weight, [1, 0])
-        y = to.add("matmul", x, as_value(to, columns, len(x.shape)))
-    y = replace(y, shape=(*x.shape[:-1], weight.shape[0]))
-    return y if bias is None else binary(to, "add", y, bias)
+        columns = as_value(to, permute(to, weight, [1, 0]), len(x.shape))
+        y = to.add("matmul", x, columns, shape=shape)
+    return y if bias is None else y + bias
 
 
 def layer_norm(to: Importer, x: Value, normalized_shape: Sequence[int], weight: Value | None,
@@ -67,7 +64,8 @@ def softmax(operator: str) -> Any:
     def add(to: Importer, x: Value, dim: int, dtype: Any = None, *_: Any) -> Value:
         if dtype not in (None, torch.float32):
             raise to.refuse(f"{operator} in {dtype}", "torch.float32")
-        return to.add(operator, as_value(to, x), axis=axis_of(len(x.shape), dim))
+        return to.add(operator, as_value(to, x), shape=x.shape,
+                      axis=axis_of(len(x.shape), dim))
 
     return add
 
@@ -83,7 +81,7 @@ def product(to: Importer, x: Value, y: Value) -> Value:
     x, y = as_value(to, x, rank), as_value(to, y, rank)
     shape = (*(n if m == 1 else m for m, n in zip(x.shape[:-2], y.shape)), x.shape[-2],
              y.shape[-1])
-    return replace(to.add("matmul", x, y), shape=shape)
+    return to.add("matmul", x, y, shape=shape)
 
 
 def addmm(to: Importer, x: Value, first: Value, second: Value, beta: float = 1,
@@ -172,7 +170,7 @@ def _with_dropout(to: Importer, query: Value, key: Value, value: Value, mask: Va
         if may_be_empty:
             has_key = compare("ge")(to, reduce(to, "amax", mask, -1, True), torch.finfo().min)
             mask = chosen(to, has_key, mask, 0.0, mask.shape)
-        scores = binary(to, "add", scores, mask)
-    weights = replace(to.add("softmax", scores, axis=-1), shape=scores.shape)
-    weights = to.add("dropout", times(to, weights, has_key), p=float(dropout), training=True)
-    return product(to, replace(weights, shape=scores.shape), value)
+        scores = scores + mask
+    weights = times(to, of_each(to, "softmax", scores, axis=-1), has_key)
+    weights = of_each(to, "dropout", weights, p=float(dropout), training=True)
+    return product(to, weights, value)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from convgrad.errors import Unimplemented
+from convgrad.importers.tensors import Tensor
 from convgrad.programs import Attribute
 
 INDICES = (torch.int64, torch.int32)
@@ -16,7 +17,7 @@ INDICES = (torch.int64, torch.int32)
 
 
 @dataclass(frozen=True)
-class Value:
+class Value(Tensor):
     """A tensor: the program's value that it holds."""
 
     name: str
@@ -108,10 +109,12 @@ class Importer(Protocol):
     def dtype(self) -> Any:
         """The dtype of the result under way; None for several results."""
 
-    def add(self, operator: str, *operands: Any, parameters: Sequence[Any] = (),
-            view: View | None = None, **attributes: Attribute | None) -> Value:
+    def add(self, operator: str, *operands: Any, shape: tuple[Any, ...] = (),
+            parameters: Sequence[Any] = (), view: View | None = None,
+            **attributes: Attribute | None) -> Value:
         """Adds a step of these operands, then parameters. Attributes that are None are left
-        out."""
+        out; `shape_` is the attribute `shape`. A result of the call under way needs no
+        shape."""
 
     def constant(self, tensor: torch.Tensor) -> Value:
         """Returns a fixed parameter with these values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,9 +46,9 @@ def reshaped(to: Importer, x: Value, shape: Sequence[Any]) -> Value:
     seen = View(("reshape", shape), x, lambda to, base: reshaped(to, base, shape),
                 lambda to, base, part: reshaped(to, part, base.shape))
     is_flat = len(x.shape) > 1 and shape == (x.shape[0], math.prod(x.shape[1:]))
-    y = to.add("flatten", x, view=seen) if is_flat else to.add(
-        "reshape", x, view=seen, shape=sizes)
-    return replace(y, shape=shape)
+    if is_flat:
+        return to.add("flatten", x, shape=shape, view=seen)
+    return to.add("reshape", x, shape=shape, view=seen, shape_=sizes)
 
 
 def wide(base: Value, sizes: Sequence[Any], order: Sequence[int]) -> Wide:
@@ -57,7 +58,8 @@ def wide(base: Value, sizes: Sequence[Any], order: Sequence[int]) -> Wide:
                 lambda to, base, part: reshaped(to, permute(to, part, back), base.shape))
     return Wide(f"{base.name} as {text_of(sizes)} by {list(order)}", base.memory, base.branch,
                 shape=tuple(sizes[axis] for axis in order), dtype=base.dtype, time=base.time,
-                views=(*base.views, seen), base=base, sizes=tuple(sizes), order=tuple(order))
+                views=(*base.views, seen), base=base, sizes=tuple(sizes), order=tuple(order),
+                to=base.to)
 
 
 def _in_order(to: Importer, x: Value) -> Value:
@@ -119,8 +121,8 @@ def permute(to: Importer, x: Value, dims: Sequence[int]) -> Value:
     back = sorted(range(len(order)), key=lambda i: order[i])
     seen = View(("permute", *order), x, lambda to, base: permute(to, base, order),
                 lambda to, base, part: permute(to, part, back))
-    return replace(to.add("permute", x, view=seen, dims=order),
-                   shape=tuple(x.shape[axis] for axis in order))
+    return to.add("permute", x, shape=tuple(x.shape[axis] for axis in order), view=seen,
+                  dims=order)
 
 
 def transpose(to: Importer, x: Value, first: int, second: int) -> Value:
@@ -161,8 +163,8 @@ def cut(to: Importer, x: Value, axis: int, first: int, last: int, step: int = 1)
     seen = View(("slice", axis, places), x,
                 lambda to, base: cut(to, base, axis, first, last, step),
                 lambda to, base, part: _with_part(to, base, part, axis, places))
-    return replace(to.add("slice", x, view=seen, axis=axis_of(len(x.shape), axis),
-                          start=first, end=last, step=step), shape=tuple(shape))
+    return to.add("slice", x, shape=tuple(shape), view=seen,
+                  axis=axis_of(len(x.shape), axis), start=first, end=last, step=step)
 
 
 def _with_part(to: Importer, base: Value, part: Value, axis: int, places: range) -> Value:
@@ -189,9 +191,8 @@ def select(to: Importer, x: Value, dim: int, index: int) -> Value:
         return reshaped(to, cut(to, x, axis, index, index + 1), shape)
     seen = View(("select", axis, index), x, lambda to, base: select(to, base, axis, index),
                 lambda to, base, part: _with_part(
-                    to, base, reshaped(to, part, (*shape[:axis], 1, *shape[axis:])), axis,
-                    range(index, index + 1)))
-    return replace(to.add("select", x, view=seen, axis=axis, index=index), shape=shape)
+                    to, base, with_axis(to, part, axis), axis, range(index, index + 1)))
+    return to.add("select", x, shape=shape, view=seen, axis=axis, index=index)
 
 
 def unbind(to: Importer, x: Value, dim: int = 0) -> list[Value]:
@@ -207,11 +208,9 @@ def split(to: Importer, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
     extent = extent_of(to, x, dim)
     if isinstance(sizes, int):
         sizes = [min(sizes, extent - first) for first in range(0, extent, sizes)]
-    parts, first, x = [], 0, as_value(to, x)
-    for size in sizes:
-        parts.append(cut(to, x, dim % len(x.shape), first, first + size))
-        first += size
-    return parts
+    x = as_value(to, x)
+    return [cut(to, x, dim % len(x.shape), end - size, end)
+            for size, end in zip(sizes, itertools.accumulate(sizes))]
 
 
 def tensor_split(to: Importer, x: Value, indices: Any, dim: int = 0) -> list[Value]:
@@ -229,22 +228,30 @@ def taken(to: Importer, x: Value, dim: int, places: Value) -> Value:
     """Returns the elements of an axis at the places that a tensor of torch.int64 has: a
     parameter or an input."""
     axis = dim % len(x.shape)
+    shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1:])
     y = to.add("index_select", x, parameters=(to.indices(places),),
+               shape=shape if len(x.shape) > 1 else (1, *shape),
                axis=axis_of(len(x.shape), dim))
-    if len(x.shape) < 2:
-        return reshaped(to, replace(y, shape=(1, *places.shape)), places.shape)
-    return replace(y, shape=(*x.shape[:axis], *places.shape, *x.shape[axis + 1:]))
+    return reshaped(to, y, shape)
 
 
 def joined(to: Importer, values: Sequence[Value], dim: int) -> Value:
     """Returns values of equal ranks, one behind the other along an axis."""
-    shapes = [list(value.shape) for value in values]
     if len(values) == 1:
         return values[0]
-    shapes[0][dim] = sum(shape[dim] for shape in shapes)
-    axis = axis_of(len(shapes[0]), dim)
-    y = to.add("concat", *values, axis=None if axis == 1 else axis)
-    return replace(y, shape=tuple(shapes[0]))
+    shape = list(values[0].shape)
+    shape[dim] = sum(value.shape[dim] for value in values)
+    axis = axis_of(len(shape), dim)
+    return to.add("concat", *values, shape=tuple(shape), axis=None if axis == 1 else axis)
+
+
+def stacked(to: Importer, values: Sequence[Value], axis: int) -> Value:
+    """Returns values of equal shapes along a new axis."""
+    return joined(to, [with_axis(to, one, axis) for one in values], axis)
+
+
+def with_axis(to: Importer, x: Value, axis: int) -> Value:
+    return reshaped(to, x, (*x.shape[:axis], 1, *x.shape[axis:]))
 
 
 def expand(to: Importer, x: Value, *_: Any) -> Value:
@@ -266,8 +273,8 @@ def expanded(to: Importer, x: Value, shape: Sequence[Any]) -> Value:
         raise to.refuse(f"an expand to {text_of(shape)}", "a batch that comes first")
     sizes = [n if isinstance(n, int) else -1 for n in padded(shape)]
     seen = View(("expand", shape), x, lambda to, base: expanded(to, base, shape))
-    return replace(to.add("expand", x, *[to.like(shape[i]) for i in opened], view=seen,
-                          shape=sizes), shape=shape)
+    return to.add("expand", x, *[to.like(shape[i]) for i in opened], shape=shape, view=seen,
+                  shape_=sizes)
 
 
 def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
@@ -282,8 +289,8 @@ def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
     if any(not isinstance(n, int) or n == 0 for n in sizes):
         raise to.refuse(f"{x.name} as {text_of(shape)}", "elements, of any batch")
     seen = View(("read", shape), x, lambda to, base: _read(to, base, shape))
-    return replace(to.add("read", parameters=(x,), view=seen, shape=None if sizes == x.shape
-                          else list(sizes)), shape=shape)
+    return to.add("read", parameters=(x,), shape=shape, view=seen,
+                  shape_=None if sizes == x.shape else list(sizes))
 
 
 def extent_of(to: Importer, x: Value, dim: int) -> int:

@@ -1,0 +1,1 @@
+"""What the importers of PyTorch's graphs and of ONNX models share."""
