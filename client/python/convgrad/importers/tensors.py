@@ -5,6 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+COMPARISONS = frozenset(("eq", "lt", "le", "gt", "ge"))
+WITHOUT_GRADIENT = COMPARISONS | {"detach"}
+"""Operators whose operands get no gradient."""
+WITH_NUMBERS = COMPARISONS | {"add", "sub", "mul", "div"}
+"""Operators that take a number in the place of the second operand."""
+_MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -44,6 +51,11 @@ def of_two(to: Any, operator: str, x: Any, y: Any, shape: tuple[Any, ...]) -> An
     if x.shape != shape and y.shape == shape and operator != "div":
         if operator == "sub":
             return of_two(to, "add", -y, x, shape)
-        x, y = y, x
+        x, y, operator = y, x, mirrored(operator)
     x = to.expanded(to.value(x, len(shape)), shape)
     return to.add(operator, x, to.value(y, len(shape)), shape=shape)
+
+
+def mirrored(operator: str) -> str:
+    """Returns the operator that does the same with exchanged operands. Not for "sub", "div"."""
+    return _MIRRORED.get(operator, operator)

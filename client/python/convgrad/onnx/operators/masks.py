@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from convgrad.importers import masks
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import text_of
+from convgrad.onnx.extents import Shape, text_of
 from convgrad.onnx.operators import elements
-from convgrad.onnx.operators.elements import as_numbers, of_each
+from convgrad.onnx.operators.elements import as_numbers
+from convgrad.onnx.operators.views import reshaped
 from convgrad.onnx.values import Known, Node, Operand, Value
 from convgrad.shapes import broadcast
 
@@ -18,17 +21,28 @@ _BOOL = 9  # TensorProto.BOOL
 
 
 def compare(operator: str) -> Callable[..., Value]:
-    """Returns the row of a comparison. A NaN gives NaN, and so do equal infinities."""
+    """Returns the row of a comparison."""
     def row(to: Declared, node: Node, x: Operand, y: Operand) -> Value:
         for one in (x, y):
             if isinstance(one, Known) and to.may_move(one):
                 to.fixed.add(one.name)  # no other node has it, so that no gradient reaches it
-        x, y = (of_each(to, "detach", as_numbers(to, one)) for one in (x, y))
-        if x.source.operands[0] is y.source.operands[0]:
-            raise to.refuse(f"{node.operator} of a tensor and itself", "two tensors")
-        return _mask(masks.compared(to, operator, x, y))
+        found = masks.compared(to, operator, *_operands(to, x, y))
+        return _mask(reshaped(to, found, _shape_of(to, x, y)))
 
     return row
+
+
+def _operands(to: Declared, *operands: Operand) -> list[Any]:
+    """Returns two values, or a value and the number, which may be infinite, of a constant of
+    one element."""
+    found: list[Any] = [as_numbers(to, one) for one in operands]
+    for i, one in enumerate(operands):
+        is_number = isinstance(one, Known) and one.array.size == 1 and to.may_move(one) and (
+            not np.isnan(one.array).any())
+        if isinstance(one, Known) and is_number and isinstance(found[1 - i], Value):
+            to.fixed.add(one.name)  # as other single numbers, which exporters make of constants
+            found[i] = float(one.array.reshape(-1)[0])
+    return found
 
 
 def cast(to: Declared, node: Node, x: Operand) -> Value:
@@ -36,11 +50,11 @@ def cast(to: Declared, node: Node, x: Operand) -> Value:
         return elements.cast(to, node, x)
     if isinstance(x, Value) and x.dtype == "bool":
         return x
-    return _mask(masks.is_not_zero(of_each(to, "detach", as_numbers(to, x))))
+    return _mask(masks.is_not_zero(as_numbers(to, x)))
 
 
 def sign(to: Declared, node: Node, x: Operand) -> Value:
-    return masks.sign(of_each(to, "detach", to.value(x)))
+    return masks.sign(to.value(x))
 
 
 def logical(operator: str) -> Callable[..., Value]:
@@ -50,7 +64,8 @@ def logical(operator: str) -> Callable[..., Value]:
             if getattr(getattr(one, "array", one), "dtype", "") != "bool":
                 raise to.refuse(f"{node.operator} with {one}", "masks")
         x, *others = (as_numbers(to, one) for one in operands)
-        return _mask(1 - x if operator == "not" else masks.joined(operator, x, *others))
+        found = masks.joined(operator, x, *others) if others else masks.inverted(x)
+        return _mask(found)
 
     return row
 
@@ -59,18 +74,17 @@ def _mask(x: Value) -> Value:
     return replace(x, dtype="bool")
 
 
-def chosen(to: Declared, mask: Value, x: Operand, y: Operand) -> Value:
+def chosen(to: Declared, mask: Operand, x: Operand, y: Operand) -> Value:
     """Returns the elements of `x` where the mask is 1, and of `y` where it is 0."""
     for one in (x, y):
-        if isinstance(one, Known) and one.array.size == 1:
-            to.fixed.add(one.name)  # as other single numbers, which exporters make of constants
-    mask, x, y = as_numbers(to, mask), to.value(x), to.value(y)
-    return masks.chosen(mask, x, y, shape_of_where(to, mask, x, y))
+        to.value(one)  # refuses other dtypes than floats
+    found = masks.chosen(as_numbers(to, mask), *_operands(to, x, y))
+    return reshaped(to, found, _shape_of(to, mask, x, y))
 
 
-def shape_of_where(to: Declared, *operands: Operand) -> tuple[Any, ...]:
+def _shape_of(to: Declared, *operands: Any) -> Shape:
     shape = broadcast(*(one.shape for one in operands))
     if shape is None:
-        raise to.refuse("Where of " + ", ".join(text_of(one.shape) for one in operands),
-                        "operands whose extents are equal, or 1")
+        raise to.refuse(f"{to.node.operator} of " + ", ".join(
+            text_of(one.shape) for one in operands), "operands whose extents are equal, or 1")
     return shape

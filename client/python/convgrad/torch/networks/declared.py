@@ -10,6 +10,7 @@ import torch
 import torch.fx
 
 from convgrad.errors import Unimplemented
+from convgrad.importers.tensors import WITHOUT_GRADIENT
 from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
 from convgrad.torch.networks.graphs import only_returned, plain
@@ -199,6 +200,11 @@ class Declared(Importer):
 
     def has_gradient(self, value: Value) -> bool:
         return value.name in self._with_gradient
+
+    def passes_gradient(self, operator: str, *operands: Any) -> bool:
+        """Returns whether a backward may give a step's result a gradient that it passes on."""
+        return operator not in WITHOUT_GRADIENT and any(
+            one is not None and self.has_gradient(one) for one in operands)
 
     def filled(self, argument: Any) -> Any:
         """Returns zeros for an empty tensor, of which no call may ask before it writes there,

@@ -276,12 +276,12 @@ class Importer(Declared):
             operator, *(operand and operand.name for operand in (*operands, *parameters)),
             name=step_name(self._model, self._node), attributes=given)
         self.places[name] = place_of(self._model, self._node)
-        if operator != "detach" and any(
-                one is not None and self.has_gradient(one) for one in (*operands, *parameters)):
+        if self.passes_gradient(operator, *operands, *parameters):
             self._with_gradient.add(name)
         if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
             self.counted.append(name)
-        found = Value(name, self._memories.new(), shape=shape, time=self._memories.time, to=self)
+        memory, time = self._memories.new(), self._memories.time
+        found = Value(name, memory, shape=shape, time=time, to=self)
         return found if view is None else replace(
             found, memory=view.base.memory, branch=view.base.branch,
             views=(*view.base.views, view))

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from convgrad.errors import ConvgradError, invalid
+from convgrad.importers.tensors import WITHOUT_GRADIENT
 from convgrad.programs import Attribute, Program
 from convgrad.torch.networks.effects import Asked, Call
 from convgrad.torch.networks.exporting import Output, Shape, again_of, export
@@ -275,8 +276,8 @@ def _sources_of(message: Any) -> dict[str, frozenset[str]]:
     found = {entry.name: frozenset([entry.name])
              for entry in (*message.inputs, *message.parameters)}
     for step in message.steps:
-        found[step.result] = frozenset() if step.operator == "detach" else frozenset().union(
-            *(found[name] for name in step.operands if name))
+        found[step.result] = frozenset() if step.operator in WITHOUT_GRADIENT else frozenset(
+        ).union(*(found[name] for name in step.operands if name))
         if step.result in message.outputs:
             found[step.result] |= {step.result}
     return {name: found[name] for name in message.outputs}

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from convgrad.importers.tensors import of_two
+from convgrad.importers.tensors import WITH_NUMBERS, mirrored, of_two
 from convgrad.shapes import MOST_AXES, broadcast
 from convgrad.torch.networks.operators import noise
 from convgrad.torch.networks.operators.values import (
@@ -185,9 +185,8 @@ def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
     """Adds a step of two operands, of which the second one is broadcast to the first."""
     if isinstance(x, (int, float)) and isinstance(y, Value):
         return x - y if operator == "sub" else x / y if operator == "div" else binary(
-            to, operator, y, x)
-    if isinstance(y, (int, float)) and isinstance(x, Value) and operator in (
-            "add", "sub", "mul", "div"):
+            to, mirrored(operator), y, x)
+    if isinstance(y, (int, float)) and isinstance(x, Value) and operator in WITH_NUMBERS:
         return with_number(to, operator, x, y)
     if not isinstance(x, Value) or not isinstance(y, Value):
         return to.add(operator, x, y)  # which refuses them
@@ -196,14 +195,16 @@ def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
         raise to.refuse(f"{operator} of {text_of(x.shape)} and {text_of(y.shape)}",
                         "operands whose extents are equal, or 1")
     if len(shape) > MOST_AXES:
-        return _by_groups(to, operator, x, y, shape)
+        return by_groups(to, lambda x, y: binary(to, operator, x, y), x, y)
     return of_two(to, operator, x, y, shape)
 
 
-def _by_groups(to: Importer, operator: str, x: Value, y: Value,
-               shape: tuple[Any, ...]) -> Value:
-    """Computes with one axis for axes next to each other that are alike in both operands."""
-    operands = [as_value(to, one, len(shape)) for one in (x, y)]
-    groups = groups_of(shape, *(one.shape for one in operands))
-    first, second = (reshaped(to, one, merged(one.shape, groups)) for one in operands)
-    return reshaped(to, binary(to, operator, first, second), shape)
+def by_groups(to: Importer, function: Callable[..., Value], *operands: Any) -> Value:
+    """Computes the function, which broadcasts its operands, with one axis for axes next to each
+    other that are alike in all of them."""
+    shape = broadcast(*(one.shape for one in operands if isinstance(one, Value)))
+    wide = [as_value(to, one, len(shape)) for one in operands]
+    groups = groups_of(shape, *(one.shape for one in wide if isinstance(one, Value)))
+    y = function(*(reshaped(to, one, merged(one.shape, groups)) if isinstance(
+        one, Value) else one for one in wide))
+    return reshaped(to, y, shape)

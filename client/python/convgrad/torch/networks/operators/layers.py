@@ -14,7 +14,6 @@ import torch
 
 from convgrad.importers.masks import is_not_zero
 from convgrad.torch.networks.operators import sums
-from convgrad.torch.networks.operators.detaching import detach
 from convgrad.torch.networks.operators.elements import binary
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
@@ -143,7 +142,7 @@ def converted(to: Importer, x: Value, dtype: Any, *_: Any) -> Value:
     if x.dtype == torch.bool and dtype in INDICES:
         return x
     if dtype == torch.bool and x.dtype == torch.float32:
-        return is_not_zero(detach(to, as_value(to, x)))
+        return is_not_zero(as_value(to, x))
     if dtype != torch.float32:
         raise to.refuse(f"a conversion to {dtype}",
                         "none: remote(..., dtype=torch.bfloat16) computes in bf16")

@@ -80,14 +80,14 @@ def _nll(to: Importer, logs: Value, target: Value, weight: Value | None, reducti
                         "class indices that follow from inputs alone")
     last = len(found.shape)
     mask = permute(to, is_at(to, found, classes), [0, last, *range(1, last)])
-    picked = -reduce(to, "sum", chosen(to, mask, logs, 0.0, logs.shape), 1, False)
+    picked = -reduce(to, "sum", chosen(to, mask, logs, 0.0), 1, False)
     shares = mask if weight is None else mask * _of_classes(to, logs, weight)
     share = reduce(to, "sum", shares, 1, False)
     loss = picked if weight is None else picked * share
     if smoothing:
         weighted = logs if weight is None else logs * _of_classes(to, logs, weight)
         is_used = reduce(to, "sum", mask, 1, False)
-        even = chosen(to, is_used, -reduce(to, "sum", weighted, 1, False), 0.0, loss.shape)
+        even = chosen(to, is_used, -reduce(to, "sum", weighted, 1, False), 0.0)
         loss = loss * (1 - smoothing) + even * (smoothing / classes)
     if reduction == 1:
         return reduce(to, "sum", loss, None, False) / reduce(to, "sum", share, None, False)

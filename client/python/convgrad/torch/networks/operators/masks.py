@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from convgrad.importers import masks
+from convgrad.shapes import MOST_AXES
 from convgrad.torch.networks.operators import elements
-from convgrad.torch.networks.operators.detaching import detach
+from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import as_value
 
-# The largest finite number of bf16, which is one of float32, too.
-_LARGEST = torch.finfo(torch.bfloat16).max
-
 
 def compare(operator: str) -> Callable[..., Value]:
-    """Returns the row of a comparison. A NaN gives NaN."""
+    """Returns the row of a comparison."""
     def row(to: Importer, x: Any, y: Any) -> Value:
         for one in (x, y):
             if isinstance(one, Value) and one.dtype not in (torch.float32, torch.bool):
                 raise to.refuse(f"{operator} of {one.dtype}", "torch.float32")
-        if isinstance(x, Value) and isinstance(y, Value) and x.name == y.name:
-            raise to.refuse(f"{operator} of a tensor and itself", "two tensors, or a number")
-        x, y = (detach(to, as_value(to, one)) if isinstance(one, Value) else one
-                for one in (x, y))
-        if isinstance(y, (int, float)) and abs(y) == math.inf:
-            # A half of any finite number is less.
-            x = elements.clamp(to, elements.with_number(to, "mul", x, 0.5), -_LARGEST, _LARGEST)
-            y = math.copysign(_LARGEST, y)
-        return masks.compared(to, operator, x, y)
+        return masks.compared(to, operator, as_value(to, x), as_value(to, y))
 
     return row
 
 
 def sign(to: Importer, x: Value) -> Value:
-    return masks.sign(detach(to, as_value(to, x)))
+    return masks.sign(as_value(to, x))
+
+
+def is_nan(to: Importer, x: Value) -> Value:
+    return compare("ne")(to, x, x)
+
+
+def is_infinite(to: Importer, x: Value) -> Value:
+    return compare("eq")(to, elements.of_each(to, "abs", x), math.inf)
+
+
+def nan_to_num(to: Importer, x: Value, nan: float | None = None, most: float | None = None,
+               least: float | None = None) -> Value:
+    limits = torch.finfo()
+    for is_found, number in (
+            (is_nan(to, x), 0.0 if nan is None else nan),
+            (compare("eq")(to, x, math.inf), limits.max if most is None else most),
+            (compare("eq")(to, x, -math.inf), limits.min if least is None else least)):
+        x = chosen(to, is_found, number, x)
+    return x
 
 
 def logical(operator: str) -> Callable[[Importer, Any, Any], Value]:
@@ -48,7 +57,7 @@ def logical(operator: str) -> Callable[[Importer, Any, Any], Value]:
 
 
 def negation(to: Importer, x: Any) -> Value:
-    return 1 - _mask(to, x)
+    return masks.inverted(_mask(to, x))
 
 
 def any_of(to: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Value:
@@ -56,7 +65,7 @@ def any_of(to: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Valu
 
 
 def all_true(to: Importer, x: Any, dim: Any = None, keepdim: bool = False) -> Value:
-    return 1 - reduce(to, "amax", negation(to, x), dim, keepdim)
+    return masks.inverted(reduce(to, "amax", negation(to, x), dim, keepdim))
 
 
 def _mask(to: Importer, x: Any) -> Any:
@@ -65,13 +74,31 @@ def _mask(to: Importer, x: Any) -> Any:
     return as_value(to, x)
 
 
-def chosen(to: Importer, mask: Value, x: Any, y: Any, shape: Sequence[Any] = ()) -> Value:
-    """Returns the elements of `x` where the mask is 1, and of `y` where it is 0, in the shape
-    of the result under way or another one."""
-    shape = tuple(shape) or to.shape
-    x, y = (one if isinstance(one, Value) else to.constant(
-        torch.full([1] * len(shape), float(one))) for one in (x, y))
-    return masks.chosen(as_value(to, mask, len(shape)), x, y, shape)
+def where(to: Importer, mask: Any, x: Any, y: Any) -> Value:
+    if isinstance(mask, Known) and mask.tensor.dtype == torch.bool:
+        mask = to.constant(mask.tensor.float())
+    elif not isinstance(mask, Value) or mask.dtype != torch.bool:
+        raise to.refuse(f"a mask of {getattr(mask, 'dtype', mask)}", "torch.bool")
+    return chosen(to, mask, x, y)
+
+
+def masked_fill(to: Importer, x: Value, mask: Any, number: Any) -> Value:
+    return where(to, mask, number, x)
+
+
+def chosen(to: Importer, mask: Value, x: Any, y: Any) -> Value:
+    """Returns the elements of `x` where the mask is 1, and of `y` where it is 0."""
+    def constant(number: float) -> Value:
+        return to.constant(torch.full([1] * len(mask.shape), float(number)))
+
+    if not isinstance(x, Value) and (not isinstance(y, Value) or math.isnan(x)):
+        x = constant(x)
+    if not isinstance(y, Value) and math.isnan(y):
+        y = constant(y)
+    rank = max(len(one.shape) for one in (mask, x, y) if isinstance(one, Value))
+    if rank > MOST_AXES:
+        return elements.by_groups(to, masks.chosen, mask, x, y)
+    return masks.chosen(mask, x, y)
 
 
 def clamp(to: Importer, x: Value, least: Any = None, most: Any = None) -> Value:

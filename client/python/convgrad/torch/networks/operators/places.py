@@ -86,7 +86,7 @@ def _of_rows(to: Importer, x: Value, places: Any) -> Value:
     last = moved(to, as_value(to, x), 1, -1)
     mask = is_at(to, found, x.shape[1])
     mask = reshaped(to, mask, (x.shape[0], *[1] * (len(x.shape) - 2), x.shape[1]))
-    return reduce(to, "sum", chosen(to, mask, last, 0.0, last.shape), -1, False)
+    return reduce(to, "sum", chosen(to, mask, last, 0.0), -1, False)
 
 
 def gather(to: Importer, x: Value, dim: int, places: Any, _: bool = False) -> Value:
@@ -109,7 +109,7 @@ def gather(to: Importer, x: Value, dim: int, places: Any, _: bool = False) -> Va
     mask = permute(to, is_at(to, found, x.shape[axis]), [*rest, axis, rank])
     shape = (*lead, count, x.shape[axis])
     wide = expanded(to, with_axis(to, last, rank - 1), shape)
-    y = reduce(to, "sum", chosen(to, mask, wide, 0.0, shape), -1, False)
+    y = reduce(to, "sum", chosen(to, mask, wide, 0.0), -1, False)
     order = list(range(rank - 1))
     order.insert(axis, rank - 1)
     return permute(to, y, order)

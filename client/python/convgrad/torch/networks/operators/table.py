@@ -108,8 +108,8 @@ _VIEWS: dict[str, Function] = {
     "detach": detaching.detach,
 }
 _WRITES: dict[str, Function] = {
-    "copy": writes.copy, "fill": writes.fill, "where": writes.where,
-    "masked_fill": writes.masked_fill, "new_full": writes.full(2),
+    "copy": writes.copy, "fill": writes.fill, "where": masks.where,
+    "masked_fill": masks.masked_fill, "new_full": writes.full(2),
     **_each("full full_like", writes.full(1)),
     **_each("zero zeros new_zeros zeros_like", writes.full_of(0.0)),
     **_each("ones new_ones ones_like", writes.full_of(1.0)),
@@ -121,6 +121,7 @@ _MASKS: dict[str, Function] = {
     **{f"__{name}__": masks.logical(name) for name in ("and", "or", "xor")},
     **_each("logical_not bitwise_not", masks.negation), "any": masks.any_of,
     "all": masks.all_true, "sign": masks.sign,
+    "isnan": masks.is_nan, "isinf": masks.is_infinite, "nan_to_num": masks.nan_to_num,
 }
 _TOKENS: dict[str, Function] = {
     "linear": tokens.linear, "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,

@@ -142,7 +142,7 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
                             "a key for each query")
         mask = None if mask.tensor.all() else _added_mask(to, mask)
     elif isinstance(mask, Value) and mask.dtype == torch.bool:
-        mask = chosen(to, mask, 0.0, -math.inf, mask.shape)
+        mask = chosen(to, mask, 0.0, -math.inf)
     if dropout:
         return _with_dropout(to, query, key, value, mask, dropout, scale, not is_known)
     # Leading axes broadcast, for example if all heads share their keys (multi-query attention).
@@ -169,7 +169,7 @@ def _with_dropout(to: Importer, query: Value, key: Value, value: Value, mask: Va
     if mask is not None:
         if may_be_empty:
             has_key = compare("ge")(to, reduce(to, "amax", mask, -1, True), torch.finfo().min)
-            mask = chosen(to, has_key, mask, 0.0, mask.shape)
+            mask = chosen(to, has_key, mask, 0.0)
         scores = scores + mask
     weights = times(to, of_each(to, "softmax", scores, axis=-1), has_key)
     weights = of_each(to, "dropout", weights, p=float(dropout), training=True)
