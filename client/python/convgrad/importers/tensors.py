@@ -10,6 +10,8 @@ WITHOUT_GRADIENT = COMPARISONS | {"detach"}
 """Operators whose operands get no gradient."""
 WITH_NUMBERS = COMPARISONS | {"add", "sub", "mul", "div"}
 """Operators that take a number in the place of the second operand."""
+MAY_BE_INFINITE = COMPARISONS | {"where"}
+"""Operators whose numbers may be infinite."""
 _MIRRORED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import helper
 
 from convgrad.errors import Unimplemented, invalid
+from convgrad.importers.tensors import MAY_BE_INFINITE
 from convgrad.layouts import Array
 from convgrad.onnx.extents import Batch, Extent, Shape, text_of
 from convgrad.onnx.refusals import Refusals, refuse
@@ -72,7 +73,8 @@ class Declared:
             if any(isinstance(part, Batch) for part in parts):
                 raise self.refuse(f"{self.node.operator} with the size of the batch",
                                   "sizes that don't depend on the batch")
-            if any(isinstance(part, float) and not math.isfinite(part) for part in parts):
+            if operator not in MAY_BE_INFINITE and any(
+                    isinstance(part, float) and not math.isfinite(part) for part in parts):
                 raise self.refuse(f"{self.node.operator} with the number {one}",
                                   "finite numbers")
         source = Source(f"{self.node.outputs[0]}~{operator}", operator, [

@@ -21,7 +21,6 @@ from convgrad.onnx.values import (
     FLOATS,
     OWN_DOMAINS,
     Bell,
-    Gaps,
     Known,
     Node,
     Parts,
@@ -107,7 +106,7 @@ class Importer(Declared):
         if any(isinstance(operand, Unknown) for operand in operands):
             is_value = not is_shape and any(
                 one.is_value if isinstance(one, Unknown) else isinstance(
-                    one, (Value, Bell, Gaps, Parts)) for one in operands)
+                    one, (Value, Bell, Parts)) for one in operands)
             if node.operator not in table.OPERATORS and (
                     is_value or node.operator not in folding.COMPUTED):
                 raise self.refuse(node.operator, "an operator that programs have")
@@ -194,7 +193,7 @@ class Importer(Declared):
         try:
             if isinstance(found, Unknown):
                 return found
-            if isinstance(found, (Bell, Gaps)):
+            if isinstance(found, Bell):
                 raise self.refuse(found, "an operator that programs have")
             if isinstance(found, Known) and found.array.dtype.name not in FLOATS:
                 raise self.refuse(f"{found} as output", "a result of floats")

@@ -106,20 +106,6 @@ class Bell:
 
 
 @dataclass(frozen=True)
-class Gaps:
-    """The mask of a Softmax' elements that are NaN, which no step computes alone."""
-
-    x: Value
-
-    @property
-    def shape(self) -> Shape:
-        return self.x.shape
-
-    def __str__(self) -> str:
-        return "IsNaN elsewhere than in Where(IsNaN(s), 0, s) of a Softmax s"
-
-
-@dataclass(frozen=True)
 class Parts:
     """The sequence of values into which one is split."""
 
@@ -129,7 +115,7 @@ class Parts:
         return "a sequence of tensors"
 
 
-Operand = Any  # Value, Known, Unknown, Bell, Gaps, Parts, or None for an omitted one
+Operand = Any  # Value, Known, Unknown, Bell, Parts, or None for an omitted one
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,17 @@ def test_a_parameter_that_is_only_compared_does_not_train():
     assert network.trainable == ["w"]
 
 
+@pytest.mark.parametrize("detected", [{}, {"detect_positive": 0}, {"detect_negative": 0},
+                                      {"detect_positive": 0, "detect_negative": 0}])
+def test_nan_and_infinity(client, detected):
+    nodes = [node("IsNaN", "x", "a"), node("IsInf", "x", "b", **detected),
+             node("Equal", "x x", "c"), *(node("Cast", one, f"{one}y", to=TensorProto.FLOAT)
+                                          for one in "abc")]
+    model = make_model(nodes, {"x": ["N", 3]}, {f"{one}y": ["N", 3] for one in "abc"})
+    x = np.array([[np.nan, np.inf, -np.inf], [0, 3e38, -1]], np.float32)
+    assert_same(client, model, x=x)
+
+
 @pytest.mark.parametrize("operator", ["And", "Or", "Xor"])
 def test_logic(client, operator):
     nodes = [node("Greater", "x zero", "a"), node("Cast", "x", "b", to=TensorProto.BOOL),
@@ -159,8 +170,6 @@ REFUSED = {
                          "Gather by int64 that other nodes compute"),
     "arithmetic": ([node("Add", "i one", "j"), node("Cast", "j", "y", to=1)],
                    "Add with a constant of int64"),
-    "itself": ([node("Cast", "i", "f", to=1), node("Equal", "f f", "m"),
-                node("Cast", "m", "y", to=1)], "Equal of a tensor and itself"),
     "large integers": ([node("Equal", "i large", "m"), node("Cast", "m", "y", to=1)],
                        "numbers that float32 has exactly"),
     "a mask as output": ([node("Equal", "i one", "y")], "a result of bool"),

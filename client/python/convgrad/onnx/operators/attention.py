@@ -13,7 +13,7 @@ from convgrad.onnx.operators import masks as masked
 from convgrad.onnx.operators.elements import as_numbers, of_each
 from convgrad.onnx.operators.sums import reduce
 from convgrad.onnx.operators.views import expanded, known_sizes, permuted, reshaped
-from convgrad.onnx.values import Gaps, Known, Node, Operand, Source, Value
+from convgrad.onnx.values import Known, Node, Operand, Source, Value
 from convgrad.shapes import broadcast, padded
 
 # Attributes that programs don't have, with the values that change nothing.
@@ -94,19 +94,15 @@ def _bias(to: Declared, mask: Operand, shape: Any) -> Value:
     return reshaped(to, to.value(mask), padded(mask.shape, 4))
 
 
-def is_nan(to: Declared, node: Node, x: Operand) -> Gaps:
-    x = to.value(x)
-    if x.source.operator != "softmax":
-        raise to.refuse("IsNaN elsewhere than of a Softmax", "Where(IsNaN(s), 0, s)")
-    return Gaps(x)
-
-
-def without_gaps(to: Declared, node: Node, gaps: Gaps, zero: Operand, x: Operand) -> Value:
+def without_gaps(to: Declared, node: Node, mask: Value, zero: Operand,
+                 x: Operand) -> Value | None:
     """Where(IsNaN(s), 0, s) of a Softmax s. A row that is NaN because a mask leaves nothing of
-    it becomes 0; without such a mask, this is s itself."""
-    if to.number_of(zero) != 0 or not isinstance(x, Value) or x.source is not gaps.x.source or (
+    it becomes 0, with finite gradients; without such a mask, this is s itself. None: the node
+    is another choice."""
+    if not isinstance(x, Value) or x.source.operator != "softmax" or (
+            not masked.is_nan_of(mask, x) or to.number_of(zero) != 0 or
             broadcast(zero.shape, x.shape) != x.shape):
-        raise to.refuse("IsNaN elsewhere than of a Softmax", "Where(IsNaN(s), 0, s)")
+        return None
     scores: Any = x.source.operands[0]
     axis: Any = x.source.attributes["axis"]
     if _has_open_rows(scores, x.shape, axis):

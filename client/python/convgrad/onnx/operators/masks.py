@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -55,6 +56,27 @@ def cast(to: Declared, node: Node, x: Operand) -> Value:
 
 def sign(to: Declared, node: Node, x: Operand) -> Value:
     return masks.sign(to.value(x))
+
+
+def is_nan(to: Declared, node: Node, x: Operand) -> Value:
+    x = as_numbers(to, x)
+    return _mask(masks.compared(to, "ne", x, x))
+
+
+def is_nan_of(mask: Value, x: Value) -> bool:
+    """Returns whether the mask is is_nan() of this value."""
+    equal = mask.source.operands[0] if mask.source.operator == "eq" else None
+    return equal is not None and equal.operator == "eq" and len(equal.operands) == 2 and all(
+        one is x.source for one in equal.operands)
+
+
+def is_infinite(to: Declared, node: Node, x: Operand) -> Value:
+    x = as_numbers(to, x)
+    positive, negative = node.get("detect_positive", 1), node.get("detect_negative", 1)
+    if positive and negative:
+        x = to.of_each("abs", x)
+    operator = "eq" if positive or negative else "lt"  # nothing is less than minus infinity
+    return _mask(masks.compared(to, operator, x, math.inf if positive else -math.inf))
 
 
 def logical(operator: str) -> Callable[..., Value]:

@@ -17,7 +17,7 @@ from convgrad.onnx.operators.views import (
     reshaped,
     taken,
 )
-from convgrad.onnx.values import INDICES, Gaps, Node, Operand, Value
+from convgrad.onnx.values import INDICES, Node, Operand, Value
 
 
 def gather(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
@@ -64,9 +64,8 @@ def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
 
 
 def where(to: Declared, node: Node, mask: Operand, x: Operand, y: Operand) -> Value:
-    if isinstance(mask, Gaps):
-        return without_gaps(to, node, mask, x, y)
     dtype = getattr(getattr(mask, "array", mask), "dtype", mask)
     if dtype != "bool":
         raise to.refuse(f"Where by a mask of {dtype}", "booleans")
-    return chosen(to, mask, x, y)
+    found = without_gaps(to, node, mask, x, y) if isinstance(mask, Value) else None
+    return chosen(to, mask, x, y) if found is None else found

@@ -163,8 +163,7 @@ def diagonal_matrix(to: Importer, x: Value, offset: int = 0) -> Value:
         at = torch.arange(min(rows, columns)) * (columns + 1)
         return taken(to, reshaped(to, x, (rows * columns,)), 0, to.constant(at))
     mask = torch.eye(rows)
-    return chosen(to, as_value(to, to.constant(mask)), reshaped(to, x, (1, rows)), 0.0,
-                  (rows, rows))
+    return chosen(to, as_value(to, to.constant(mask)), reshaped(to, x, (1, rows)), 0.0)
 
 
 def diagonal(to: Importer, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
