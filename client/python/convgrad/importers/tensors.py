@@ -1,7 +1,9 @@
-"""Defines the arithmetic of tensors whose model an importer makes a program of."""
+"""Defines the arithmetic of tensors whose model an importer makes a program of, and steps of
+any such tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,3 +49,19 @@ def of_two(to: Any, operator: str, x: Any, y: Any, shape: tuple[Any, ...]) -> An
         x, y = y, x
     x = to.expanded(to.value(x, len(shape)), shape)
     return to.add(operator, x, to.value(y, len(shape)), shape=shape)
+
+
+def repeated(to: Any, x: Any, counts: Sequence[Any]) -> Any:
+    """Repeats whole axes, each one as often as its count says."""
+    for axis, count in reversed(list(enumerate(counts))):
+        if count == 1:
+            continue
+        *before, extent = x.shape[:axis + 1]
+        after = x.shape[axis + 1:]
+        if extent == 1:
+            x = to.expanded(x, (*before, count, *after))
+            continue
+        apart = to.reshaped(x, (*before, 1, extent, *after))
+        wide = to.expanded(apart, (*before, count, extent, *after))
+        x = to.reshaped(wide, (*before, count * extent, *after))
+    return x

@@ -39,7 +39,8 @@ class Importer(Declared):
     """Follows a graph's nodes. Owned by one thread."""
 
     # What tensors' arithmetic uses.
-    of_each, binary, expanded = elements.of_each, elements.binary, views.expanded
+    of_each, binary = elements.of_each, elements.binary
+    reshaped, expanded = views.reshaped, views.expanded
 
     def __init__(self, model: Any, training: bool) -> None:
         graph = model.graph
@@ -126,6 +127,8 @@ class Importer(Declared):
                 return folded
         if row is None:
             raise self.refuse(node.operator, "an operator that programs have")
+        if node.operator in table.VIEWS:
+            operands[0] = self.value(operands[0])
         return row(self, node, *operands)
 
     def _branch(self, node: Node, is_true: bool) -> list[Any]:

@@ -30,7 +30,7 @@ class Declared(Importer):
 
     # What tensors' arithmetic uses.
     of_each, binary = elements.of_each, elements.binary
-    expanded, value = views.expanded, views.as_value
+    reshaped, expanded, value = views.reshaped, views.expanded, views.as_value
 
     def __init__(self, model: Any, exported: Exported) -> None:
         self._exported = exported

@@ -17,6 +17,7 @@ from convgrad.torch.networks.operators.values import (
     Importer,
     Noise,
     Value,
+    View,
     Wide,
     text_of,
 )
@@ -37,6 +38,18 @@ def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
     if isinstance(x, Wide):
         return wide(of_each(to, operator, x.base, **attributes), x.sizes, x.order)
     return to.add(operator, x, shape=x.shape, **attributes)
+
+
+def detach(to: Importer, x: Value) -> Value:
+    """Returns the value without its gradient, in the same memory."""
+    if not isinstance(x, Value):
+        raise to.refuse(f"detach of {x}", "one of a result")
+    if not to.has_gradient(x.base if isinstance(x, Wide) else x):
+        return x
+    x = as_value(to, x)
+    if isinstance(x, Wide):
+        return wide(detach(to, x.base), x.sizes, x.order)
+    return of_each(to, "detach", x, view=View(("detach",), x, detach))
 
 
 def pointwise(operator: str) -> Callable[[Importer, Value], Value]:

@@ -14,8 +14,7 @@ import torch
 
 from convgrad.importers.masks import is_not_zero
 from convgrad.torch.networks.operators import sums
-from convgrad.torch.networks.operators.detaching import detach
-from convgrad.torch.networks.operators.elements import binary
+from convgrad.torch.networks.operators.elements import binary, detach
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, permute, reshaped
 from convgrad.torch.networks.stand_ins import Constant

@@ -10,7 +10,7 @@ import torch
 
 from convgrad.importers import masks
 from convgrad.torch.networks.operators import elements
-from convgrad.torch.networks.operators.detaching import detach
+from convgrad.torch.networks.operators.elements import detach
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import Importer, Value
 from convgrad.torch.networks.operators.views import as_value

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from convgrad.importers.tensors import repeated
 from convgrad.shapes import padded
-from convgrad.torch.networks.operators.detaching import detach
+from convgrad.torch.networks.operators.elements import detach
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import (
@@ -99,18 +100,7 @@ def repeat(to: Importer, x: Value, repeats: Sequence[Any]) -> Value:
     """Repeats whole axes; the first one can only be 1, repeated to the batch. Also tile, whose
     leading numbers may be missing."""
     repeats = padded(repeats, len(x.shape))
-    x = as_value(to, x, len(repeats))
-    for axis in range(len(repeats) - 1, -1, -1):
-        n, shape = repeats[axis], x.shape
-        if n == 1:
-            continue
-        if shape[axis] == 1:
-            x = expanded(to, x, (*shape[:axis], n, *shape[axis + 1:]))
-            continue
-        apart = reshaped(to, x, (*shape[:axis], 1, *shape[axis:]))
-        wide = expanded(to, apart, (*shape[:axis], n, *shape[axis:]))
-        x = reshaped(to, wide, (*shape[:axis], n * shape[axis], *shape[axis + 1:]))
-    return x
+    return repeated(to, as_value(to, x, len(repeats)), repeats)
 
 
 def pad(to: Importer, x: Value, pads: Sequence[Any], mode: str = "constant",

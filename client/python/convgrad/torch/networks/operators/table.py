@@ -9,7 +9,6 @@ import torch
 
 from convgrad.torch.networks.operators import (
     composed,
-    detaching,
     elements,
     layers,
     losses,
@@ -105,7 +104,7 @@ _VIEWS: dict[str, Function] = {
     "diag": places.diagonal_matrix, "triu": places.triangle(torch.triu),
     "tril": places.triangle(torch.tril),
     "index_select": moves.index_select, "embedding": moves.embedding,
-    "detach": detaching.detach,
+    "detach": elements.detach,
 }
 _WRITES: dict[str, Function] = {
     "copy": writes.copy, "fill": writes.fill, "where": writes.where,

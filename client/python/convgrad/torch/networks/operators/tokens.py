@@ -140,7 +140,8 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
         if dropout and not mask.tensor.any(-1).all():
             raise to.refuse(f"attention with dropout and {mask} that leaves a query no key",
                             "a key for each query")
-        mask = None if mask.tensor.all() else _added_mask(to, mask)
+        mask = None if mask.tensor.all() else to.constant(
+            torch.zeros(mask.tensor.shape).masked_fill(~mask.tensor, -math.inf))
     elif isinstance(mask, Value) and mask.dtype == torch.bool:
         mask = chosen(to, mask, 0.0, -math.inf, mask.shape)
     if dropout:
@@ -151,11 +152,6 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
     if mask is not None:
         operands.append(as_value(to, mask, len(query.shape)))
     return to.add("attention", *operands, causal=causal or None, scale=scale)
-
-
-def _added_mask(to: Importer, mask: Known) -> Value:
-    """Returns minus infinity where a mask of booleans is false."""
-    return to.constant(torch.zeros(mask.tensor.shape).masked_fill(~mask.tensor, -math.inf))
 
 
 def _with_dropout(to: Importer, query: Value, key: Value, value: Value, mask: Value | None,

@@ -200,8 +200,7 @@ def unbind(to: Importer, x: Value, dim: int = 0) -> list[Value]:
 
 
 def chunk(to: Importer, x: Value, chunks: int, dim: int = 0) -> list[Value]:
-    extent = extent_of(to, x, dim)
-    return split(to, x, -(-extent // chunks), dim)
+    return split(to, x, -(-extent_of(to, x, dim) // chunks), dim)
 
 
 def split(to: Importer, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
