@@ -52,8 +52,10 @@ class Declared:
         return refuse(self.node.name, found, expected)
 
     def add(self, operator: str, *operands: Any, shape: Shape,
-            parameters: Sequence[Source | None] = (), **attributes: Attribute | None) -> Value:
+            parameters: Sequence[Source | Known | None] = (),
+            **attributes: Attribute | None) -> Value:
         """Adds a step of these values, then parameters. Leaves out attributes that are None."""
+        sources = [self.parameter(one) if isinstance(one, Known) else one for one in parameters]
         dtype = "float32"
         for operand in operands:
             if operand is not None and not isinstance(operand, Value):
@@ -76,7 +78,7 @@ class Declared:
                 raise self.refuse(f"{self.node.operator} with the number {one}",
                                   "finite numbers")
         source = Source(f"{self.node.outputs[0]}~{operator}", operator, [
-            *(operand and operand.source for operand in operands), *parameters],
+            *(operand and operand.source for operand in operands), *sources],
             {key: one for key, one in attributes.items() if one is not None})
         self.steps.append(source)
         value = Value(source, tuple(shape), dtype, to=self)

@@ -40,8 +40,8 @@ def batch_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Opera
     if isinstance(mean, Known) and isinstance(var, Known):
         # ONNX's momentum is that of the old statistics, the program's that of the new ones.
         y = to.add("batch_norm", x, shape=x.shape, parameters=(
-            *([to.parameter(scale), to.parameter(bias)] if has_own else [None, None]),
-            to.statistic(mean), to.statistic(var)), training=to.training or None, eps=eps,
+            *((scale, bias) if has_own else (None, None)), to.statistic(mean),
+            to.statistic(var)), training=to.training or None, eps=eps,
             momentum=1 - float(node.get("momentum", 0.9)) if to.training else None)
         if has_own:
             return [y]
@@ -71,7 +71,7 @@ def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Opera
                         "three to five axes, and operands with a number for each channel")
     has_own = isinstance(scale, Known) and isinstance(bias, Known)
     y = of_each(to, "group_norm", x, groups=groups, eps=float(node.get("epsilon", 1e-5)),
-                parameters=[to.parameter(scale), to.parameter(bias)] if has_own else ())
+                parameters=(scale, bias) if has_own else ())
     return y if has_own else _scaled(to, y, scale, bias)
 
 
@@ -87,8 +87,7 @@ def layer_norm(operator: str) -> Callable[..., Any]:
         own = [one for one in (scale, bias) if one is not None]
         if len(x.shape) >= 2 and all(
                 isinstance(one, Known) and one.shape == sizes for one in own):
-            return [to.add(operator, x, shape=x.shape, parameters=[
-                to.parameter(one) for one in own], **attributes)]
+            return [to.add(operator, x, shape=x.shape, parameters=own, **attributes)]
         y = of_each(to, operator, x, **attributes)
         y = y if scale is None else y * to.value(scale)
         y = y if bias is None else y + to.value(bias)
@@ -137,9 +136,8 @@ def _linear(to: Declared, x: Value, weight: Known, bias: Known | None = None) ->
     if x.shape[-1] != weight.shape[0]:
         raise to.refuse(f"a product of {text_of(x.shape)} and {text_of(weight.shape)}",
                         "as many columns as rows")
-    parameters = [to.parameter(transposed(weight))] + (
-        [to.parameter(bias)] if bias is not None else [])
-    return to.add("linear", x, parameters=parameters, shape=(*x.shape[:-1], weight.shape[1]))
+    own = [transposed(weight)] if bias is None else [transposed(weight), bias]
+    return to.add("linear", x, parameters=own, shape=(*x.shape[:-1], weight.shape[1]))
 
 
 def gemm(to: Declared, node: Node, a: Operand, b: Operand, c: Operand = None) -> Value:
