@@ -1,9 +1,7 @@
-"""Defines the arithmetic of tensors whose model an importer makes a program of, and steps of
-any such tensor."""
+"""Defines the arithmetic of tensors whose model an importer makes a program of."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,30 +36,3 @@ class Tensor:
 
     def __rtruediv__(self, number: float) -> Any:
         return self.to.of_each("reciprocal", self) * number
-
-
-def of_two(to: Any, operator: str, x: Any, y: Any, shape: tuple[Any, ...]) -> Any:
-    """Adds a step of two operands, which are broadcast to this shape: the first one by a step
-    of its own, the second one by the program's operator."""
-    if x.shape != shape and y.shape == shape and operator != "div":
-        if operator == "sub":
-            return of_two(to, "add", -y, x, shape)
-        x, y = y, x
-    x = to.expanded(to.value(x, len(shape)), shape)
-    return to.add(operator, x, to.value(y, len(shape)), shape=shape)
-
-
-def repeated(to: Any, x: Any, counts: Sequence[Any]) -> Any:
-    """Repeats whole axes, each one as often as its count says."""
-    for axis, count in reversed(list(enumerate(counts))):
-        if count == 1:
-            continue
-        *before, extent = x.shape[:axis + 1]
-        after = x.shape[axis + 1:]
-        if extent == 1:
-            x = to.expanded(x, (*before, count, *after))
-            continue
-        apart = to.reshaped(x, (*before, 1, extent, *after))
-        wide = to.expanded(apart, (*before, count, extent, *after))
-        x = to.reshaped(wide, (*before, count * extent, *after))
-    return x

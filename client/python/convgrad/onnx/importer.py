@@ -14,7 +14,7 @@ from convgrad.layouts import Array
 from convgrad.onnx import folding
 from convgrad.onnx.declared import Declared, declared_inputs
 from convgrad.onnx.emission import Imported, emit
-from convgrad.onnx.operators import elements, table, views
+from convgrad.onnx.operators import elements, norms, table, views
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.rows import of_rows
 from convgrad.onnx.values import (
@@ -40,7 +40,8 @@ class Importer(Declared):
 
     # What tensors' arithmetic uses.
     of_each, binary = elements.of_each, elements.binary
-    reshaped, expanded = views.reshaped, views.expanded
+    reshaped, permuted, expanded = views.reshaped, views.permuted, views.expanded
+    product, taken, joined = norms.product, views.taken, views.joined
 
     def __init__(self, model: Any, training: bool) -> None:
         graph = model.graph

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from convgrad.importers.tensors import of_two
+from convgrad.importers.steps import of_number, of_two
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Extent, Shape, text_of
 from convgrad.onnx.operators.views import reshaped
@@ -81,9 +81,7 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
         return _with_constant(to, operator, reshaped(to, to.value(x), shape), number)
     number = to.number_of(x)
     if number is not None:
-        y = reshaped(to, to.value(y), shape)
-        return number - y if operator == "sub" else number / y if operator == "div" else (
-            _with_constant(to, operator, y, number))
+        return of_number(operator, number, reshaped(to, to.value(y), shape))
     return of_two(to, operator, to.value(x), to.value(y), shape)
 
 

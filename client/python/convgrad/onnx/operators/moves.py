@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from convgrad.importers.tensors import repeated
+from convgrad.importers.steps import repeated
 from convgrad.layouts import Array
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, Extent, text_of

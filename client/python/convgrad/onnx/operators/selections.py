@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from convgrad.importers import steps
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, is_known, text_of
 from convgrad.onnx.operators.attention import without_gaps
@@ -14,8 +15,6 @@ from convgrad.onnx.operators.moves import constant
 from convgrad.onnx.operators.views import (
     MOST_PLACES,
     axis_in,
-    expanded,
-    joined,
     known_sizes,
     reshaped,
     taken,
@@ -67,7 +66,6 @@ def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
 
 
 def where(to: Declared, node: Node, mask: Operand, x: Operand, y: Operand) -> Value:
-    """Takes elements by their places, so that no NaN comes from those that aren't taken."""
     if isinstance(mask, Gaps):
         return without_gaps(to, node, mask, x, y)
     if isinstance(mask, Value) and mask.dtype == "bool":
@@ -76,21 +74,8 @@ def where(to: Declared, node: Node, mask: Operand, x: Operand, y: Operand) -> Va
         raise to.refuse(f"Where by a mask of {getattr(mask, 'dtype', mask)}", "booleans")
     both = to.value(x), to.value(y)
     shape = shape_of_where(to, mask, *both)
-    rows = 1 if is_known(shape) else shape[0]  # the mask is the same for each item of a batch
-    inner = shape if rows == 1 else shape[1:]
+    inner = shape if is_known(shape) else shape[1:]
     if not is_known(inner) or math.prod(inner) > MOST_PLACES:
         raise to.refuse(f"Where of {text_of(shape)}", "a batch that comes first, and images of "
                         "usual sizes")
-    apart = mask.array[0] if rows != 1 and mask.array.ndim == len(shape) else mask.array
-    flat = np.broadcast_to(apart, inner).reshape(-1)
-    parts, places, first = [], [], 0
-    for one in both:
-        is_one = all(n == 1 for n in one.shape)
-        count = 1 if is_one else math.prod(inner)
-        wide = expanded(to, one, (*shape[:len(shape) - len(inner)], *[1] * len(inner)) if (
-            is_one) else shape)
-        parts.append(reshaped(to, wide, (rows, count)))
-        places.append(first + np.arange(len(flat)) % count)
-        first += count
-    index = np.where(flat, *places)
-    return reshaped(to, taken(to, joined(to, parts, 1), 1, index), shape)
+    return steps.selected(to, mask.array, *both, shape)

@@ -13,7 +13,7 @@ from convgrad.errors import Unimplemented
 from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
 from convgrad.torch.networks.graphs import plain
-from convgrad.torch.networks.operators import elements, table, views
+from convgrad.torch.networks.operators import elements, table, tokens, views
 from convgrad.torch.networks.operators.given import Given, Prelude, base_of, given_by
 from convgrad.torch.networks.operators.known import Known, all_of, as_numbers
 from convgrad.torch.networks.operators.memories import Memories
@@ -30,7 +30,8 @@ class Declared(Importer):
 
     # What tensors' arithmetic uses.
     of_each, binary = elements.of_each, elements.binary
-    reshaped, expanded, value = views.reshaped, views.expanded, views.as_value
+    reshaped, permuted, expanded = views.reshaped, views.permute, views.expanded
+    value, product, taken, joined = views.as_value, tokens.product, views.taken, views.joined
 
     def __init__(self, model: Any, exported: Exported) -> None:
         self._exported = exported

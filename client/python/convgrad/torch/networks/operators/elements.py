@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from convgrad.importers.tensors import of_two
+from convgrad.importers.steps import of_number, of_two
 from convgrad.shapes import MOST_AXES, broadcast
 from convgrad.torch.networks.operators import noise
 from convgrad.torch.networks.operators.values import (
@@ -197,8 +197,7 @@ def times(to: Importer, x: Any, factor: Any) -> Any:
 def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
     """Adds a step of two operands, of which the second one is broadcast to the first."""
     if isinstance(x, (int, float)) and isinstance(y, Value):
-        return x - y if operator == "sub" else x / y if operator == "div" else binary(
-            to, operator, y, x)
+        return of_number(operator, x, y)
     if isinstance(y, (int, float)) and isinstance(x, Value) and operator in (
             "add", "sub", "mul", "div"):
         return with_number(to, operator, x, y)

@@ -104,11 +104,15 @@ def _is_mask_for_each(node: torch.fx.Node, args: Any) -> bool:
 
 def all_of(to: Importer, shape: tuple[Any, ...], number: Any) -> Value:
     """Returns a value that has a number everywhere."""
+    return expanded(to, as_value(to, one_of(to, shape, number)), shape)
+
+
+def one_of(to: Importer, shape: tuple[Any, ...], number: Any) -> Value:
+    """Returns a fixed parameter with the number, which can be expanded to the shape."""
     if to.dtype != torch.float32 or not isinstance(number, (bool, int, float)):
         raise to.refuse(f"a constant of {text_of(shape)} in {to.dtype}",
                         "torch.float32, or a shape without the batch")
-    one = to.constant(torch.full([1] * len(shape), float(number)))
-    return expanded(to, as_value(to, one), shape)
+    return to.constant(torch.full([1] * len(shape), float(number)))
 
 
 def holds(kind: type, arguments: Any) -> bool:

@@ -85,7 +85,7 @@ _VIEWS: dict[str, Function] = {
             views.view),
     **_each("split split_with_sizes", views.split),
     **_each("transpose swapaxes swapdims", views.transpose),
-    **_each("t numpy_T", views.transposed), "mT": moves.matrices_transposed,
+    **_each("t numpy_T", moves.transposed), "mT": moves.matrices_transposed,
     **_each("movedim moveaxis", moves.moved), "narrow": moves.narrow, "flip": moves.flip,
     "channel_shuffle": moves.channel_shuffle,
     **_each("expand expand_as", views.expand),

@@ -3,22 +3,16 @@ arguments of ATen's operators. The importer finds the tensors that change with a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators.known import Known, all_of
+from convgrad.importers.steps import selected
+from convgrad.torch.networks.operators.known import Known, all_of, one_of
 from convgrad.torch.networks.operators.masks import chosen
 from convgrad.torch.networks.operators.values import Importer, Value
-from convgrad.torch.networks.operators.views import (
-    as_value,
-    expanded,
-    joined,
-    reshaped,
-    taken,
-)
+from convgrad.torch.networks.operators.views import as_value, expanded
 
 
 def copy(to: Importer, x: Value, source: Any, *_: Any) -> Value:
@@ -44,29 +38,12 @@ def masked_fill(to: Importer, x: Value, mask: Any, number: Any) -> Value:
 
 
 def where(to: Importer, mask: Any, x: Any, y: Any) -> Value:
-    """Takes elements by an index, so that no NaN comes out of those that aren't taken."""
-    shape = to.shape
     if isinstance(mask, Value) and mask.dtype == torch.bool:
         return chosen(to, mask, x, y)
     if not isinstance(mask, Known) or mask.tensor.dtype != torch.bool:
         raise to.refuse(f"a mask of {getattr(mask, 'dtype', mask)}", "torch.bool")
-    is_apart = not all(isinstance(n, int) for n in shape)  # the rows of a batch are alike
-    inner = shape[1:] if is_apart else shape
-    if is_apart and mask.tensor.dim() == len(shape):
-        mask = Known(mask.tensor[0])
-    flat = mask.tensor.expand(inner).reshape(-1)
-    rows: list[Value] = []
-    places: list[torch.Tensor] = []
-    first = 0
-    for one in (x, y):
-        count = math.prod(inner) if isinstance(one, Value) else 1
-        value = expanded(to, as_value(to, one), shape) if isinstance(one, Value) else (
-            all_of(to, (*shape[:is_apart], *[1] * len(inner)), one))
-        rows.append(reshaped(to, value, (shape[0] if is_apart else 1, count)))
-        places.append(first + torch.arange(count).expand(len(flat)))
-        first += count
-    index = to.constant(torch.where(flat, places[0], places[1]))
-    return reshaped(to, taken(to, joined(to, rows, 1), 1, index), shape)
+    x, y = (one if isinstance(one, Value) else one_of(to, to.shape, one) for one in (x, y))
+    return selected(to, mask.tensor.numpy(), x, y, to.shape)
 
 
 def full(place: int) -> Callable[..., Value]:
