@@ -13,7 +13,7 @@ import numpy as np
 from onnx import helper
 
 from convgrad.errors import Unimplemented, invalid
-from convgrad.importers.tensors import MAY_BE_INFINITE
+from convgrad.importers.steps import MAY_BE_INFINITE
 from convgrad.layouts import Array
 from convgrad.onnx.extents import Batch, Extent, Shape, text_of
 from convgrad.onnx.refusals import Refusals, refuse
@@ -53,8 +53,10 @@ class Declared:
         return refuse(self.node.name, found, expected)
 
     def add(self, operator: str, *operands: Any, shape: Shape,
-            parameters: Sequence[Source | None] = (), **attributes: Attribute | None) -> Value:
+            parameters: Sequence[Source | Known | None] = (),
+            **attributes: Attribute | None) -> Value:
         """Adds a step of these values, then parameters. Leaves out attributes that are None."""
+        sources = [self.parameter(one) if isinstance(one, Known) else one for one in parameters]
         dtype = "float32"
         for operand in operands:
             if operand is not None and not isinstance(operand, Value):
@@ -78,7 +80,7 @@ class Declared:
                 raise self.refuse(f"{self.node.operator} with the number {one}",
                                   "finite numbers")
         source = Source(f"{self.node.outputs[0]}~{operator}", operator, [
-            *(operand and operand.source for operand in operands), *parameters],
+            *(operand and operand.source for operand in operands), *sources],
             {key: one for key, one in attributes.items() if one is not None})
         self.steps.append(source)
         value = Value(source, tuple(shape), dtype, to=self)

@@ -14,7 +14,7 @@ from convgrad.layouts import Array
 from convgrad.onnx import folding
 from convgrad.onnx.declared import Declared, declared_inputs
 from convgrad.onnx.emission import Imported, emit
-from convgrad.onnx.operators import elements, table, views
+from convgrad.onnx.operators import elements, norms, table, views
 from convgrad.onnx.refusals import Refusals, refuse
 from convgrad.onnx.rows import of_rows
 from convgrad.onnx.values import (
@@ -38,7 +38,9 @@ class Importer(Declared):
     """Follows a graph's nodes. Owned by one thread."""
 
     # What tensors' arithmetic uses.
-    of_each, binary, expanded = elements.of_each, elements.binary, views.expanded
+    of_each, binary = elements.of_each, elements.binary
+    reshaped, permuted, expanded = views.reshaped, views.permuted, views.expanded
+    product = norms.product
 
     def __init__(self, model: Any, training: bool) -> None:
         graph = model.graph
@@ -125,6 +127,8 @@ class Importer(Declared):
                 return folded
         if row is None:
             raise self.refuse(node.operator, "an operator that programs have")
+        if node.operator in table.VIEWS:
+            operands[0] = self.value(operands[0])
         return row(self, node, *operands)
 
     def _branch(self, node: Node, is_true: bool) -> list[Any]:

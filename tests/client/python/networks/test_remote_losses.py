@@ -251,6 +251,8 @@ def shifted(module, x, y):
     (lambda m, x, y: F.binary_cross_entropy_with_logits(x * 30, y, m.of_class), FLOATS),
     (lambda m, x, y: F.binary_cross_entropy_with_logits(
         x, y, pos_weight=m.of_class, reduction="none").square(), FLOATS),
+    (lambda _, x, y: F.binary_cross_entropy_with_logits(
+        x, y, pos_weight=torch.tensor(3.0)), FLOATS),
     (lambda m, x, y: F.binary_cross_entropy(
         (x * 9).sigmoid(), y.sigmoid(), m.of_class), FLOATS),
     (lambda _, x, y: F.binary_cross_entropy(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from convgrad.importers.tensors import mirrored, of_two
+from convgrad.importers.steps import of_number, of_two
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Extent, Shape, text_of
 from convgrad.onnx.operators.views import reshaped
@@ -71,8 +71,7 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
     if isinstance(y, (int, float)):
         return _with_constant(to, operator, x, y)
     if isinstance(x, (int, float)):
-        return x - y if operator == "sub" else x / y if operator == "div" else (
-            _with_constant(to, mirrored(operator), y, x))
+        return of_number(operator, x, y)
     for operand in (x, y):
         if isinstance(operand, Known) and operand.array.dtype.name not in FLOATS:
             raise to.refuse(f"{operator.capitalize()} with {operand}", "float32")
@@ -84,7 +83,7 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
         return _with_constant(to, operator, reshaped(to, to.value(x), shape), number)
     number = to.number_of(x)
     if number is not None:
-        return binary(to, operator, number, reshaped(to, to.value(y), shape))
+        return of_number(operator, number, reshaped(to, to.value(y), shape))
     return of_two(to, operator, to.value(x), to.value(y), shape)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
+from convgrad.importers.steps import repeated
 from convgrad.layouts import Array
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, Extent, text_of
@@ -17,6 +17,7 @@ from convgrad.onnx.operators.views import (
     MOST_PLACES,
     axis_in,
     cut,
+    cut_into,
     expanded,
     joined,
     known_sizes,
@@ -24,8 +25,10 @@ from convgrad.onnx.operators.views import (
     reshaped,
     taken,
 )
-from convgrad.onnx.values import Known, Node, Operand, Value
+from convgrad.onnx.values import Known, Node, Operand, Parts, Value
 from convgrad.shapes import padded
+
+_MOST_PARTS = 4096  # of a sequence
 
 
 def constant(to: Declared, operand: Operand, name: str, kinds: str = "iuO") -> Array:
@@ -46,8 +49,7 @@ def numbers(to: Declared, operand: Operand, name: str) -> list[int]:
     return [int(one) for one in array]
 
 
-def reshape(to: Declared, node: Node, x: Operand, shape: Operand) -> Value:
-    x = to.value(x)
+def reshape(to: Declared, node: Node, x: Any, shape: Operand) -> Any:
     sizes = list(constant(to, shape, "sizes").reshape(-1))
     return reshaped(to, x, target_of(to, x.shape, sizes, bool(node.get("allowzero", 0))))
 
@@ -78,50 +80,37 @@ def target_of(to: Declared, found: Sequence[Extent], sizes: Sequence[Any],
     return target
 
 
-def axis_of_flatten(to: Declared, node: Node, rank: int) -> int:
-    """Returns Flatten's axis, from 0 to `rank`."""
-    axis = node.get("axis", 1)
+def flatten(to: Declared, node: Node, x: Any) -> Any:
+    axis, rank = node.get("axis", 1), len(x.shape)
     if not -rank <= axis <= rank:
         raise to.refuse(f"Flatten with axis={axis}", f"at most {rank}")
-    return axis + rank if axis < 0 else axis
-
-
-def flatten(to: Declared, node: Node, x: Operand) -> Value:
-    x = to.value(x)
-    axis = axis_of_flatten(to, node, len(x.shape))
+    axis = axis + rank if axis < 0 else axis
     shape = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
-    if axis == 1 and len(x.shape) > 2:
+    if axis == 1 and rank > 2 and isinstance(x, Value):
         return to.add("flatten", x, shape=shape)
     return reshaped(to, x, shape)
 
 
-def transpose(to: Declared, node: Node, x: Operand) -> Value:
-    x = to.value(x)
+def transpose(to: Declared, node: Node, x: Any) -> Any:
     order = node.numbers("perm", list(range(len(x.shape)))[::-1])
     if sorted(order) != list(range(len(x.shape))):
         raise to.refuse(f"Transpose by {order}", f"each axis of {text_of(x.shape)} once")
     return permuted(to, x, order)
 
 
-def axes_of_squeeze(to: Declared, axes: Operand) -> list[int]:
-    """Refuses an operand without axes, for which readers take all axes, or none."""
-    found = numbers(to, axes, "axes")
-    if not found:
+def squeeze(to: Declared, node: Node, x: Any, axes: Operand = None) -> Any:
+    given = None if axes is None else numbers(to, axes, "axes")
+    if given == []:  # for which readers take all axes, or none
         raise to.refuse("Squeeze along an empty list of axes", "axes, or no operand")
-    return found
-
-
-def squeeze(to: Declared, node: Node, x: Operand, axes: Operand = None) -> Value:
-    x, rank = to.value(x), len(x.shape)
-    found = [i for i, n in enumerate(x.shape) if n == 1] if axes is None else [
-        axis_in(to, axis, rank) for axis in axes_of_squeeze(to, axes)]
+    found = [i for i, n in enumerate(x.shape) if n == 1] if given is None else [
+        axis_in(to, axis, len(x.shape)) for axis in given]
     if any(x.shape[axis] != 1 for axis in found):
         raise to.refuse(f"Squeeze of {text_of(x.shape)} along {found}", "axes of extent 1")
     return reshaped(to, x, [n for i, n in enumerate(x.shape) if i not in found])
 
 
-def unsqueeze(to: Declared, node: Node, x: Operand, axes: Operand) -> Value:
-    x, given = to.value(x), numbers(to, axes, "axes")
+def unsqueeze(to: Declared, node: Node, x: Any, axes: Operand) -> Any:
+    given = numbers(to, axes, "axes")
     rank = len(x.shape) + len(given)
     places = {axis_in(to, axis, rank) for axis in given}
     if len(places) != len(given):
@@ -151,8 +140,34 @@ def split(to: Declared, node: Node, x: Operand, sizes: Operand = None) -> list[V
     if sum(found) != extent or min(found) < 1 or len(found) != parts:
         raise to.refuse(f"Split of {text_of(x.shape)} into {found}",
                         "sizes from 1 on that are the axis' extent together")
-    return [cut(to, x, axis, end - size, end)
-            for size, end in zip(found, itertools.accumulate(found))]
+    return cut_into(to, x, axis, found)
+
+
+def split_to_sequence(to: Declared, node: Node, x: Operand, sizes: Operand = None) -> Parts:
+    """What PyTorch's exporter makes of a split if it doesn't optimize."""
+    x = to.value(x)
+    axis = axis_in(to, node.get("axis", 0), len(x.shape))
+    (extent,) = known_sizes(to, x, [axis])
+    given = [1] if sizes is None else numbers(to, sizes, "sizes")
+    if (sizes is None or not sizes.shape) and 0 < given[0] and extent <= given[0] * _MOST_PARTS:
+        size = given[0]
+        given = [min(size, extent - first) for first in range(0, extent, size)]
+    if sum(given) != extent or min(given) < 1:
+        raise to.refuse(f"SplitToSequence of {text_of(x.shape)} into {given[:9]}",
+                        "sizes from 1 on that are the axis' extent together")
+    parts = cut_into(to, x, axis, given)
+    if sizes is None and not node.get("keepdims", 1):
+        parts = [reshaped(to, one, (*x.shape[:axis], *x.shape[axis + 1:])) for one in parts]
+    return Parts(parts)
+
+
+def sequence_at(to: Declared, node: Node, parts: Operand, position: Operand) -> Value:
+    place = int(constant(to, position, "positions").reshape(()))
+    if not isinstance(parts, Parts):
+        raise to.refuse(f"SequenceAt of {parts}", "the result of SplitToSequence")
+    if not -len(parts.values) <= place < len(parts.values):
+        raise to.refuse(f"SequenceAt at {place}", f"a place below {len(parts.values)}")
+    return parts.values[place]
 
 
 def slice_of(to: Declared, node: Node, x: Operand, starts: Operand, ends: Operand,
@@ -207,17 +222,7 @@ def tile(to: Declared, node: Node, x: Operand, repeats: Operand) -> Value:
     if len(counts) != len(x.shape):
         raise to.refuse(f"Tile of {text_of(x.shape)} by {text_of(counts)}",
                         "a number for each axis")
-    for axis, count in reversed(list(enumerate(counts))):
-        n, shape = count if isinstance(count, Batch) else int(count), x.shape
-        if n == 1:
-            continue
-        if shape[axis] == 1:
-            x = expanded(to, x, (*shape[:axis], n, *shape[axis + 1:]))
-            continue
-        apart = reshaped(to, x, (*shape[:axis], 1, *shape[axis:]))
-        wide = expanded(to, apart, (*shape[:axis], n, *shape[axis:]))
-        x = reshaped(to, wide, (*shape[:axis], math.prod([n, shape[axis]]), *shape[axis + 1:]))
-    return x
+    return repeated(to, x, [n if isinstance(n, Batch) else int(n) for n in counts])
 
 
 def pad(to: Declared, node: Node, x: Operand, pads: Operand, value: Operand = None,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from convgrad.importers import steps
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Batch, text_of
 from convgrad.onnx.operators.elements import of_each
@@ -40,8 +41,8 @@ def batch_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Opera
     if isinstance(mean, Known) and isinstance(var, Known):
         # ONNX's momentum is that of the old statistics, the program's that of the new ones.
         y = to.add("batch_norm", x, shape=x.shape, parameters=(
-            *([to.parameter(scale), to.parameter(bias)] if has_own else [None, None]),
-            to.statistic(mean), to.statistic(var)), training=to.training or None, eps=eps,
+            *((scale, bias) if has_own else (None, None)), to.statistic(mean),
+            to.statistic(var)), training=to.training or None, eps=eps,
             momentum=1 - float(node.get("momentum", 0.9)) if to.training else None)
         if has_own:
             return [y]
@@ -71,7 +72,7 @@ def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Opera
                         "three to five axes, and operands with a number for each channel")
     has_own = isinstance(scale, Known) and isinstance(bias, Known)
     y = of_each(to, "group_norm", x, groups=groups, eps=float(node.get("epsilon", 1e-5)),
-                parameters=[to.parameter(scale), to.parameter(bias)] if has_own else ())
+                parameters=(scale, bias) if has_own else ())
     return y if has_own else _scaled(to, y, scale, bias)
 
 
@@ -87,8 +88,7 @@ def layer_norm(operator: str) -> Callable[..., Any]:
         own = [one for one in (scale, bias) if one is not None]
         if len(x.shape) >= 2 and all(
                 isinstance(one, Known) and one.shape == sizes for one in own):
-            return [to.add(operator, x, shape=x.shape, parameters=[
-                to.parameter(one) for one in own], **attributes)]
+            return [to.add(operator, x, shape=x.shape, parameters=own, **attributes)]
         y = of_each(to, operator, x, **attributes)
         y = y if scale is None else y * to.value(scale)
         y = y if bias is None else y + to.value(bias)
@@ -137,9 +137,8 @@ def _linear(to: Declared, x: Value, weight: Known, bias: Known | None = None) ->
     if x.shape[-1] != weight.shape[0]:
         raise to.refuse(f"a product of {text_of(x.shape)} and {text_of(weight.shape)}",
                         "as many columns as rows")
-    parameters = [to.parameter(transposed(weight))] + (
-        [to.parameter(bias)] if bias is not None else [])
-    return to.add("linear", x, parameters=parameters, shape=(*x.shape[:-1], weight.shape[1]))
+    own = [transposed(weight)] if bias is None else [transposed(weight), bias]
+    return to.add("linear", x, parameters=own, shape=(*x.shape[:-1], weight.shape[1]))
 
 
 def gemm(to: Declared, node: Node, a: Operand, b: Operand, c: Operand = None) -> Value:
@@ -160,7 +159,7 @@ def gemm(to: Declared, node: Node, a: Operand, b: Operand, c: Operand = None) ->
         c = None if is_bias else c
     else:
         b = to.value(b)
-        y = _matmul(to, a, permuted(to, b, [1, 0]) if node.get("transB", 0) else b)
+        y = product(to, a, permuted(to, b, [1, 0]) if node.get("transB", 0) else b)
     y = y if alpha == 1 else y * alpha
     if c is None:
         return y
@@ -176,10 +175,10 @@ def matmul(to: Declared, node: Node, a: Operand, b: Operand) -> Value:
     a = to.value(a)
     if isinstance(b, Known) and len(b.shape) == 2 and len(a.shape) >= 1 and to.may_move(b):
         return _linear(to, a, b)
-    return _matmul(to, a, to.value(b))
+    return product(to, a, to.value(b))
 
 
-def _matmul(to: Declared, a: Value, b: Value) -> Value:
+def product(to: Declared, a: Value, b: Value) -> Value:
     """NumPy's product: a vector is a row at the left and a column at the right."""
     if not a.shape or not b.shape:
         raise to.refuse("MatMul of a number", "one axis at least")
@@ -200,8 +199,6 @@ def _matmul(to: Declared, a: Value, b: Value) -> Value:
 
 
 def einsum(to: Declared, node: Node, *operands: Operand) -> Value:
-    """A matmul of two operands: axes of both and of the result are its batch, and axes of both
-    alone are summed over."""
     values = [to.value(one) for one in operands]
     equation = str(node.get("equation")).replace(" ", "")
     terms, _, result = equation.partition("->")
@@ -210,27 +207,14 @@ def einsum(to: Declared, node: Node, *operands: Operand) -> Value:
         for term, one in zip(terms.split(","), values)] if len(values) == 2 else ["", ""]
     dots = (set(first) | set(second)) & set("012345")
     result = result.replace("...", "".join(sorted(dots)))
-    both = [c for c in first if c in second]
-    rows, columns = ([c for c in term if c not in both] for term in spelled)
-    batch, summed = ([c for c in both if (c in result) == kept] for kept in (True, False))
-    order = [*batch, *rows, *columns]
-    if len(values) != 2 or sorted(order) != sorted(result) or any(
+    if len(values) != 2 or not steps.is_product(first, second, result) or (
+            len(set(result)) != len(result)) or any(
             not len(set(term)) == len(term) == len(one.shape)
             for term, one in zip(spelled, values)):
         raise to.refuse(f"Einsum of {equation}", "two operands, each axis once in each, and "
                         "sums over axes of both")
     sizes: dict[str, Any] = dict(zip(first, values[0].shape))
-    if any(sizes.setdefault(c, n) != n for c, n in zip(second, values[1].shape)):
+    if any(sizes.get(c, n) != n for c, n in zip(second, values[1].shape)):
         raise to.refuse("Einsum of " + ", ".join(text_of(one.shape) for one in values),
                         "equal extents")
-
-    def arranged(value: Value, term: str, *groups: Sequence[str]) -> Value:
-        moved = permuted(to, value, [term.index(c) for c in (
-            *batch, *(c for group in groups for c in group))])
-        return reshaped(to, moved, (*(sizes[c] for c in batch), *(
-            math.prod([sizes[c] for c in group]) for group in groups)))
-
-    y = _matmul(to, arranged(values[0], first, rows, summed),
-                arranged(values[1], second, summed, columns))
-    apart = reshaped(to, y, [sizes[c] for c in order])
-    return permuted(to, apart, [order.index(c) for c in result])
+    return steps.einsum(to, values[0], values[1], first, second, result)

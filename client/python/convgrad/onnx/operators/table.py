@@ -19,7 +19,6 @@ from convgrad.onnx.operators import (
     norms,
     resizing,
     selections,
-    sequences,
     sums,
     windows,
 )
@@ -28,9 +27,8 @@ from convgrad.onnx.values import Known, Node, Operand, Value
 Row = Callable[..., Any]
 
 _FLOAT = 1  # TensorProto.FLOAT
-# Nodes that only give an initializer another shape or order.
-_MOVES = frozenset(("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose",
-                    "Unsqueeze"))
+VIEWS = frozenset(("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
+"""Nodes that give a value or a constant another shape or order."""
 
 OPERATORS: dict[str, Row] = {
     **{name: elements.pointwise(name.lower()) for name in (
@@ -98,14 +96,14 @@ OPERATORS: dict[str, Row] = {
     "Reshape": moves.reshape,
     "Resize": resizing.resize,
     "Selu": elements.selu,
-    "SequenceAt": sequences.sequence_at,
+    "SequenceAt": moves.sequence_at,
     "Sign": masks.sign,
     "Slice": moves.slice_of,
     "Softmax": norms.softmax("softmax"),
     "Softsign": elements.softsign,
     "SpaceToDepth": moves.space_to_depth,
     "Split": moves.split,
-    "SplitToSequence": sequences.split_to_sequence,
+    "SplitToSequence": moves.split_to_sequence,
     "Squeeze": moves.squeeze,
     "Sum": elements.many("add"),
     "Swish": elements.swish,
@@ -126,28 +124,14 @@ def shape_of(to: Declared, node: Node, x: Value | Known) -> Known:
 
 
 def is_move(node: Node) -> bool:
-    """Returns whether the node only gives a constant another shape or order."""
-    return node.operator in _MOVES and (
-        node.operator != "Cast" or node.get("to") == _FLOAT)
+    """Returns whether the node only gives a constant another shape, order or type of floats."""
+    return node.operator in VIEWS or node.operator == "Identity" or (
+        node.operator == "Cast" and node.get("to") == _FLOAT)
 
 
 def moved(to: Declared, node: Node, known: Known, *operands: Operand) -> Known:
     """Returns the result of such a node."""
-    array, operator = known.array, node.operator
-    if operator == "Cast":
-        array = array.astype(np.float32, copy=False)
-    elif operator == "Transpose":
-        array = array.transpose(node.get("perm"))
-    elif operator == "Reshape":
-        array = array.reshape([int(n) for n in moves.target_of(  # type: ignore[arg-type]
-            to, array.shape, list(moves.constant(to, operands[0], "sizes").reshape(-1)),
-            bool(node.get("allowzero", 0)))])
-    elif operator == "Flatten":
-        axis = moves.axis_of_flatten(to, node, array.ndim)
-        array = array.reshape((int(np.prod(array.shape[:axis])), -1))
-    elif operator == "Squeeze":
-        array = array.squeeze(None if not operands or operands[0] is None else tuple(
-            moves.axes_of_squeeze(to, operands[0])))
-    elif operator == "Unsqueeze":
-        array = np.expand_dims(array, tuple(moves.numbers(to, operands[0], "axes")))
-    return replace(known, array=array)
+    if node.operator == "Cast":
+        return replace(known, array=known.array.astype(np.float32, copy=False))
+    found: Known = OPERATORS[node.operator](to, node, known, *operands)
+    return found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,16 +15,19 @@ from convgrad.onnx.extents import Batch, Extent, is_known, text_of
 from convgrad.onnx.values import Known, Operand, Value
 from convgrad.shapes import MOST_AXES, axis_of, padded
 
+Tensor = TypeVar("Tensor", Value, Known)
 MOST_PLACES = 2**24
 """Of the numbers that are computed for a node."""
 
 
-def reshaped(to: Declared, x: Value, shape: Sequence[Extent]) -> Value:
-    """Returns the value with another shape of as many elements."""
+def reshaped(to: Declared, x: Tensor, shape: Sequence[Extent]) -> Tensor:
+    """Returns the value or the constant with another shape of as many elements."""
     shape = tuple(shape)
     if math.prod(x.shape) != math.prod(shape):
         raise to.refuse(f"a reshape of {text_of(x.shape)} to {text_of(shape)}",
                         "as many elements, for each batch")
+    if isinstance(x, Known):
+        return replace(x, array=x.array.reshape(shape))  # type: ignore[arg-type]
     if padded(shape) == padded(x.shape):
         return replace(x, shape=shape)
     sizes = [-1 if isinstance(n, Batch) else n for n in padded(shape)]
@@ -32,9 +36,11 @@ def reshaped(to: Declared, x: Value, shape: Sequence[Extent]) -> Value:
     return to.add("reshape", x, shape=shape, shape_=sizes)
 
 
-def permuted(to: Declared, x: Value, order: Sequence[int]) -> Value:
+def permuted(to: Declared, x: Tensor, order: Sequence[int]) -> Tensor:
     if list(order) == sorted(order):
         return x
+    if isinstance(x, Known):
+        return replace(x, array=x.array.transpose(order))
     return to.add("permute", x, shape=tuple(x.shape[axis] for axis in order), dims=list(order))
 
 
@@ -75,6 +81,12 @@ def cut(to: Declared, x: Value, axis: int, first: int, last: int, step: int = 1)
     shape = (*x.shape[:axis], len(places), *x.shape[axis + 1:])
     return to.add("slice", x, shape=shape, axis=axis_of(len(x.shape), axis), start=first,
                   end=last, step=step)
+
+
+def cut_into(to: Declared, x: Value, axis: int, sizes: Sequence[int]) -> list[Value]:
+    """Returns parts of these sizes along an axis, one behind the other."""
+    return [cut(to, x, axis, end - size, end)
+            for size, end in zip(sizes, itertools.accumulate(sizes))]
 
 
 def taken(to: Declared, x: Value, axis: int, places: Any) -> Value:

@@ -11,7 +11,7 @@ import numpy as np
 from convgrad.onnx.declared import Declared
 from convgrad.onnx.extents import Shape, text_of
 from convgrad.onnx.operators.views import MOST_PLACES, cut, known_sizes, of_channels
-from convgrad.onnx.values import Known, Node, Operand, Source, Value
+from convgrad.onnx.values import Known, Node, Operand, Value
 
 _DROPS_WINDOWS = 22  # the opset that says that windows that begin in the right pad are ignored
 
@@ -126,11 +126,9 @@ def _product(to: Declared, operator: str, x: Value, weight: Operand, bias: Opera
         bias = None  # PyTorch's exporter makes such zeros, of another shape, for a Conv3d
     if isinstance(bias, Known) and bias.shape != (shape[1],):
         raise to.refuse(f"a bias of {text_of(bias.shape)}", f"({shape[1]})")
-    if isinstance(weight, Known) and (bias is None or isinstance(bias, Known)):
-        parameters: list[Source | None] = [to.parameter(weight)]
-        if bias is not None:
-            parameters.append(to.parameter(bias))
-        return to.add(operator, x, parameters=parameters, shape=shape, **attributes)
+    own = [weight] if bias is None else [weight, bias]
+    if all(isinstance(one, Known) for one in own):
+        return to.add(operator, x, parameters=own, shape=shape, **attributes)
     y = to.add(operator, x, to.value(weight), shape=shape, **attributes)
     if bias is None:
         return y

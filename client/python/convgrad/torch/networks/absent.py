@@ -76,17 +76,14 @@ class AbsentParameter(_Absent, nn.Parameter):  # type: ignore[misc]
     grad: Any = property(_refuse_grad, _refuse_grad)
 
 
-def _absent_tensor(like: Any) -> AbsentTensor:
-    make: Any = torch.Tensor._make_subclass
-    return make(AbsentTensor, torch.empty_like(like, device="meta"))
-
-
 def absent(like: torch.Tensor) -> torch.Tensor:
     """Returns a stand-in for the parameter, with its Python attributes, or for the buffer."""
     with _TORCH.inference_mode(False):  # tensors made in inference mode have no version counter
+        shape = torch.empty_like(like, device="meta")
         if not isinstance(like, nn.Parameter):
-            return _absent_tensor(like)
-        found = AbsentParameter(torch.empty_like(like, device="meta"), like.requires_grad)
+            make: Any = torch.Tensor._make_subclass
+            return make(AbsentTensor, shape)
+        found = AbsentParameter(shape, like.requires_grad)
     vars(found).update(vars(like))
     return found
 

@@ -10,11 +10,11 @@ import torch
 import torch.fx
 
 from convgrad.errors import Unimplemented
-from convgrad.importers.tensors import WITHOUT_GRADIENT
+from convgrad.importers.steps import WITHOUT_GRADIENT
 from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
-from convgrad.torch.networks.graphs import only_returned, plain
-from convgrad.torch.networks.operators import elements, table, views
+from convgrad.torch.networks.graphs import plain
+from convgrad.torch.networks.operators import elements, table, tokens, views
 from convgrad.torch.networks.operators.given import Given, Prelude, base_of, given_by
 from convgrad.torch.networks.operators.known import Known, all_of, as_numbers
 from convgrad.torch.networks.operators.memories import Memories
@@ -31,7 +31,8 @@ class Declared(Importer):
 
     # What tensors' arithmetic uses.
     of_each, binary = elements.of_each, elements.binary
-    expanded, value = views.expanded, views.as_value
+    reshaped, permuted, expanded = views.reshaped, views.permute, views.expanded
+    value, product = views.as_value, tokens.product
 
     def __init__(self, model: Any, exported: Exported) -> None:
         self._exported = exported
@@ -167,13 +168,12 @@ class Declared(Importer):
 
     @property
     def is_returned(self) -> bool:
-        return only_returned(self._node)
+        return all(user.op == "output" for user in self._node.users)
 
     def is_ones(self, value: Value) -> bool:
         return value.name in self.constants and bool((self.constants[value.name] == 1).all())
 
     def is_positive(self, value: Value) -> bool:
-        """Returns whether the value is a clamp to more than 0, or powers or means of one."""
         steps, name = {step.result: step for step in self.program.message.steps}, value.name
         while name in steps:
             step = steps[name]

@@ -73,11 +73,6 @@ def needed(nodes: Sequence[torch.fx.Node]) -> set[torch.fx.Node]:
     return found
 
 
-def only_returned(node: torch.fx.Node) -> bool:
-    """Returns whether the graph only returns the node's result."""
-    return all(user.op == "output" for user in node.users)
-
-
 def calls_of_one(nodes: Sequence[torch.fx.Node], root: nn.Module) -> list[Any]:
     """Returns the calls that needed() finds, with arguments and shapes as for a batch of 1.
     Leaves out what returns its operand or, as the layout decides, a copy of it."""

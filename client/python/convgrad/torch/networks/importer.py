@@ -27,10 +27,10 @@ from convgrad.torch.networks.graphs import (
     step_name,
 )
 from convgrad.torch.networks.operators import table
-from convgrad.torch.networks.operators.detaching import results_of_region
 from convgrad.torch.networks.operators.given import base_of
 from convgrad.torch.networks.operators.implicit import IMPLICIT
 from convgrad.torch.networks.operators.known import Known, computed, holds, takes_known
+from convgrad.torch.networks.operators.memories import results_of_region
 from convgrad.torch.networks.operators.values import INDICES, Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 from convgrad.torch.networks.stand_ins import (
@@ -280,10 +280,9 @@ class Importer(Declared):
             self._with_gradient.add(name)
         if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
             self.counted.append(name)
-        memory, time = self._memories.new(), self._memories.time
-        found = Value(name, memory, shape=shape, time=time, to=self)
-        return found if view is None else replace(
-            found, memory=view.base.memory, branch=view.base.branch,
+        y = Value(name, self._memories.new(), shape=shape, time=self._memories.time, to=self)
+        return y if view is None else replace(
+            y, memory=view.base.memory, branch=view.base.branch,
             views=(*view.base.views, view))
 
     def count_batch(self, batches: Value) -> Value:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from convgrad.errors import ConvgradError, invalid
-from convgrad.importers.tensors import WITHOUT_GRADIENT
+from convgrad.importers.steps import WITHOUT_GRADIENT
 from convgrad.programs import Attribute, Program
 from convgrad.torch.networks.effects import Asked, Call
 from convgrad.torch.networks.exporting import Output, Shape, again_of, export

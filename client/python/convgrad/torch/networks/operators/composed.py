@@ -10,8 +10,7 @@ import torch
 
 from convgrad.shapes import broadcast
 from convgrad.torch.networks.operators import masks, moves
-from convgrad.torch.networks.operators.detaching import detach
-from convgrad.torch.networks.operators.elements import binary, clamp, of_each, times
+from convgrad.torch.networks.operators.elements import binary, clamp, detach, of_each, times
 from convgrad.torch.networks.operators.losses import reduced_loss
 from convgrad.torch.networks.operators.sums import norm, reduce
 from convgrad.torch.networks.operators.tokens import product

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from convgrad.importers.tensors import WITH_NUMBERS, mirrored, of_two
+from convgrad.importers.steps import WITH_NUMBERS, of_number, of_two
 from convgrad.shapes import MOST_AXES, broadcast
 from convgrad.torch.networks.operators import noise
 from convgrad.torch.networks.operators.values import (
@@ -17,6 +17,7 @@ from convgrad.torch.networks.operators.values import (
     Importer,
     Noise,
     Value,
+    View,
     Wide,
     text_of,
 )
@@ -37,6 +38,18 @@ def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
     if isinstance(x, Wide):
         return wide(of_each(to, operator, x.base, **attributes), x.sizes, x.order)
     return to.add(operator, x, shape=x.shape, **attributes)
+
+
+def detach(to: Importer, x: Value) -> Value:
+    """Returns the value without its gradient, in the same memory."""
+    if not isinstance(x, Value):
+        raise to.refuse(f"detach of {x}", "one of a result")
+    if not to.has_gradient(x.base if isinstance(x, Wide) else x):
+        return x
+    x = as_value(to, x)
+    if isinstance(x, Wide):
+        return wide(detach(to, x.base), x.sizes, x.order)
+    return of_each(to, "detach", x, view=View(("detach",), x, detach))
 
 
 def pointwise(operator: str) -> Callable[[Importer, Value], Value]:
@@ -184,8 +197,7 @@ def times(to: Importer, x: Any, factor: Any) -> Any:
 def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
     """Adds a step of two operands, of which the second one is broadcast to the first."""
     if isinstance(x, (int, float)) and isinstance(y, Value):
-        return x - y if operator == "sub" else x / y if operator == "div" else binary(
-            to, mirrored(operator), y, x)
+        return of_number(operator, x, y)
     if isinstance(y, (int, float)) and isinstance(x, Value) and operator in WITH_NUMBERS:
         return with_number(to, operator, x, y)
     if not isinstance(x, Value) or not isinstance(y, Value):

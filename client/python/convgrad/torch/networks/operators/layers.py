@@ -69,23 +69,16 @@ def normalized(to: Importer, operator: str, x: Value, weight_and_bias: Sequence[
     return y
 
 
-def max_pool(to: Importer, x: Value, kernel_size: Any, stride: Any, padding: Any,
-             dilation: Any, ceil_mode: bool) -> Value:
-    return to.add("max_pool", as_value(to, x), kernel_size=ints(kernel_size),
-                  stride=ints(stride) or None, padding=ints(padding), dilation=ints(dilation),
-                  ceil_mode=ceil_mode)
+def _pool(operator: str, *names: str) -> Callable[..., Value]:
+    """Returns the row of a pooling whose attributes are the arguments, with these names."""
+    return lambda to, x, *given: to.add(
+        operator, as_value(to, x), **dict(zip(names, map(ints, given))))
 
 
-def avg_pool(to: Importer, x: Value, kernel_size: Any, stride: Any, padding: Any,
-             ceil_mode: bool, count_include_pad: bool,
-             divisor_override: int | None = None) -> Value:
-    return to.add("avg_pool", as_value(to, x), kernel_size=ints(kernel_size),
-                  stride=ints(stride) or None, padding=ints(padding), ceil_mode=ceil_mode,
-                  count_include_pad=count_include_pad, divisor_override=divisor_override)
-
-
-def adaptive_avg_pool(to: Importer, x: Value, output_size: Any) -> Value:
-    return to.add("adaptive_avg_pool", as_value(to, x), output_size=ints(output_size))
+max_pool = _pool("max_pool", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+avg_pool = _pool("avg_pool", "kernel_size", "stride", "padding", "ceil_mode",
+                 "count_include_pad", "divisor_override")
+adaptive_avg_pool = _pool("adaptive_avg_pool", "output_size")
 
 
 def adaptive_max_pool(to: Importer, x: Value, output_size: Any) -> list[Any]:
@@ -163,7 +156,8 @@ def typed(to: Importer, x: Value, *_: Any) -> Value:
 
 
 def ints(value: Any) -> Any:
-    """Returns the numbers of a layer's axes; torch takes a list of one for all axes."""
+    """Returns the numbers of a layer's axes; torch takes a list of one for all axes, and an
+    empty one for none."""
     if not isinstance(value, (tuple, list)):
         return value
-    return value[0] if len(value) == 1 else list(value)
+    return value[0] if len(value) == 1 else list(value) or None

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from convgrad.torch.networks.operators.detaching import detach
-from convgrad.torch.networks.operators.elements import binary, clamp, of_each, times
+from convgrad.torch.networks.operators.elements import binary, clamp, detach, of_each, times
 from convgrad.torch.networks.operators.masks import chosen
 from convgrad.torch.networks.operators.places import check_places, is_at
 from convgrad.torch.networks.operators.sums import reduce
@@ -32,11 +31,9 @@ def cross_entropy(to: Importer, logits: Value, target: Value, weight: Value | No
         if is_index:
             return _nll(to, logs, target, weight, reduction, ignore_index, smoothing)
         return _of_probabilities(to, logs, target, weight, reduction, smoothing)
-    if not is_index:
-        return _loss(to, "cross_entropy", reduction, logits, as_value(to, target), weight,
-                     label_smoothing=smoothing)
-    return _loss(to, "cross_entropy", reduction, logits, _classes(to, target), weight,
-                 label_smoothing=smoothing, ignore_index=ignore_index)
+    own = _classes(to, target) if is_index else as_value(to, target)
+    return _loss(to, "cross_entropy", reduction, logits, own, weight,
+                 label_smoothing=smoothing, ignore_index=ignore_index if is_index else None)
 
 
 def nll(to: Importer, logs: Value, target: Value, weight: Value | None, reduction: int,

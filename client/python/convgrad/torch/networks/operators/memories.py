@@ -9,8 +9,12 @@ a change of one branch leaves the others without a value.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+from convgrad.torch.networks.operators.elements import detach
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, Wide
 
 
@@ -22,6 +26,18 @@ class _Change:
     branch: int
     whole: Value
     """What the memory holds since."""
+
+
+def results_of_region(to: Importer, results: Sequence[Any], start: int) -> list[Any]:
+    """Returns what a region without gradients has returned. The memories that it made have
+    numbers from `start` on."""
+    holders = Counter(one.memory for one in results if isinstance(one, Value))
+    found = []
+    for one in results:
+        y = detach(to, one) if isinstance(one, Value) else one
+        is_alone = y is not one and one.memory >= start and holders[one.memory] == 1
+        found.append(to.apart(y) if is_alone else y)
+    return found
 
 
 class Memories:

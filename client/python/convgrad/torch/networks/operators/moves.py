@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from convgrad.importers.steps import repeated
 from convgrad.shapes import padded
-from convgrad.torch.networks.operators.detaching import detach
+from convgrad.torch.networks.operators.elements import detach
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import (
@@ -99,18 +100,7 @@ def repeat(to: Importer, x: Value, repeats: Sequence[Any]) -> Value:
     """Repeats whole axes; the first one can only be 1, repeated to the batch. Also tile, whose
     leading numbers may be missing."""
     repeats = padded(repeats, len(x.shape))
-    x = as_value(to, x, len(repeats))
-    for axis in range(len(repeats) - 1, -1, -1):
-        n, shape = repeats[axis], x.shape
-        if n == 1:
-            continue
-        if shape[axis] == 1:
-            x = expanded(to, x, (*shape[:axis], n, *shape[axis + 1:]))
-            continue
-        apart = reshaped(to, x, (*shape[:axis], 1, *shape[axis:]))
-        wide = expanded(to, apart, (*shape[:axis], n, *shape[axis:]))
-        x = reshaped(to, wide, (*shape[:axis], n * shape[axis], *shape[axis + 1:]))
-    return x
+    return repeated(to, as_value(to, x, len(repeats)), repeats)
 
 
 def pad(to: Importer, x: Value, pads: Sequence[Any], mode: str = "constant",
@@ -143,7 +133,7 @@ def unfold(to: Importer, x: Value, dim: int, size: int, step: int) -> Value:
     """Windows along an axis, whose elements are the last axis of the result."""
     axis, extent = dim % len(x.shape), extent_of(to, x, dim)
     places = torch.arange(0, extent - size + 1, step)[:, None] + torch.arange(size)
-    apart = taken(to, as_value(to, x), axis, to.constant(places))
+    apart = taken(to, as_value(to, x), axis, places)
     return moved(to, apart, axis + 1, -1)
 
 
@@ -156,7 +146,7 @@ def im2col(to: Importer, x: Value, kernel: Sequence[int], dilation: Sequence[int
         reach = dilation[axis] * (kernel[axis] - 1)
         starts = torch.arange(0, extent + 2 * padding[axis] - reach, stride[axis])
         places = starts + dilation[axis] * torch.arange(kernel[axis])[:, None]
-        x = taken(to, x, 2 + 2 * axis, to.constant(places))
+        x = taken(to, x, 2 + 2 * axis, places)
     return reshaped(to, permute(to, x, [0, 1, 2, 4, 3, 5]), to.shape)
 
 
@@ -184,7 +174,7 @@ def col2im(to: Importer, x: Value, size: Sequence[int], kernel: Sequence[int],
         places = torch.tensor([row + [kernel[i] * counts[i]] * (most - len(row))
                                for row in reached]).t().contiguous()
         axis = len(x.shape) - 1
-        x = reduce(to, "sum", taken(to, x, axis, to.constant(places)), axis, False)
+        x = reduce(to, "sum", taken(to, x, axis, places), axis, False)
         if i == 0:
             x = permute(to, x, [0, 1, 4, 2, 3])
     return x
@@ -227,6 +217,10 @@ def moved(to: Importer, x: Value, source: Any, target: Any) -> Value:
     return permute(to, x, order)
 
 
+def transposed(to: Importer, x: Value) -> Value:
+    return permute(to, x, range(len(x.shape))[::-1])
+
+
 def matrices_transposed(to: Importer, x: Value) -> Value:
     return transpose(to, x, -2, -1)
 
@@ -235,7 +229,7 @@ def flip(to: Importer, x: Value, dims: Sequence[int]) -> Value:
     x = as_value(to, x)
     for dim in dims:
         places = torch.arange(extent_of(to, x, dim)).flip(0)
-        x = taken(to, x, dim, to.constant(places))
+        x = taken(to, x, dim, places)
     return x
 
 

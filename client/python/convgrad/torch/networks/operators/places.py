@@ -76,7 +76,7 @@ def _at_constants(to: Importer, x: Value, axes: list[int], places: list[torch.Te
         [axis] for axis in range(last, len(x.shape))]
     flat = reshaped(to, as_value(to, x), merged(x.shape, groups)) if len(axes) > 1 or (
         last - first > 1) else as_value(to, x)
-    return reshaped(to, taken(to, flat, first, to.constant(found.long().reshape(-1))), to.shape)
+    return reshaped(to, taken(to, flat, first, found.long().reshape(-1)), to.shape)
 
 
 def _of_rows(to: Importer, x: Value, places: Any) -> Value:
@@ -161,7 +161,7 @@ def diagonal_matrix(to: Importer, x: Value, offset: int = 0) -> Value:
         raise to.refuse(f"diag of {text_of(x.shape)}", "numbers of rows and columns")
     if len(x.shape) == 2:
         at = torch.arange(min(rows, columns)) * (columns + 1)
-        return taken(to, reshaped(to, x, (rows * columns,)), 0, to.constant(at))
+        return taken(to, reshaped(to, x, (rows * columns,)), 0, at)
     mask = torch.eye(rows)
     return chosen(to, as_value(to, to.constant(mask)), reshaped(to, x, (1, rows)), 0.0)
 
@@ -177,7 +177,7 @@ def diagonal(to: Importer, x: Value, offset: int = 0, first: int = 0, second: in
     flat = reshaped(to, permute(to, as_value(to, x), [*rest, *own]), (
         *(x.shape[axis] for axis in rest), sizes[0] * sizes[1]))
     at = torch.arange(min(sizes)) * (sizes[1] + 1)
-    return taken(to, flat, len(rest), to.constant(at))
+    return taken(to, flat, len(rest), at)
 
 
 def triangle(part: Callable[[torch.Tensor, int], torch.Tensor]) -> Callable[..., Value]:

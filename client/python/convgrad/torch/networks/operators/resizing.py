@@ -37,7 +37,7 @@ def nearest_exact(axes: int) -> Any:
             found = _resized(operator, places, [to.shape[2 + i] if j == i else 1
                                                 for j in range(axes)], [],
                              scales and [scales[i] if j == i else 1 for j in range(axes)])
-            x = taken(to, x, 2 + i, to.constant(found.reshape(-1).long()))
+            x = taken(to, x, 2 + i, found.reshape(-1).long())
         return x
 
     return row

@@ -9,7 +9,6 @@ import torch
 
 from convgrad.torch.networks.operators import (
     composed,
-    detaching,
     elements,
     layers,
     losses,
@@ -43,19 +42,14 @@ _RESIZINGS: dict[str, Function] = {
     **{f"_upsample_nearest_exact{axes}d": resizing.nearest_exact(axes) for axes in (1, 2, 3)},
 }
 _LAYERS: dict[str, Function] = {
-    **_each("conv1d conv2d conv3d", layers.conv),
-    **_each("conv_transpose1d conv_transpose2d conv_transpose3d", layers.conv_transpose),
-    **_each("max_pool1d max_pool2d max_pool3d", layers.max_pool),
-    **_each("avg_pool1d avg_pool2d avg_pool3d", layers.avg_pool),
-    **_each("adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d",
-            layers.adaptive_avg_pool),
+    **{f"{name}{axes}d": getattr(layers, name) for axes in (1, 2, 3) for name in (
+        "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool",
+        "adaptive_max_pool")},
     **_RESIZINGS,
     "max": layers.of_two_or("maximum", layers.max_along),
     "min": layers.of_two_or("minimum", layers.min_along),
     "batch_norm": layers.batch_norm, "pad": moves.pad, "dropout": layers.dropout,
     "feature_dropout": noise.feature_dropout,
-    **_each("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d",
-            layers.adaptive_max_pool),
     "clone": layers.copied, **_each("alias contiguous", layers.same),
     **_each("to type_as", layers.typed),
 }
@@ -91,7 +85,7 @@ _VIEWS: dict[str, Function] = {
             views.view),
     **_each("split split_with_sizes", views.split),
     **_each("transpose swapaxes swapdims", views.transpose),
-    **_each("t numpy_T", views.transposed), "mT": moves.matrices_transposed,
+    **_each("t numpy_T", moves.transposed), "mT": moves.matrices_transposed,
     **_each("movedim moveaxis", moves.moved), "narrow": moves.narrow, "flip": moves.flip,
     "channel_shuffle": moves.channel_shuffle,
     **_each("expand expand_as", views.expand),
@@ -105,7 +99,7 @@ _VIEWS: dict[str, Function] = {
     "diag": places.diagonal_matrix, "triu": places.triangle(torch.triu),
     "tril": places.triangle(torch.tril),
     "index_select": moves.index_select, "embedding": moves.embedding,
-    "detach": detaching.detach,
+    "detach": elements.detach,
 }
 _WRITES: dict[str, Function] = {
     "copy": writes.copy, "fill": writes.fill, "where": masks.where,

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from convgrad.importers import steps
 from convgrad.shapes import axis_of
 from convgrad.torch.networks.operators.elements import binary, of_each, times, with_number
 from convgrad.torch.networks.operators.known import Known
@@ -98,35 +99,16 @@ def is_of_two(equation: str) -> bool:
         len(set(term)) == len(term) for term in (*letters, result))
 
 
-def einsum(to: Importer, equation: str, operands: Sequence[Value], *_: Any) -> Value:
-    """A matmul of two operands: axes of both and of the result are its batch, and axes of both
-    alone are summed over."""
-    terms, arrow, result = equation.replace(" ", "").partition("->")
-    letters = terms.split(",")
+def einsum(to: Importer, equation: str, operands: Sequence[Value], *_: Any) -> Any:
     if not is_of_two(equation):
         raise to.refuse(f"einsum of {equation}", "two operands, and each axis once in each")
-    x, y = operands
-    sizes = dict(zip(letters[1], y.shape)) | dict(zip(letters[0], x.shape))
-    both = [c for c in letters[0] if c in letters[1]]
-    batch, summed = ([c for c in both if (c in result) == kept] for kept in (True, False))
-    rows, columns = ([c for c in term if c not in both] for term in letters)
-    if {*batch, *rows, *columns} != set(result) or any(
-            dict(zip(letters[1], y.shape))[c] != sizes[c] for c in both):
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    (first, second), (x, y) = terms.split(","), operands
+    sizes = dict(zip(first, x.shape))
+    if not steps.is_product(first, second, result) or any(
+            sizes.get(c, n) != n for c, n in zip(second, y.shape)):
         raise to.refuse(f"einsum of {equation}", "equal extents, and sums over axes of both")
-
-    def arranged(value: Value, term: str, first: list[str], last: list[str]) -> Value:
-        moved = permute(to, value, [term.index(c) for c in (*batch, *first, *last)])
-        return reshaped(to, moved, (*extents(batch), *(
-            math.prod(extents(some)) for some in (first, last))))
-
-    def extents(some: Sequence[str]) -> list[Any]:
-        return [sizes[c] for c in some]
-
-    products = to.add("matmul", arranged(x, letters[0], rows, summed),
-                     arranged(y, letters[1], summed, columns))
-    order = [*batch, *rows, *columns]
-    apart = reshaped(to, products, extents(order))
-    return permute(to, apart, [order.index(c) for c in result])
+    return steps.einsum(to, x, y, first, second, result)
 
 
 def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = None,
@@ -140,7 +122,8 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
         if dropout and not mask.tensor.any(-1).all():
             raise to.refuse(f"attention with dropout and {mask} that leaves a query no key",
                             "a key for each query")
-        mask = None if mask.tensor.all() else _added_mask(to, mask)
+        mask = None if mask.tensor.all() else to.constant(
+            torch.zeros(mask.tensor.shape).masked_fill(~mask.tensor, -math.inf))
     elif isinstance(mask, Value) and mask.dtype == torch.bool:
         mask = chosen(to, mask, 0.0, -math.inf)
     if dropout:
@@ -151,11 +134,6 @@ def attention(to: Importer, query: Value, key: Value, value: Value, mask: Any = 
     if mask is not None:
         operands.append(as_value(to, mask, len(query.shape)))
     return to.add("attention", *operands, causal=causal or None, scale=scale)
-
-
-def _added_mask(to: Importer, mask: Known) -> Value:
-    """Returns minus infinity where a mask of booleans is false."""
-    return to.constant(torch.zeros(mask.tensor.shape).masked_fill(~mask.tensor, -math.inf))
 
 
 def _with_dropout(to: Importer, query: Value, key: Value, value: Value, mask: Value | None,

@@ -131,10 +131,6 @@ def transpose(to: Importer, x: Value, first: int, second: int) -> Value:
     return permute(to, x, order)
 
 
-def transposed(to: Importer, x: Value) -> Value:
-    return permute(to, x, range(len(x.shape))[::-1])
-
-
 def slice_of(to: Importer, x: Value, dim: int = 0, start: int | None = None,
              end: int | None = None, step: int = 1) -> Value:
     if to.shape == x.shape:
@@ -177,7 +173,7 @@ def _with_part(to: Importer, base: Value, part: Value, axis: int, places: range)
         return joined(to, ends, axis)
     index = torch.arange(extent)
     index[places.start:places.stop:places.step] = torch.arange(extent, extent + len(places))
-    return taken(to, joined(to, [base, part], axis), axis, to.constant(index))
+    return taken(to, joined(to, [base, part], axis), axis, index)
 
 
 def select(to: Importer, x: Value, dim: int, index: int) -> Value:
@@ -200,8 +196,7 @@ def unbind(to: Importer, x: Value, dim: int = 0) -> list[Value]:
 
 
 def chunk(to: Importer, x: Value, chunks: int, dim: int = 0) -> list[Value]:
-    extent = extent_of(to, x, dim)
-    return split(to, x, -(-extent // chunks), dim)
+    return split(to, x, -(-extent_of(to, x, dim) // chunks), dim)
 
 
 def split(to: Importer, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
@@ -224,9 +219,11 @@ def tensor_split(to: Importer, x: Value, indices: Any, dim: int = 0) -> list[Val
     return split(to, x, sizes, dim)
 
 
-def taken(to: Importer, x: Value, dim: int, places: Value) -> Value:
+def taken(to: Importer, x: Value, dim: int, places: Any) -> Value:
     """Returns the elements of an axis at the places that a tensor of torch.int64 has: a
-    parameter or an input."""
+    parameter, an input or an array."""
+    if not isinstance(places, Value):
+        places = to.constant(torch.as_tensor(places))
     axis = dim % len(x.shape)
     shape = (*x.shape[:axis], *places.shape, *x.shape[axis + 1:])
     y = to.add("index_select", x, parameters=(to.indices(places),),
