@@ -45,6 +45,8 @@ REFUSED = {
                             "another axis than the batch"),
     "half of a batch": (one_node("Reshape", SHAPE, ["M", 8], {"s": np.array([-1, 8])}),
                         "Reshape of (N, 4) to (-1, 8), expected as many elements"),
+    "two axes of sums": (one_node("CumSum", SHAPE, SHAPE, {"axes": np.array([0, 1])}),
+                         "CumSum along 2 axes, expected one axis"),
     "Erf alone": (one_node("Erf", SHAPE, SHAPE), "Erf elsewhere than in a GELU"),
     "ceil_mode before 22": (one_node(
         "MaxPool", ["N", 1, 4], ["N", 1, 3], opset=13, kernel_shape=[1], strides=[2],

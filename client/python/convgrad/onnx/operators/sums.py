@@ -46,8 +46,10 @@ def reduce(to: Declared, operator: str, x: Value, axes: Sequence[int], keeps: bo
 def cumsum(to: Declared, node: Node, x: Operand, axis: Operand) -> Value:
     """Sums of 2, 4, 8, ... elements up to each one. No element reaches others' sums."""
     x = to.value(x)
-    (given,), rank = numbers(to, axis, "axes"), len(x.shape)
-    place = axis_in(to, given, rank)
+    axes, rank = numbers(to, axis, "axes"), len(x.shape)
+    if len(axes) != 1:
+        raise to.refuse(f"CumSum along {len(axes)} axes", "one axis")
+    place = axis_in(to, axes[0], rank)
     (extent,) = known_sizes(to, x, [place])
     order = [*(i for i in range(rank) if i != place), place]
     is_reverse = bool(node.get("reverse", 0))
