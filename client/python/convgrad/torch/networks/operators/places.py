@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from convgrad.errors import invalid
-from convgrad.torch.networks.operators.elements import clamp, of_each
+from convgrad.importers.masks import compared
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.masks import chosen
 from convgrad.torch.networks.operators.moves import index_select, moved
@@ -148,7 +148,7 @@ def is_at(to: Importer, places: Value, extent: int) -> Value:
         return taken(to, table, 0, places)
     numbers = torch.arange(extent, dtype=torch.float32).reshape(*[1] * len(places.shape), -1)
     column = reshaped(to, places, (*places.shape, 1))
-    return 1 - clamp(to, of_each(to, "abs", column - to.constant(numbers)), 0.0, 1.0)
+    return compared(to, "eq", column, to.constant(numbers))
 
 
 def diagonal_matrix(to: Importer, x: Value, offset: int = 0) -> Value:
