@@ -37,7 +37,8 @@ ByteRange BatchSlices::RangeOf(const TensorDescriptor& tensor,
 
 std::shared_ptr<const Operation> BatchSlices::SliceOperation(
     int64_t slice) const {
-  return operation_->WithBatch(ItemsOf(slice));
+  std::shared_ptr<const Operation> part = operation_->WithBatch(ItemsOf(slice));
+  return part == nullptr ? operation_ : part;
 }
 
 int64_t ItemBytes(const Operation& operation) {

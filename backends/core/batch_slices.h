@@ -36,7 +36,8 @@ class BatchSlices {
     return RangeOf(tensor, 0).size();
   }
 
-  // Returns the operation that computes `slice`; see Operation::WithBatch.
+  // Returns the operation that computes `slice`: Operation::WithBatch, or the
+  // operation itself if it can't be cut.
   std::shared_ptr<const Operation> SliceOperation(int64_t slice) const;
 
  private:

@@ -62,9 +62,11 @@ class Operation {
   // can't be cut, 0 if the batch is empty.
   virtual int64_t batch() const { return 1; }
   // Returns the same operation on `items` items. Results without a batch axis
-  // become addends: f32, row-major, unscaled. An operation that can't be cut
-  // returns itself. Requires: 0 <= items <= batch().
-  virtual std::unique_ptr<const Operation> WithBatch(int64_t items) const = 0;
+  // become addends: f32, row-major, unscaled. Null: the operation can't be cut.
+  // Requires: 0 <= items <= batch().
+  virtual std::unique_ptr<const Operation> WithBatch(int64_t /*items*/) const {
+    return nullptr;
+  }
 
  protected:
   Operation() = default;

@@ -140,6 +140,21 @@ Dims Strides(const TensorDescriptor& descriptor) {
   return strides;
 }
 
+Dims RowMajorStrides(const Dims& dims) {
+  return Strides({DataType::kF32, Layout::kNCX, dims});
+}
+
+Dims BroadcastStrides(const Dims& from, const Dims& dims) {
+  Dims strides(dims.size());
+  int64_t stride = 1;
+  for (size_t i = 1; i <= from.size(); ++i) {
+    const int64_t extent = from[from.size() - i];
+    if (extent != 1) strides[dims.size() - i] = stride;
+    stride *= extent;
+  }
+  return strides;
+}
+
 int64_t OffsetOf(const TensorDescriptor& descriptor,
                  absl::Span<const int64_t> index) {
   if (!IsRowMajor(descriptor.layout)) return BlockedOffset(descriptor, index);
@@ -153,13 +168,17 @@ std::string ToString(absl::Span<const int64_t> dims) {
   return absl::StrCat("[", absl::StrJoin(dims, ","), "]");
 }
 
-std::string ToString(const TensorDescriptor& descriptor) {
+std::string StorageText(const TensorDescriptor& descriptor) {
   std::string text =
       absl::StrCat(NameOf(descriptor.dtype), ":", NameOf(descriptor.layout));
   if (!IsRowMajor(descriptor.layout)) {
     absl::StrAppend(&text, "/", descriptor.c0);
   }
-  return absl::StrCat(text, ToString(descriptor.dims));
+  return text;
+}
+
+std::string ToString(const TensorDescriptor& descriptor) {
+  return StorageText(descriptor) + ToString(descriptor.dims);
 }
 
 }  // namespace convgrad

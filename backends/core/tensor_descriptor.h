@@ -68,12 +68,23 @@ int64_t ElementCount(const TensorDescriptor& descriptor);
 // Requires: IsRowMajor(descriptor.layout).
 Dims Strides(const TensorDescriptor& descriptor);
 
+// Returns the same of a row-major tensor of dims `dims`.
+Dims RowMajorStrides(const Dims& dims);
+
+// Returns for each axis of `dims` the stride in a row-major tensor of dims
+// `from`, whose last axis is aligned with the last of `dims`. The stride of an
+// axis that is broadcast, or that `from` lacks, is 0.
+Dims BroadcastStrides(const Dims& from, const Dims& dims);
+
 // Returns the offset of the element at logical `index`, in elements from the
 // start, for any layout. Requires: index inside dims, byte size representable.
 int64_t OffsetOf(const TensorDescriptor& descriptor,
                  absl::Span<const int64_t> index);
 
-// Returns e.g. "bf16:NXC[2,64,56,56]", with c0 if the layout uses it.
+// Returns e.g. "bf16:NXC", or "f32:NDC1HWC0/8" if the layout uses c0.
+std::string StorageText(const TensorDescriptor& descriptor);
+
+// Returns e.g. "bf16:NXC[2,64,56,56]": StorageText and the dims.
 std::string ToString(const TensorDescriptor& descriptor);
 
 // Returns "[2,64,56,56]".

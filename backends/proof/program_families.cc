@@ -90,7 +90,6 @@ const std::vector<Row>& Rows() {
        {{2, 19, 3, 5}, {2, 19, 1, 1}},
        "input z\nm = gt(x, z)\ny = where(m, x, z)\n"},
       {"concat", {{2, 19, 3, 5}, {2, 16, 3, 5}}, "input z\ny = concat(x, z)\n"},
-      {"flatten", {{2, 19, 3, 5}}, "y = flatten(x)\n"},
       {"reshape", {{2, 6, 19}}, "y = reshape(x, shape=[2, 3, -1])\n"},
       {"permute", {{2, 6, 19}}, "y = permute(x, dims=[0, 2, 1])\n"},
       {"slice", {{2, 6, 19}}, "y = slice(x, axis=1, end=6, step=2)\n"},
@@ -136,12 +135,6 @@ const std::vector<Row>& Rows() {
       {"cross_entropy soft",
        {{6, 19}, {6, 19}},
        "input z\ny = cross_entropy(x, z, label_smoothing=0.125)\n"},
-      {"mse", {{6, 19}, {6, 19}}, "input z\ny = mse(x, z)\n"},
-      {"l1", {{6, 19}, {6, 19}}, "input z\ny = l1(x, z)\n"},
-      {"smooth_l1", {{6, 19}, {6, 19}}, "input z\ny = smooth_l1(x, z)\n"},
-      {"binary_cross_entropy_with_logits",
-       {{6, 19}, {6, 19}},
-       "input z\ny = binary_cross_entropy_with_logits(x, z)\n"},
   };
   return *kRows;
 }

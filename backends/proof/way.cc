@@ -10,13 +10,6 @@
 namespace convgrad {
 namespace {
 
-std::string TextOf(const TensorDescriptor& tensor) {
-  std::string text =
-      absl::StrCat(NameOf(tensor.dtype), ":", NameOf(tensor.layout));
-  if (!IsRowMajor(tensor.layout)) absl::StrAppend(&text, "/", tensor.c0);
-  return text;
-}
-
 // Returns "" without a bias, else a letter for each axis along which the bias
 // differs, and 1 for the others.
 std::string BiasKind(const ConvProblem& problem) {
@@ -58,12 +51,12 @@ std::string WayOf(const ConvOperation& operation,
   for (Operand which : kAllOperands) {
     const auto& tensor = operation.operand(which);
     if (!tensor) continue;
-    absl::StrAppend(&way, " ", NameOf(which), "=", TextOf(*tensor));
+    absl::StrAppend(&way, " ", NameOf(which), "=", StorageText(*tensor));
   }
   absl::StrAppend(&way, " ->");
   for (const ResultRequest& request : operation.results) {
     absl::StrAppend(&way, " ", NameOf(request.which), "=",
-                    TextOf(request.descriptor),
+                    StorageText(request.descriptor),
                     request.scale == 1 ? "" : "*scale");
   }
   return way;

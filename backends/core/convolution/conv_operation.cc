@@ -191,19 +191,15 @@ bool IsSmall(const ConvOperation& operation) {
 std::string ToString(const ConvOperation& operation) {
   std::string text = absl::StrCat(NameOf(operation.direction), " ",
                                   ToString(operation.problem));
-  auto append = [&](absl::string_view name, const TensorDescriptor& tensor) {
-    absl::StrAppend(&text, " ", name, "=", NameOf(tensor.dtype), ":",
-                    NameOf(tensor.layout));
-    if (!IsRowMajor(tensor.layout)) absl::StrAppend(&text, "/", tensor.c0);
-  };
   for (Operand operand : kAllOperands) {
-    if (operation.operand(operand)) {
-      append(NameOf(operand), *operation.operand(operand));
-    }
+    const auto& tensor = operation.operand(operand);
+    if (!tensor) continue;
+    absl::StrAppend(&text, " ", NameOf(operand), "=", StorageText(*tensor));
   }
   absl::StrAppend(&text, " ->");
   for (const ResultRequest& request : operation.results) {
-    append(NameOf(request.which), request.descriptor);
+    absl::StrAppend(&text, " ", NameOf(request.which), "=",
+                    StorageText(request.descriptor));
     if (request.scale != 1) {
       absl::StrAppend(&text, "*", ExactText(request.scale));
     }

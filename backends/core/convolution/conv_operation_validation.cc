@@ -62,7 +62,7 @@ absl::Status CheckDescriptor(const ConvOperation& operation, Role role,
   }
   if (tensor.layout == Layout::kFractalZ3D && tensor.groups != problem.groups) {
     return InvalidField(Reason::kShapeMismatch, absl::StrCat(field, ".groups"),
-                        absl::StrCat(tensor.groups),
+                        tensor.groups,
                         absl::StrCat(problem.groups, ", the problem's"));
   }
   if (!ByteSize(tensor)) {
@@ -74,24 +74,21 @@ absl::Status CheckDescriptor(const ConvOperation& operation, Role role,
 }
 
 absl::Status CheckPrimaryDtypes(const ConvOperation& operation) {
+  const DataType expected = operation.dtype();
   std::optional<Operand> first;
   for (Operand operand :
        {Operand::kInput, Operand::kWeight, Operand::kGradOutput}) {
     if (!operation.operand(operand)) continue;
-    if (!first) {
-      first = operand;
-      const DataType dtype = operation.operand(operand)->dtype;
-      if (IsFloating(dtype)) continue;
-      return InvalidField(Reason::kDtypeMismatch,
-                          OperandField(operand, ".dtype"), NameOf(dtype),
-                          "f32, bf16 or f16");
-    }
-    const DataType expected = operation.operand(*first)->dtype;
     const DataType found = operation.operand(operand)->dtype;
-    if (found == expected) continue;
-    return InvalidField(
-        Reason::kDtypeMismatch, OperandField(operand, ".dtype"), NameOf(found),
-        absl::StrCat(NameOf(expected), ", the dtype of ", NameOf(*first)));
+    if (first ? found != expected : !IsFloating(found)) {
+      return InvalidField(Reason::kDtypeMismatch,
+                          OperandField(operand, ".dtype"), NameOf(found),
+                          first
+                              ? absl::StrCat(NameOf(expected),
+                                             ", the dtype of ", NameOf(*first))
+                              : "f32, bf16 or f16");
+    }
+    if (!first) first = operand;
   }
   return absl::OkStatus();
 }
@@ -146,7 +143,7 @@ absl::Status CheckResults(const ConvOperation& operation) {
     }
     if (!std::isfinite(request.scale)) {
       return InvalidField(Reason::kOutOfRange, absl::StrCat(field, ".scale"),
-                          absl::StrCat(request.scale), "a finite number");
+                          request.scale, "a finite number");
     }
   }
   return absl::OkStatus();
@@ -165,35 +162,30 @@ absl::Status CheckResultDescriptors(const ConvOperation& operation) {
   return absl::OkStatus();
 }
 
-absl::Status CheckOneC0(int64_t c0, DataType dtype, absl::string_view field,
-                        std::optional<int64_t>* seen) {
-  const bool valid = c0 == 16 || (c0 == 8 && dtype == DataType::kF32);
-  if (!valid) {
-    return InvalidField(Reason::kOutOfRange, field, absl::StrCat(c0),
-                        dtype == DataType::kF32 ? "8 or 16" : "16");
-  }
-  if (!*seen) *seen = c0;
-  if (**seen == c0) return absl::OkStatus();
-  return InvalidField(Reason::kLayoutMismatch, field, absl::StrCat(c0),
-                      absl::StrCat(**seen, ", the request's one c0"));
-}
-
 absl::Status CheckC0(const ConvOperation& operation) {
-  const DataType dtype = operation.dtype();
+  const bool is_f32 = operation.dtype() == DataType::kF32;
   std::optional<int64_t> seen;
+  const auto check = [&](auto role, const TensorDescriptor& tensor,
+                         const std::string& field) {
+    if (IsBias(role) || IsRowMajor(tensor.layout)) return absl::OkStatus();
+    if (tensor.c0 != 16 && !(tensor.c0 == 8 && is_f32)) {
+      return InvalidField(Reason::kOutOfRange, field, tensor.c0,
+                          is_f32 ? "8 or 16" : "16");
+    }
+    if (!seen) seen = tensor.c0;
+    if (*seen == tensor.c0) return absl::OkStatus();
+    return InvalidField(Reason::kLayoutMismatch, field, tensor.c0,
+                        absl::StrCat(*seen, ", the request's one c0"));
+  };
   for (Operand operand : kAllOperands) {
     const auto& tensor = operation.operand(operand);
-    if (!tensor || IsBias(operand) || IsRowMajor(tensor->layout)) continue;
-    RETURN_IF_ERROR(
-        CheckOneC0(tensor->c0, dtype, OperandField(operand, ".c0"), &seen));
+    if (!tensor) continue;
+    RETURN_IF_ERROR(check(operand, *tensor, OperandField(operand, ".c0")));
   }
   for (size_t i = 0; i < operation.results.size(); ++i) {
-    const TensorDescriptor& tensor = operation.results[i].descriptor;
-    if (IsBias(operation.results[i].which) || IsRowMajor(tensor.layout)) {
-      continue;
-    }
-    RETURN_IF_ERROR(CheckOneC0(tensor.c0, dtype,
-                               absl::StrCat("results[", i, "].c0"), &seen));
+    const ResultRequest& request = operation.results[i];
+    RETURN_IF_ERROR(check(request.which, request.descriptor,
+                          absl::StrCat("results[", i, "].c0")));
   }
   return absl::OkStatus();
 }

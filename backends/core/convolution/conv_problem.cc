@@ -13,14 +13,18 @@ std::string AxisField(absl::string_view name, size_t axis) {
   return absl::StrCat("problem.", name, "[", axis, "]");
 }
 
+std::string InputField(size_t axis) {
+  return absl::StrCat("problem.input_dims[", axis + 2, "]");
+}
+
 absl::Status CheckAtLeast(absl::string_view field, int64_t value,
                           int64_t minimum) {
   if (value >= minimum) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, field, absl::StrCat(value),
+  return InvalidField(Reason::kOutOfRange, field, value,
                       absl::StrCat("at least ", minimum));
 }
 
-absl::Status Overflow(absl::string_view field, absl::string_view found) {
+absl::Status Overflow(absl::string_view field, const absl::AlphaNum& found) {
   return InvalidField(Reason::kOverflow, field, found,
                       "sizes below 2^63 bytes");
 }
@@ -33,8 +37,7 @@ std::optional<int64_t> KernelSpan(const SpatialAxis& axis) {
 
 absl::Status CheckRanges(const ConvProblem& problem, size_t i) {
   const SpatialAxis& axis = problem.axes[i];
-  RETURN_IF_ERROR(CheckAtLeast(absl::StrCat("problem.input_dims[", i + 2, "]"),
-                               axis.in, 1));
+  RETURN_IF_ERROR(CheckAtLeast(InputField(i), axis.in, 1));
   RETURN_IF_ERROR(CheckAtLeast(AxisField("kernel", i), axis.kernel, 1));
   RETURN_IF_ERROR(CheckAtLeast(AxisField("stride", i), axis.stride, 1));
   RETURN_IF_ERROR(CheckAtLeast(AxisField("dilation", i), axis.dilation, 1));
@@ -46,14 +49,10 @@ absl::Status CheckRanges(const ConvProblem& problem, size_t i) {
 // Returns floor((in + pads - span) / stride) + 1 of an ordinary convolution.
 absl::StatusOr<int64_t> ConvolutionExtent(const SpatialAxis& axis, size_t i) {
   const auto span = KernelSpan(axis);
-  if (!span) {
-    return Overflow(AxisField("dilation", i), absl::StrCat(axis.dilation));
-  }
+  if (!span) return Overflow(AxisField("dilation", i), axis.dilation);
   auto padded = CheckedAdd(axis.pad_begin, axis.pad_end);
   if (padded) padded = CheckedAdd(*padded, axis.in);
-  if (!padded) {
-    return Overflow(AxisField("pad_end", i), absl::StrCat(axis.pad_end));
-  }
+  if (!padded) return Overflow(AxisField("pad_end", i), axis.pad_end);
   if (*span > *padded) {
     return InvalidField(
         Reason::kShapeMismatch, AxisField("kernel", i),
@@ -70,14 +69,9 @@ absl::StatusOr<int64_t> TransposedExtent(const SpatialAxis& axis, size_t i) {
   auto extent = CheckedMul(axis.in - 1, axis.stride);
   const auto span = KernelSpan(axis);
   if (extent && span) extent = CheckedAdd(*extent, *span);
-  if (!extent || !span) {
-    return Overflow(absl::StrCat("problem.input_dims[", i + 2, "]"),
-                    absl::StrCat(axis.in));
-  }
+  if (!extent || !span) return Overflow(InputField(i), axis.in);
   const auto pads = CheckedAdd(axis.pad_begin, axis.pad_end);
-  if (!pads) {
-    return Overflow(AxisField("pad_end", i), absl::StrCat(axis.pad_end));
-  }
+  if (!pads) return Overflow(AxisField("pad_end", i), axis.pad_end);
   return *extent - *pads;
 }
 
@@ -87,8 +81,7 @@ absl::StatusOr<int64_t> OutputExtent(const ConvProblem& problem, size_t i) {
   ASSIGN_OR_RETURN(const int64_t bare, TransposedExtent(axis, i));
   const auto extent = CheckedAdd(bare, axis.output_padding);
   if (!extent) {
-    return Overflow(AxisField("output_padding", i),
-                    absl::StrCat(axis.output_padding));
+    return Overflow(AxisField("output_padding", i), axis.output_padding);
   }
   return *extent;
 }
@@ -98,14 +91,13 @@ absl::Status CheckOutputPadding(const ConvProblem& problem, size_t i) {
   const std::string field = AxisField("output_padding", i);
   if (!problem.transposed) {
     if (axis.output_padding == 0) return absl::OkStatus();
-    return InvalidField(Reason::kOutOfRange, field,
-                        absl::StrCat(axis.output_padding),
+    return InvalidField(Reason::kOutOfRange, field, axis.output_padding,
                         "0 unless the convolution is transposed");
   }
   const int64_t limit = std::max(axis.stride, axis.dilation);
   if (axis.output_padding < limit) return absl::OkStatus();
   return InvalidField(
-      Reason::kOutOfRange, field, absl::StrCat(axis.output_padding),
+      Reason::kOutOfRange, field, axis.output_padding,
       absl::StrCat("less than max(stride, dilation) = ", limit));
 }
 
@@ -115,12 +107,10 @@ absl::Status CheckAxis(const ConvProblem& problem, size_t i) {
   ASSIGN_OR_RETURN(const int64_t out, OutputExtent(problem, i));
   const std::string field = AxisField("output_dims", i);
   if (out < 1) {
-    return InvalidField(Reason::kShapeMismatch, field, absl::StrCat(out),
-                        "at least 1");
+    return InvalidField(Reason::kShapeMismatch, field, out, "at least 1");
   }
   if (problem.axes[i].out == out) return absl::OkStatus();
-  return InvalidField(Reason::kShapeMismatch, field,
-                      absl::StrCat(problem.axes[i].out), absl::StrCat(out));
+  return InvalidField(Reason::kShapeMismatch, field, problem.axes[i].out, out);
 }
 
 absl::Status CheckChannels(const ConvProblem& problem) {
@@ -135,7 +125,7 @@ absl::Status CheckChannels(const ConvProblem& problem) {
         std::pair{"problem.out_channels", problem.out_channels}}) {
     if (channels % problem.groups == 0) continue;
     return InvalidField(
-        Reason::kShapeMismatch, field, absl::StrCat(channels),
+        Reason::kShapeMismatch, field, channels,
         absl::StrCat("a multiple of groups = ", problem.groups));
   }
   return absl::OkStatus();
@@ -168,9 +158,7 @@ absl::Status SetSamePads(bool odd_one_first, int64_t in, size_t i,
   const int64_t out = (in - 1) / axis->stride + 1;
   auto total = CheckedMul(out - 1, axis->stride);
   if (total && span) total = CheckedAdd(*total, *span - in);
-  if (!total || !span) {
-    return Overflow(AxisField("kernel", i), absl::StrCat(axis->kernel));
-  }
+  if (!total || !span) return Overflow(AxisField("kernel", i), axis->kernel);
   const int64_t pads = std::max<int64_t>(*total, 0);
   axis->pad_begin = odd_one_first ? pads - pads / 2 : pads / 2;
   axis->pad_end = pads - axis->pad_begin;
@@ -188,14 +176,11 @@ absl::Status ResolvePads(const ShapeHints& hints, size_t i,
     // Named padding refers to the mirrored convolution, whose input is this
     // one's output.
     const auto same = CheckedMul(axis->in, axis->stride);
-    if (!hints.output && !same) {
-      return Overflow(absl::StrCat("problem.input_dims[", i + 2, "]"),
-                      absl::StrCat(axis->in));
-    }
+    if (!hints.output && !same) return Overflow(InputField(i), axis->in);
     in = hints.output ? (*hints.output)[i] : *same;
     if (in < 1) {
       return InvalidField(Reason::kShapeMismatch, AxisField("output_dims", i),
-                          absl::StrCat(in), "at least 1");
+                          in, "at least 1");
     }
   }
   return SetSamePads(hints.padding == Padding::kSameLower, in, i, axis);
@@ -215,13 +200,11 @@ absl::Status ResolveOutput(const ShapeHints& hints, size_t i,
     const int64_t derived = CheckedAdd(wanted, -bare).value_or(-1);
     if (derived < 0) {
       return InvalidField(Reason::kShapeMismatch, AxisField("output_dims", i),
-                          absl::StrCat(wanted),
-                          absl::StrCat("at least ", bare));
+                          wanted, absl::StrCat("at least ", bare));
     }
     if (hints.has_output_padding && derived != axis->output_padding) {
       return InvalidField(Reason::kShapeMismatch,
-                          AxisField("output_padding", i),
-                          absl::StrCat(axis->output_padding),
+                          AxisField("output_padding", i), axis->output_padding,
                           absl::StrCat(derived, ", which output_dims implies"));
     }
     axis->output_padding = derived;
@@ -231,8 +214,7 @@ absl::Status ResolveOutput(const ShapeHints& hints, size_t i,
   ASSIGN_OR_RETURN(axis->out, OutputExtent(*problem, i));
   if (hints.output && (*hints.output)[i] != axis->out) {
     return InvalidField(Reason::kShapeMismatch, AxisField("output_dims", i),
-                        absl::StrCat((*hints.output)[i]),
-                        absl::StrCat(axis->out));
+                        (*hints.output)[i], axis->out);
   }
   return absl::OkStatus();
 }
@@ -245,7 +227,7 @@ absl::StatusOr<ConvProblem> Resolve(ConvProblem problem,
   if (hints.output && hints.output->size() != problem.axes.size()) {
     return InvalidField(Reason::kShapeMismatch, "problem.output_dims",
                         absl::StrCat(hints.output->size(), " spatial extents"),
-                        absl::StrCat(problem.axes.size()));
+                        problem.axes.size());
   }
   for (size_t i = 0; i < problem.axes.size(); ++i) {
     RETURN_IF_ERROR(CheckRanges(problem, i));

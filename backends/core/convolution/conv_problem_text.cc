@@ -79,17 +79,12 @@ absl::Status SetAxes(absl::string_view token, const Dims& values,
 
 absl::Status ParseKind(absl::string_view token, ConvProblem* problem) {
   if (token == "linear") return absl::OkStatus();
-  if (token == "convtranspose0d") {
-    problem->transposed = true;
-    return absl::OkStatus();
-  }
   absl::string_view rest = token;
-  if (absl::ConsumePrefix(&rest, "convtranspose")) {
-    problem->transposed = true;
-  } else if (!absl::ConsumePrefix(&rest, "conv")) {
-    rest = "";
-  }
-  if (rest.size() != 2 || rest[0] < '1' || rest[0] > '3' || rest[1] != 'd') {
+  problem->transposed = absl::ConsumePrefix(&rest, "convtranspose");
+  const bool is_ordinary = absl::ConsumePrefix(&rest, "conv");
+  const char least_rank = problem->transposed ? '0' : '1';
+  if (problem->transposed == is_ordinary || rest.size() != 2 ||
+      rest[0] < least_rank || rest[0] > '3' || rest[1] != 'd') {
     return BadToken(token,
                     "linear, conv1d, conv2d, conv3d or convtranspose1d...");
   }
@@ -163,8 +158,8 @@ absl::Status ParseNumberField(absl::string_view token, ConvProblem* problem,
 
 std::string ToString(const ConvProblem& problem) {
   std::string text =
-      problem.axes.empty()
-          ? (problem.transposed ? "convtranspose0d" : "linear")
+      problem.axes.empty() && !problem.transposed
+          ? "linear"
           : absl::StrCat(problem.transposed ? "convtranspose" : "conv",
                          problem.axes.size(), "d");
   absl::StrAppend(&text, "_n", problem.batch, "_c", problem.in_channels, "_o",

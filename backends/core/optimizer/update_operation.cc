@@ -130,10 +130,6 @@ TensorUses UpdateOperation::ResultUses() const {
   return uses;
 }
 
-std::unique_ptr<const Operation> UpdateOperation::WithBatch(int64_t) const {
-  return std::make_unique<UpdateOperation>(*this);
-}
-
 const UpdateOperation* AsUpdate(const Operation& operation) {
   return dynamic_cast<const UpdateOperation*>(&operation);
 }

@@ -94,7 +94,6 @@ class UpdateOperation final : public Operation {
  public:
   UpdateOperation(Optimizer optimizer,
                   std::vector<UpdatedParameter> parameters);
-  UpdateOperation(const UpdateOperation&) = default;
 
   Optimizer optimizer() const { return optimizer_; }
   const std::vector<UpdatedParameter>& parameters() const {
@@ -107,7 +106,6 @@ class UpdateOperation final : public Operation {
   int64_t flops() const override;
   TensorUses OperandUses() const override;
   TensorUses ResultUses() const override;
-  std::unique_ptr<const Operation> WithBatch(int64_t items) const override;
 
  private:
   // Returns the descriptor of state `state` of parameter `i`.

@@ -26,10 +26,13 @@ class UpdatePlan final : public Plan {
              int threads)
       : operation_(operation), backend_(backend), threads_(threads) {
     for (size_t i = 0; i < operation.parameters().size(); ++i) {
-      sizes_.push_back(*CheckedProduct(operation.parameters()[i].dims));
+      const UpdatedParameter& parameter = operation.parameters()[i];
+      sizes_.push_back(*CheckedProduct(parameter.dims));
       for (int64_t begin = 0; begin < sizes_[i]; begin += kPieceElements) {
-        pieces_.push_back(
-            {i, {begin, std::min(begin + kPieceElements, sizes_[i])}});
+        const Piece piece = {
+            i, {begin, std::min(begin + kPieceElements, sizes_[i])}};
+        if (parameter.is_stepped) stepped_.push_back(piece);
+        if (parameter.is_averaged) averaged_.push_back(piece);
       }
     }
   }
@@ -73,9 +76,9 @@ class UpdatePlan final : public Plan {
 
   int64_t scratch_bytes() const override { return 0; }
   int64_t resident_bytes() const override {
-    return static_cast<int64_t>(sizeof(*this) +
-                                sizes_.size() * sizeof(UpdateTensors) +
-                                pieces_.size() * sizeof(Piece));
+    return static_cast<int64_t>(
+        sizeof(*this) + sizes_.size() * sizeof(UpdateTensors) +
+        (stepped_.size() + averaged_.size()) * sizeof(Piece));
   }
   absl::string_view implementation() const override { return "loops"; }
 
@@ -115,15 +118,13 @@ class UpdatePlan final : public Plan {
     return tensors;
   }
 
-  // Calls body(i, piece, tensors of its parameter) for each piece.
-  void ForEachPiece(
-      const std::vector<UpdateTensors>& tensors,
-      absl::FunctionRef<void(size_t, const Piece&, const UpdateTensors&)> body)
-      const {
-    backend_.ParallelFor(threads_, std::ssize(pieces_),
+  // Calls body(i, piece) for each piece.
+  void ForEach(const std::vector<Piece>& pieces,
+               absl::FunctionRef<void(size_t, const Piece&)> body) const {
+    backend_.ParallelFor(threads_, std::ssize(pieces),
                          [&](int64_t begin, int64_t end) {
                            for (int64_t i = begin; i < end; ++i) {
-                             body(i, pieces_[i], tensors[pieces_[i].parameter]);
+                             body(i, pieces[i]);
                            }
                          });
   }
@@ -132,12 +133,10 @@ class UpdatePlan final : public Plan {
   // fixed order.
   double Norm(const std::vector<UpdateTensors>& tensors,
               const GradientRule& rule) const {
-    std::vector<double> sums(pieces_.size());
-    ForEachPiece(tensors,
-                 [&](size_t i, const Piece& piece, const UpdateTensors& at) {
-                   if (at.gradient == nullptr) return;
-                   sums[i] = SquaresOf(at.gradient, rule, piece.range);
-                 });
+    std::vector<double> sums(stepped_.size());
+    ForEach(stepped_, [&](size_t i, const Piece& piece) {
+      sums[i] = SquaresOf(tensors[piece.parameter].gradient, rule, piece.range);
+    });
     double sum = 0;
     for (const double part : sums) sum += part;
     return NormOf(sum, rule);
@@ -155,43 +154,36 @@ class UpdatePlan final : public Plan {
         *at.new_step = (at.step == nullptr ? 0 : *at.step) + 1;
       }
     }
-    ForEachPiece(tensors,
-                 [&](size_t, const Piece& piece, const UpdateTensors& at) {
-                   if (at.gradient == nullptr) return;
-                   RunStep(operation_.optimizer(), settings[piece.parameter],
-                           rule, at, piece.range);
-                 });
+    ForEach(stepped_, [&](size_t, const Piece& piece) {
+      RunStep(operation_.optimizer(), settings[piece.parameter], rule,
+              tensors[piece.parameter], piece.range);
+    });
     if (operation_.optimizer() == Optimizer::kLamb) Trust(settings, tensors);
   }
 
   // Writes LAMB's values. Adds the pieces' sums in a fixed order.
   void Trust(const std::vector<ParameterSettings>& settings,
              const std::vector<UpdateTensors>& tensors) const {
-    std::vector<TrustNorms> parts(pieces_.size());
-    ForEachPiece(
-        tensors, [&](size_t i, const Piece& piece, const UpdateTensors& at) {
-          if (at.gradient == nullptr) return;
-          parts[i] = TrustNormsOf(settings[piece.parameter], at, piece.range);
-        });
+    std::vector<TrustNorms> parts(stepped_.size());
+    ForEach(stepped_, [&](size_t i, const Piece& piece) {
+      parts[i] = TrustNormsOf(settings[piece.parameter],
+                              tensors[piece.parameter], piece.range);
+    });
     std::vector<TrustNorms> norms(tensors.size());
-    for (size_t i = 0; i < pieces_.size(); ++i) {
-      norms[pieces_[i].parameter].value += parts[i].value;
-      norms[pieces_[i].parameter].update += parts[i].update;
+    for (size_t i = 0; i < stepped_.size(); ++i) {
+      norms[stepped_[i].parameter].value += parts[i].value;
+      norms[stepped_[i].parameter].update += parts[i].update;
     }
-    ForEachPiece(tensors,
-                 [&](size_t, const Piece& piece, const UpdateTensors& at) {
-                   if (at.gradient == nullptr) return;
-                   RunTrustedStep(settings[piece.parameter],
-                                  norms[piece.parameter], at, piece.range);
-                 });
+    ForEach(stepped_, [&](size_t, const Piece& piece) {
+      RunTrustedStep(settings[piece.parameter], norms[piece.parameter],
+                     tensors[piece.parameter], piece.range);
+    });
   }
 
   void Average(double decay, const std::vector<UpdateTensors>& tensors) const {
-    ForEachPiece(tensors,
-                 [&](size_t, const Piece& piece, const UpdateTensors& at) {
-                   if (at.new_average != nullptr)
-                     RunAverage(decay, at, piece.range);
-                 });
+    ForEach(averaged_, [&](size_t, const Piece& piece) {
+      RunAverage(decay, tensors[piece.parameter], piece.range);
+    });
   }
 
   // Copies values, states and averages unchanged.
@@ -221,7 +213,8 @@ class UpdatePlan final : public Plan {
   const Backend& backend_;
   const int threads_;
   std::vector<int64_t> sizes_;  // by parameter
-  std::vector<Piece> pieces_;
+  // The pieces of stepped and of averaged parameters.
+  std::vector<Piece> stepped_, averaged_;
 };
 
 }  // namespace

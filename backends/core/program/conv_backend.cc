@@ -1,7 +1,5 @@
 #include "backends/core/program/conv_backend.h"
 
-#include <string>
-
 #include "absl/strings/str_cat.h"
 #include "backends/core/optimizer/update_plan.h"
 #include "backends/core/status.h"
@@ -10,11 +8,9 @@ namespace convgrad {
 namespace {
 
 absl::Status Refusal(const Backend& backend, const Operation& operation) {
-  return MakeError(
-      absl::StatusCode::kUnimplemented,
-      {Reason::kUnsupported, "operation", std::string(operation.name()),
-       absl::StrCat("a convolution or its gradients, all that ", backend.name(),
-                    " computes")});
+  return Unsupported("operation", operation.name(),
+                     absl::StrCat("a convolution or its gradients, all that ",
+                                  backend.name(), " computes"));
 }
 
 }  // namespace

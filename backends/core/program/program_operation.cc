@@ -130,7 +130,7 @@ absl::StatusOr<std::shared_ptr<const ProgramOperation>> ProgramOperation::Make(
   if (request.inputs.size() != program.inputs.size()) {
     return InvalidField(Reason::kMissing, "inputs",
                         absl::StrCat(request.inputs.size(), " tensors"),
-                        absl::StrCat(program.inputs.size()));
+                        program.inputs.size());
   }
   RETURN_IF_ERROR(CheckComputeDtype(request.compute_dtype));
   RETURN_IF_ERROR(CheckInputs(request));
@@ -239,10 +239,6 @@ std::vector<size_t> ProgramOperation::weight_positions() const {
   std::vector<size_t> positions(program().parameters.size());
   std::iota(positions.begin(), positions.end(), program().inputs.size());
   return positions;
-}
-
-std::unique_ptr<const Operation> ProgramOperation::WithBatch(int64_t) const {
-  return std::make_unique<ProgramOperation>(*this);
 }
 
 const ProgramOperation* AsProgram(const Operation& operation) {

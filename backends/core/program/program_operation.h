@@ -83,6 +83,8 @@ struct ProgramRequest {
 //   parameters, in the program's order, or none. All are f32 and row-major.
 // * Tape: U8 [tape_bytes]. The backend defines its contents. It needn't write
 //   bytes that no backward reads.
+//
+// The batch can't be cut, because batch_norm forbids that.
 class ProgramOperation final : public Operation {
  public:
   // Checks the request against the program and infers its shapes.
@@ -107,8 +109,6 @@ class ProgramOperation final : public Operation {
   // Returns all parameters for a forward without a tape, because many forwards
   // may have the same parameters.
   std::vector<size_t> weight_positions() const override;
-  // Returns a copy: batch() is 1, because batch_norm forbids cutting the batch.
-  std::unique_ptr<const Operation> WithBatch(int64_t items) const override;
 
  private:
   ProgramOperation() = default;

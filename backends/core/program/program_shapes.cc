@@ -89,7 +89,7 @@ absl::StatusOr<ProgramShapes> InferShapes(const Program& program,
   if (inputs.size() != program.inputs.size()) {
     return InvalidField(Reason::kMissing, "inputs",
                         absl::StrCat(inputs.size(), " tensors"),
-                        absl::StrCat(program.inputs.size()));
+                        program.inputs.size());
   }
   ProgramShapes shapes;
   int64_t bytes = 0;

@@ -1,6 +1,4 @@
 // Implements ToString and ParseProgram: one declaration or step per line.
-#include <utility>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -138,20 +136,16 @@ absl::Status ReadArgument(LineReader* line, ProgramStep* step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Operator> OperatorNamed(absl::string_view name,
-                                       const LineReader& line) {
-  if (const auto op = ParseOperator(name)) return *op;
-  return line.Error(name, "an operator");
-}
-
 // Reads the text after "RESULT =".
 absl::StatusOr<ProgramStep> ReadStep(absl::string_view result,
                                      LineReader* line) {
   ProgramStep step;
   step.result = std::string(result);
-  const absl::string_view op = line->Take("(");
-  if (!line->Skip("(")) return line->Error(op, "OPERATOR(OPERANDS...)");
-  ASSIGN_OR_RETURN(step.op, OperatorNamed(op, *line));
+  const absl::string_view name = line->Take("(");
+  if (!line->Skip("(")) return line->Error(name, "OPERATOR(OPERANDS...)");
+  const auto op = ParseOperator(name);
+  if (!op) return line->Error(name, "an operator");
+  step.op = *op;
   do {
     RETURN_IF_ERROR(ReadArgument(line, &step));
   } while (line->Skip(","));
@@ -164,14 +158,11 @@ absl::StatusOr<ProgramStep> ReadStep(absl::string_view result,
 absl::Status ReadLine(LineReader line, Program* program) {
   const absl::string_view first = line.Take(" =");
   if (line.Skip("=")) {
-    ASSIGN_OR_RETURN(ProgramStep step, ReadStep(first, &line));
-    program->steps.push_back(std::move(step));
+    ASSIGN_OR_RETURN(program->steps.emplace_back(), ReadStep(first, &line));
   } else if (first == "input") {
-    ASSIGN_OR_RETURN(ProgramInput input, ReadInput(&line));
-    program->inputs.push_back(std::move(input));
+    ASSIGN_OR_RETURN(program->inputs.emplace_back(), ReadInput(&line));
   } else if (first == "parameter") {
-    ASSIGN_OR_RETURN(ProgramParameter parameter, ReadParameter(&line));
-    program->parameters.push_back(std::move(parameter));
+    ASSIGN_OR_RETURN(program->parameters.emplace_back(), ReadParameter(&line));
   } else if (first == "output") {
     program->outputs.emplace_back(line.rest());
   } else {

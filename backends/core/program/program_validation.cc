@@ -56,7 +56,7 @@ class Checker {
   absl::Status CheckDeclarations() {
     if (program_.steps.size() > kMaxProgramSteps) {
       return InvalidField(Reason::kLimitExceeded, "steps",
-                          absl::StrCat(program_.steps.size()),
+                          program_.steps.size(),
                           absl::StrCat("at most ", kMaxProgramSteps));
     }
     size_t operands = 0;
@@ -91,7 +91,7 @@ class Checker {
     const size_t most = spec.operands.size();
     if (step.operands.size() > most && !spec.variadic) {
       return InvalidField(Reason::kMalformed, path + ".operands",
-                          absl::StrCat(step.operands.size()),
+                          step.operands.size(),
                           absl::StrCat("at most ", most, " of ", spec.name));
     }
     for (size_t i = 0; i < std::max(most, step.operands.size()); ++i) {

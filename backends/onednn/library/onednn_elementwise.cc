@@ -5,7 +5,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "backends/core/program/operators/products.h"
 #include "backends/kernels/copies/element_convert.h"
 #include "backends/onednn/library/onednn_elements.h"
 #include "backends/onednn/library/onednn_loop_nest.h"

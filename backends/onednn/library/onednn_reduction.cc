@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "backends/core/checked_math.h"
-#include "backends/core/program/operators/products.h"
 #include "backends/onednn/library/onednn_elements.h"
 #include "backends/onednn/library/onednn_loop_nest.h"
 

@@ -1,4 +1,5 @@
-// Defines element-wise functions. NaN propagates through all of them.
+// Defines element-wise functions and dropout. NaN propagates through all
+// functions.
 #include "absl/strings/str_cat.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/program_step.h"
@@ -18,8 +19,7 @@ absl::Status CheckLimits(const ProgramStep& step, const std::string& path) {
 absl::Status CheckOrder(const ProgramStep& step, const std::string& path) {
   const StepNumbers limits = NumbersOf(step);
   if (limits.first <= limits.second) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path + ".max_val",
-                      absl::StrCat(limits.second),
+  return InvalidField(Reason::kOutOfRange, path + ".max_val", limits.second,
                       absl::StrCat("at least min_val, ", limits.first));
 }
 
@@ -80,7 +80,17 @@ std::vector<OperatorSpec> ActivationOperators() {
         .operands = positive,
         .attributes = {Required(Number("exponent", ""))}},
        {.op = Operator::kSin, .name = "sin"},
-       {.op = Operator::kCos, .name = "cos"}});
+       {.op = Operator::kCos, .name = "cos"},
+       {.op = Operator::kDropout,
+        .name = "dropout",
+        .attributes = {{.name = "p",
+                        .kind = AttributeKind::kFloat,
+                        .default_text = "0.5",
+                        .minimum = 0,
+                        .maximum = 1},
+                       Flag("training", "false"),
+                       Flag("by_row", "false")},
+        .is_random = true}});
 }
 
 }  // namespace convgrad

@@ -48,9 +48,7 @@ std::string ExpectedOf(const AttributeSpec& spec) {
   if (std::isfinite(spec.minimum)) {
     absl::StrAppend(&text, " from ", spec.minimum);
   }
-  if (std::isfinite(spec.maximum)) {
-    absl::StrAppend(&text, " to ", spec.maximum);
-  }
+  if (std::isfinite(spec.maximum)) absl::StrAppend(&text, " to ", spec.maximum);
   if (spec.words.empty()) return text;
   return absl::StrCat(text, text.empty() ? "" : ", or ",
                       absl::StrReplaceAll(spec.words, {{"|", " or "}}));

@@ -29,7 +29,7 @@ absl::StatusOr<Dims> GroupNorm(const StepDims& step) {
   const int64_t groups = IntAttribute(step.step(), "groups");
   if (step.At(0)[1] % groups == 0) return step.At(0);
   return InvalidField(
-      Reason::kShapeMismatch, ".groups", absl::StrCat(groups),
+      Reason::kShapeMismatch, ".groups", groups,
       absl::StrCat("a divisor of the channels of ", ToString(step.At(0))));
 }
 

@@ -27,8 +27,8 @@ absl::Status SetAxes(const StepDims& dims, ConvProblem* problem,
   }
   for (size_t i = 0; i < dims.axes(); ++i) {
     if (word == "same" && stride[i] != 1) {
-      return InvalidField(Reason::kUnsupported, ".stride",
-                          absl::StrCat(stride[i]), "1 where padding is same");
+      return InvalidField(Reason::kUnsupported, ".stride", stride[i],
+                          "1 where padding is same");
     }
     SpatialAxis axis;
     axis.in = dims.At(0)[i + 2];
@@ -62,8 +62,8 @@ absl::StatusOr<ConvProblem> ResolvedOf(const StepDims& dims) {
   const auto out_channels =
       problem.transposed ? CheckedMul(weight[1], problem.groups) : weight[0];
   if (!out_channels) {
-    return InvalidField(Reason::kOverflow, ".groups",
-                        absl::StrCat(problem.groups), "sizes below 2^63 bytes");
+    return InvalidField(Reason::kOverflow, ".groups", problem.groups,
+                        "sizes below 2^63 bytes");
   }
   problem.out_channels = *out_channels;
   if (dims.Has(2)) problem.bias = dims.At(2);

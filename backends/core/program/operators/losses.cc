@@ -30,8 +30,7 @@ absl::StatusOr<Dims> CrossEntropy(const StepDims& step) {
   }
   const int64_t ignored = IntAttribute(step.step(), "ignore_index");
   if (!step.IsIndex(1) && ignored >= 0) {
-    return InvalidField(Reason::kUnsupported, ".ignore_index",
-                        absl::StrCat(ignored),
+    return InvalidField(Reason::kUnsupported, ".ignore_index", ignored,
                         "less than 0 for a target of probabilities");
   }
   RETURN_IF_ERROR(step.CheckPerChannel(2));
@@ -55,8 +54,8 @@ absl::Status CheckDenominator(const ProgramStep& step,
   }
   const double value = FloatAttribute(step, "denominator");
   if (value > 0) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path + ".denominator",
-                      absl::StrCat(value), "more than 0");
+  return InvalidField(Reason::kOutOfRange, path + ".denominator", value,
+                      "more than 0");
 }
 
 OperatorSpec Loss(OperatorSpec spec) {

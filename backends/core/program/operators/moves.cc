@@ -20,11 +20,6 @@ int64_t MostPads(const std::string& mode, int64_t extent) {
   return std::numeric_limits<int64_t>::max();
 }
 
-absl::Status PadOutOfRange(int64_t found, absl::string_view expected) {
-  return InvalidField(Reason::kOutOfRange, ".pads", absl::StrCat(found),
-                      expected);
-}
-
 // Returns the axes of `padding`, which has the elements before and after each
 // axis, from the last axis on.
 absl::StatusOr<std::vector<PadAxis>> AxesOf(const StepDims& step) {
@@ -43,13 +38,16 @@ absl::StatusOr<std::vector<PadAxis>> AxesOf(const StepDims& step) {
     PadAxis& axis = axes[x.size() - 1 - i / 2];
     const int64_t most = MostPads(mode, axis.in);
     if (pads[i] > most) {
-      return PadOutOfRange(pads[i],
-                           absl::StrCat("at most ", most, " of mode=", mode,
-                                        " along an axis of ", axis.in));
+      return InvalidField(Reason::kOutOfRange, ".pads", pads[i],
+                          absl::StrCat("at most ", most, " of mode=", mode,
+                                       " along an axis of ", axis.in));
     }
     if (i % 2 == 0) axis.before = pads[i];
     const auto out = CheckedAdd(axis.out, pads[i]);
-    if (!out) return PadOutOfRange(pads[i], "sizes below 2^63 bytes");
+    if (!out) {
+      return InvalidField(Reason::kOutOfRange, ".pads", pads[i],
+                          "sizes below 2^63 bytes");
+    }
     axis.out = *out;
   }
   return axes;
@@ -144,9 +142,9 @@ std::vector<int64_t> PadSources(const ProgramStep& step, const PadAxis& axis) {
 absl::Status CheckIndex(const ProgramStep& step, int64_t position,
                         int64_t index, int64_t extent) {
   if (index >= 0 && index < extent) return absl::OkStatus();
-  return InvalidField(
-      Reason::kOutOfRange, absl::StrCat(OperandAt(step, 1), "[", position, "]"),
-      absl::StrCat(index), absl::StrCat("an index from 0 to ", extent - 1));
+  return InvalidField(Reason::kOutOfRange,
+                      absl::StrCat(OperandAt(step, 1), "[", position, "]"),
+                      index, absl::StrCat("an index from 0 to ", extent - 1));
 }
 
 }  // namespace convgrad

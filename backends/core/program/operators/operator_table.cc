@@ -23,7 +23,7 @@ const std::vector<OperatorSpec>& Operators() {
            ReductionOperators(), UpsampleOperators(), ActivationOperators(),
            ArithmeticOperators(), CopyOperators(), ViewOperators(),
            MoveOperators(), TokenOperators(), ProductOperators(),
-           NormalizeOperators(), DropoutOperators(), LossOperators()}));
+           NormalizeOperators(), LossOperators()}));
   return table;
 }
 

@@ -55,7 +55,6 @@ std::vector<OperatorSpec> MoveOperators();
 std::vector<OperatorSpec> TokenOperators();
 std::vector<OperatorSpec> ProductOperators();
 std::vector<OperatorSpec> NormalizeOperators();
-std::vector<OperatorSpec> DropoutOperators();
 std::vector<OperatorSpec> LossOperators();
 
 // Returns the rows changed to have features on any axis.

@@ -119,15 +119,4 @@ AttentionProblem AttentionOf(const ProgramStep& step,
   return problem;
 }
 
-Dims BroadcastStrides(const Dims& from, const Dims& dims) {
-  Dims strides(dims.size());
-  int64_t stride = 1;
-  for (size_t i = 1; i <= from.size(); ++i) {
-    const int64_t extent = from[from.size() - i];
-    if (extent != 1) strides[dims.size() - i] = stride;
-    stride *= extent;
-  }
-  return strides;
-}
-
 }  // namespace convgrad

@@ -22,9 +22,4 @@ struct AttentionProblem {
 AttentionProblem AttentionOf(const ProgramStep& step,
                              const ProgramShapes& shapes);
 
-// Returns for each axis of `dims` the stride in a row-major tensor of dims
-// `from`, whose last axis is aligned with the last of `dims`. Units: elements.
-// The stride of an axis that is broadcast, or that `from` lacks, is 0.
-Dims BroadcastStrides(const Dims& from, const Dims& dims);
-
 }  // namespace convgrad

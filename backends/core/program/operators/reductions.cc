@@ -21,7 +21,7 @@ absl::StatusOr<ReducedAxes> AxesOf(const StepDims& step) {
   for (const int64_t given : IntsAttribute(step.step(), "dim", 1)) {
     const int64_t axis = given < 0 ? given + rank : given;
     if (axis < 0 || axis >= rank || axes.is_reduced[axis]) {
-      return InvalidField(Reason::kOutOfRange, ".dim", absl::StrCat(given),
+      return InvalidField(Reason::kOutOfRange, ".dim", given,
                           absl::StrCat("axes of ", ToString(x), ", each once"));
     }
     axes.is_reduced[axis] = true;

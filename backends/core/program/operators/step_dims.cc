@@ -31,15 +31,12 @@ absl::StatusOr<size_t> StepDims::Axis(absl::string_view name) const {
   const int64_t axis = IntAttribute(step_, name);
   const auto rank = static_cast<int64_t>(At(0).size());
   if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
-  return InvalidField(Reason::kOutOfRange, absl::StrCat(".", name),
-                      absl::StrCat(axis),
+  return InvalidField(Reason::kOutOfRange, absl::StrCat(".", name), axis,
                       absl::StrCat("an axis of ", ToString(At(0))));
 }
 
 absl::Status StepDims::CheckPerChannel(size_t position) const {
-  if (!Has(position) || At(position) == Dims{At(0)[1]}) {
-    return absl::OkStatus();
-  }
+  if (!Has(position) || At(position) == Dims{At(0)[1]}) return absl::OkStatus();
   return BadShape(FieldOf(position), At(position),
                   absl::StrCat("one number per channel of ", ToString(At(0))));
 }

@@ -16,7 +16,7 @@ absl::StatusOr<Dims> Norm(const StepDims& step) {
   const Dims& x = step.At(0);
   const int64_t axes = IntAttribute(step.step(), "axes");
   if (axes > static_cast<int64_t>(x.size())) {
-    return InvalidField(Reason::kOutOfRange, ".axes", absl::StrCat(axes),
+    return InvalidField(Reason::kOutOfRange, ".axes", axes,
                         absl::StrCat("at most the rank of ", ToString(x)));
   }
   const Dims normalized(x.end() - axes, x.end());

@@ -65,7 +65,7 @@ absl::StatusOr<Dims> Slice(const StepDims& step) {
   const int64_t start = IntAttribute(step.step(), "start");
   const int64_t end = IntAttribute(step.step(), "end");
   if (start >= end || end > step.At(0)[axis]) {
-    return InvalidField(Reason::kOutOfRange, ".end", absl::StrCat(end),
+    return InvalidField(Reason::kOutOfRange, ".end", end,
                         absl::StrCat("more than start, ", start,
                                      ", and at most ", step.At(0)[axis]));
   }
@@ -78,7 +78,7 @@ absl::StatusOr<Dims> Select(const StepDims& step) {
   ASSIGN_OR_RETURN(const size_t axis, step.Axis("axis"));
   const int64_t index = IntAttribute(step.step(), "index");
   if (index >= step.At(0)[axis]) {
-    return InvalidField(Reason::kOutOfRange, ".index", absl::StrCat(index),
+    return InvalidField(Reason::kOutOfRange, ".index", index,
                         absl::StrCat("less than ", step.At(0)[axis]));
   }
   Dims dims = step.At(0);
@@ -203,16 +203,6 @@ std::vector<OperatorSpec> ViewOperators() {
            .features = FeatureAxis::kAny,
            .has_gradient = false,
            .macs = &NoMacs}};
-}
-
-Dims RowMajorStrides(const Dims& dims) {
-  Dims strides(dims.size());
-  int64_t stride = 1;
-  for (size_t i = dims.size(); i-- > 0;) {
-    strides[i] = stride;
-    stride *= dims[i];
-  }
-  return strides;
 }
 
 }  // namespace convgrad

@@ -14,7 +14,4 @@ struct StepView {
   Dims strides;  // by axis of the result; 0 if the operand is repeated
 };
 
-// Returns the strides of a row-major tensor. Units: elements.
-Dims RowMajorStrides(const Dims& dims);
-
 }  // namespace convgrad

@@ -17,18 +17,16 @@ absl::StatusOr<PoolAxis> MakeAxis(PoolAxis axis, bool ceil_mode) {
   if (padded) padded = CheckedAdd(*padded, axis.in);
   const auto rounded = padded ? CheckedAdd(*padded, axis.stride) : padded;
   if (!reach || !rounded) {
-    return InvalidField(Reason::kOverflow, ".kernel_size",
-                        absl::StrCat(axis.kernel), "sizes below 2^63 bytes");
+    return InvalidField(Reason::kOverflow, ".kernel_size", axis.kernel,
+                        "sizes below 2^63 bytes");
   }
   const int64_t span = *reach + 1;
   if (axis.pad_begin > span / 2) {
-    return InvalidField(Reason::kOutOfRange, ".padding",
-                        absl::StrCat(axis.pad_begin),
+    return InvalidField(Reason::kOutOfRange, ".padding", axis.pad_begin,
                         absl::StrCat("at most half of the window's ", span));
   }
   if (axis.pad_begin > 0 && axis.dilation > axis.in) {
-    return InvalidField(Reason::kOutOfRange, ".dilation",
-                        absl::StrCat(axis.dilation),
+    return InvalidField(Reason::kOutOfRange, ".dilation", axis.dilation,
                         "at most the input's extent where it is padded");
   }
   // With ceil_mode, a single window may also reach beyond the padded input, by
@@ -89,8 +87,8 @@ absl::StatusOr<Dims> AdaptivePool(const StepDims& step) {
   for (size_t i = 0; i < step.axes(); ++i) {
     const auto product = CheckedMul(size[i], step.At(0)[i + 2]);
     if (!product || !CheckedAdd(*product, size[i])) {
-      return InvalidField(Reason::kOverflow, ".output_size",
-                          absl::StrCat(size[i]), "sizes below 2^63 bytes");
+      return InvalidField(Reason::kOverflow, ".output_size", size[i],
+                          "sizes below 2^63 bytes");
     }
     dims.push_back(size[i]);
   }

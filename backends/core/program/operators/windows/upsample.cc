@@ -31,8 +31,7 @@ absl::StatusOr<UpsampleAxis> MakeAxis(const StepDims& dims, UpsampleAxis axis,
     const double size = std::floor(in * factor);
     // Above 2^53 not every integer is a double.
     if (size < 1 || size > 0x1p53) {
-      return InvalidField(Reason::kOutOfRange, ".scale_factor",
-                          absl::StrCat(factor),
+      return InvalidField(Reason::kOutOfRange, ".scale_factor", factor,
                           absl::StrCat("a size of at least 1 from ", axis.in));
     }
     axis.out = static_cast<int64_t>(size);
@@ -106,8 +105,8 @@ absl::Status CheckUpsample(const ProgramStep& step, const std::string& path) {
   }
   for (const double factor : FloatsAttribute(step, "scale_factor")) {
     if (factor > 0) continue;
-    return InvalidField(Reason::kOutOfRange, path + ".scale_factor",
-                        absl::StrCat(factor), "more than 0");
+    return InvalidField(Reason::kOutOfRange, path + ".scale_factor", factor,
+                        "more than 0");
   }
   if (!BoolAttribute(step, "align_corners") ||
       WordAttribute(step, "mode") != "nearest") {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backends/core/checked_math.h"
-#include "backends/core/program/operators/products.h"
 #include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "backends/core/checked_math.h"
-#include "backends/core/program/operators/views.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"

@@ -5,7 +5,6 @@
 
 #include <vector>
 
-#include "backends/core/program/operators/products.h"
 #include "gtest/gtest.h"
 
 namespace convgrad::onednn {
