@@ -195,10 +195,12 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
     connection.FillContext(call, &context);
     StreamedRun stream(call, slice_items, borrowed);
     RETURN_IF_ERROR(stream.Allocate());
-    connection.raw_stub.PrepareBidiStreamingCall(
-        &context, absl::StrCat(MethodOf(call.operation), "Stream"), {},
-        &stream);
-    return stream.Run(&context);
+    RETURN_IF_ERROR(connection.Exchange(
+        absl::StrCat(MethodOf(call.operation), "Stream"),
+        [&] { return stream.NextMessage(); },
+        [&](grpc::ByteBuffer* message) { return stream.Take(message); },
+        &context));
+    return stream.Finish();
   };
   absl::StatusOr<OperationReply> reply = pool_->Run(call.deadline, run);
   borrowed.AwaitRelease();

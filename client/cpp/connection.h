@@ -49,8 +49,9 @@ struct Client::Connection {
                                         grpc::ClientContext* context);
 
   // Makes a streaming call. Sends the messages that `messages` returns until it
-  // returns none, half-closes, and passes each received message to `take`. Ends
-  // the call with the first error of `take`.
+  // returns none, half-closes, and passes each received message to `take`
+  // meanwhile. Ends the call with the first error of `take`. gRPC's threads
+  // call both functions, each of them one call at a time.
   using Messages = std::function<std::optional<grpc::ByteBuffer>()>;
   using Take = std::function<absl::Status(grpc::ByteBuffer*)>;
   absl::Status Exchange(const std::string& method, const Messages& messages,
