@@ -11,6 +11,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/support/client_callback.h"
 #include "proto/call_metadata.h"
+#include "proto/codec/payload_message.h"
 
 namespace convgrad {
 namespace {
@@ -178,6 +179,17 @@ absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
   queue.Next(&tag, &ok);
   RETURN_IF_ERROR(FromRpc(status, *context));
   return reply;
+}
+
+absl::Status Client::Connection::Call(const std::string& method,
+                                      const google::protobuf::Message& request,
+                                      google::protobuf::Message* response,
+                                      absl::Time deadline) {
+  grpc::ClientContext context;
+  FillContext(deadline, &context);
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
+  ASSIGN_OR_RETURN(grpc::ByteBuffer reply, Send(method, message, &context));
+  return SplitReply(&reply, response).status();
 }
 
 absl::Status Client::Connection::Exchange(const std::string& method,

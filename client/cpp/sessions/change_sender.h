@@ -134,12 +134,9 @@ class ChangeSender {
   // Calls BeginRead and FinishRead.
   absl::StatusOr<grpc::ByteBuffer> Read(absl::Time deadline, const Send& send);
 
-  // Ends the session for its callers: calls in flight and later calls fail with
-  // `why`.
-  void Stop(const absl::Status& why);
-  // Does the same and returns `why`, if `epoch` is still that of the next
-  // change. Returns OK if this client has resumed the session since, or is
-  // resuming it.
+  // Ends the session for its callers and returns `why`, with which calls in
+  // flight and later calls fail, if `epoch` is still that of the next change.
+  // Returns OK if this client has resumed the session since, or is resuming it.
   absl::Status StopIn(int64_t epoch, const absl::Status& why);
 
   // Returns the epoch of the next change.
@@ -270,7 +267,7 @@ class ChangeSender {
   std::set<std::shared_ptr<PendingRead>> reads_ ABSL_GUARDED_BY(mutex_);
   // True if the server has ended the epoch.
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // Error of every call; OK until Stop.
+  // Error of every call; OK until StopLocked.
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
   Replay replay_ ABSL_GUARDED_BY(mutex_);
   bool is_restoring_ ABSL_GUARDED_BY(mutex_) = false;
