@@ -184,17 +184,21 @@ absl::StatusOr<OperationReply> Client::RunUnary(const OperationCall& call,
                                                 const RegionPlaces& places) {
   const absl::Time start = absl::Now();
   BorrowedSlices borrowed;
-  ASSIGN_OR_RETURN(
-      grpc::ByteBuffer request,
-      EncodeRequest(call, places, PayloadsOf(call, places, borrowed)));
-  const auto sent_bytes = static_cast<int64_t>(request.Length());
-  absl::StatusOr<grpc::ByteBuffer> message =
-      pool_->Run(call.deadline, [&](Connection& connection) {
-        grpc::ClientContext context;
-        connection.FillContext(call, &context);
-        return connection.Send(MethodOf(call.operation), request, &context);
-      });
-  request.Clear();
+  int64_t sent_bytes = 0;
+  // A separate function, so that all references to the operands' memory are
+  // released before the wait.
+  auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
+    ASSIGN_OR_RETURN(
+        const grpc::ByteBuffer request,
+        EncodeRequest(call, places, PayloadsOf(call, places, borrowed)));
+    sent_bytes = static_cast<int64_t>(request.Length());
+    return pool_->Run(call.deadline, [&](Connection& connection) {
+      grpc::ClientContext context;
+      connection.FillContext(call, &context);
+      return connection.Send(MethodOf(call.operation), request, &context);
+    });
+  };
+  absl::StatusOr<grpc::ByteBuffer> message = send();
   borrowed.AwaitRelease();
   RETURN_IF_ERROR(message.status());
   ASSIGN_OR_RETURN(OperationReply reply, DecodeReply(call, places, &*message));
