@@ -46,6 +46,10 @@ absl::Status CheckOptions(const OperationCall& call) {
                       "batch or interactive");
 }
 
+std::string SessionMethod(absl::string_view name) {
+  return absl::StrCat("/convgrad.v1.ConvGradSessions/", name);
+}
+
 std::string MethodOf(const ConvOperation& operation) {
   return operation.direction == Direction::kForward
              ? "/convgrad.v1.ConvGrad/ConvForward"
@@ -74,6 +78,13 @@ absl::Status CheckByteCount(absl::string_view field,
 bool HasReason(const absl::Status& status, Reason reason) {
   const std::optional<ErrorDetail> detail = DetailOf(status);
   return detail && detail->reason == reason;
+}
+
+bool IsTooLarge(const absl::Status& status) {
+  const std::optional<ErrorDetail> detail = DetailOf(status);
+  return detail && absl::IsResourceExhausted(status) &&
+         detail->reason == Reason::kLimitExceeded &&
+         (detail->field == "request" || detail->field == "response");
 }
 
 absl::Status BadReply(absl::string_view field, absl::string_view found,

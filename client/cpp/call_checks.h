@@ -37,6 +37,11 @@ absl::Status CheckHeader(absl::string_view field, absl::string_view value);
 // refuse it or gRPC would abort at it.
 absl::Status CheckOptions(const OperationCall& call);
 
+// Paths of RPCs.
+inline constexpr char kCapabilitiesMethod[] =
+    "/convgrad.v1.ConvGrad/GetCapabilities";
+// Returns the path of a method of ConvGradSessions.
+std::string SessionMethod(absl::string_view name);
 // Returns the path of the RPC that runs the operation.
 std::string MethodOf(const ConvOperation& operation);
 
@@ -51,6 +56,10 @@ absl::Status CheckByteCount(absl::string_view field,
 
 // Returns whether the detail of `status` has this reason.
 bool HasReason(const absl::Status& status, Reason reason);
+
+// Returns whether the server's messages are too small for the call
+// (error.proto).
+bool IsTooLarge(const absl::Status& status);
 
 // Returns kInternal for a reply that doesn't fit the operation.
 absl::Status BadReply(absl::string_view field, absl::string_view found,

@@ -11,7 +11,6 @@
 #include "client/cpp/borrowed_slices.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/calls/call_threads.h"
-#include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/connection.h"
 #include "client/cpp/operation_message.h"
 #include "client/cpp/replicas.h"
@@ -64,34 +63,13 @@ bool MayStillBeWritten(const OperationCall& call, const absl::Status& status) {
                      });
 }
 
-// Returns whether the server's messages are too small for the operation
-// (error.proto).
-bool IsMessageTooLarge(const absl::Status& status) {
-  const std::optional<ErrorDetail> detail = DetailOf(status);
-  return detail && status.code() == absl::StatusCode::kResourceExhausted &&
-         detail->reason == Reason::kLimitExceeded &&
-         (detail->field == "request" || detail->field == "response");
-}
-
-// Calls a method with a small request, on the next connection.
-template <typename Stub, typename Request, typename Response>
-absl::StatusOr<Response> Ask(Client::ConnectionPool& pool,
-                             std::unique_ptr<Stub> Client::Connection::*stub,
-                             grpc::Status (Stub::*method)(grpc::ClientContext*,
-                                                          const Request&,
-                                                          Response*),
-                             const Request& request, absl::Time deadline) {
-  return pool.Run(
-      deadline,
-      [&](Client::Connection& connection) -> absl::StatusOr<Response> {
-        grpc::ClientContext context;
-        connection.FillContext(deadline, &context);
-        Response response;
-        const grpc::Status status =
-            ((connection.*stub).get()->*method)(&context, request, &response);
-        RETURN_IF_ERROR(FromRpc(status, context));
-        return response;
-      });
+// Checks a call and returns which of its tensors lie in its region.
+// Errors: kInvalidArgument.
+absl::StatusOr<RegionPlaces> Check(const OperationCall& call) {
+  RETURN_IF_ERROR(Validate(call.operation));
+  RETURN_IF_ERROR(CheckNothingKept(call));
+  RETURN_IF_ERROR(CheckOptions(call));
+  return PlacesOf(call);
 }
 
 }  // namespace
@@ -167,24 +145,18 @@ std::future<absl::StatusOr<OperationReply>> Client::Submit(OperationCall call) {
 }
 
 absl::StatusOr<OperationReply> Client::RunOnce(const OperationCall& call) {
-  RETURN_IF_ERROR(Validate(call.operation));
-  RETURN_IF_ERROR(CheckNothingKept(call));
-  RETURN_IF_ERROR(CheckOptions(call));
-  ASSIGN_OR_RETURN(const RegionPlaces places, PlacesOf(call));
+  ASSIGN_OR_RETURN(const RegionPlaces places, Check(call));
   if (NeedsStream(call.operation, places)) return StreamOnce(call, 0);
   absl::StatusOr<OperationReply> reply = RunUnary(call, places);
   // The server can't check the results of a stream.
-  if (call.self_check || !IsMessageTooLarge(reply.status())) return reply;
+  if (call.self_check || !IsTooLarge(reply.status())) return reply;
   return StreamOnce(call, 0);
 }
 
 absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
                                                   int64_t slice_items) {
   const absl::Time start = absl::Now();
-  RETURN_IF_ERROR(Validate(call.operation));
-  RETURN_IF_ERROR(CheckNothingKept(call));
-  RETURN_IF_ERROR(CheckOptions(call));
-  RETURN_IF_ERROR(PlacesOf(call).status());
+  RETURN_IF_ERROR(Check(call).status());
   if (slice_items < 0) {
     return InvalidField(Reason::kOutOfRange, "slice_items", slice_items,
                         "at least 0");
@@ -195,10 +167,12 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
     connection.FillContext(call, &context);
     StreamedRun stream(call, slice_items, borrowed);
     RETURN_IF_ERROR(stream.Allocate());
-    connection.raw_stub.PrepareBidiStreamingCall(
-        &context, absl::StrCat(MethodOf(call.operation), "Stream"), {},
-        &stream);
-    return stream.Run(&context);
+    RETURN_IF_ERROR(connection.Exchange(
+        absl::StrCat(MethodOf(call.operation), "Stream"),
+        [&] { return stream.NextMessage(); },
+        [&](grpc::ByteBuffer* message) { return stream.Take(message); },
+        &context));
+    return stream.Finish();
   };
   absl::StatusOr<OperationReply> reply = pool_->Run(call.deadline, run);
   borrowed.AwaitRelease();
@@ -240,10 +214,9 @@ absl::StatusOr<v1::ListSessionsResponse> Client::Sessions(bool everybody,
   v1::ListSessionsResponse all;
   for (const ClientOptions& replica : ReplicasOf(options_)) {
     ASSIGN_OR_RETURN(const auto pool, ConnectionPool::Make(replica));
-    ASSIGN_OR_RETURN(
-        const auto listed,
-        Ask(*pool, &Connection::sessions,
-            &v1::ConvGradSessions::Stub::ListSessions, request, deadline));
+    ASSIGN_OR_RETURN(const auto listed,
+                     pool->Ask<v1::ListSessionsResponse>(
+                         SessionMethod("ListSessions"), request, deadline));
     all.MergeFrom(listed);
   }
   return all;
@@ -257,16 +230,17 @@ absl::Status Client::CloseSession(const std::string& handle,
       ReplicasOf(options_), deadline,
       [&](const ClientOptions& replica, absl::Time until) -> absl::Status {
         ASSIGN_OR_RETURN(const auto pool, ConnectionPool::Make(replica));
-        return Ask(*pool, &Connection::sessions,
-                   &v1::ConvGradSessions::Stub::CloseSession, request, until)
+        return pool
+            ->Ask<v1::CloseSessionResponse>(SessionMethod("CloseSession"),
+                                            request, until)
             .status();
       });
 }
 
 absl::StatusOr<v1::GetCapabilitiesResponse> Client::Capabilities(
     absl::Time deadline) {
-  return Ask(*pool_, &Connection::stub, &v1::ConvGrad::Stub::GetCapabilities,
-             v1::GetCapabilitiesRequest(), deadline);
+  return pool_->Ask<v1::GetCapabilitiesResponse>(
+      kCapabilitiesMethod, v1::GetCapabilitiesRequest(), deadline);
 }
 
 }  // namespace convgrad

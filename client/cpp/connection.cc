@@ -1,21 +1,26 @@
 #include "client/cpp/connection.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
+#include "backends/core/thread_order.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "client/cpp/credentials.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/support/client_callback.h"
 #include "proto/call_metadata.h"
+#include "proto/codec/payload_message.h"
 
 namespace convgrad {
 namespace {
 
 // Time for which calls avoid a server that was unavailable, if there are
 // others.
-constexpr std::chrono::seconds kDownTime(1);
+constexpr absl::Duration kDownTime = absl::Seconds(1);
 // Timeout of a connection until the server's first bytes. With gRPC's 20 s, a
 // client would learn only after 40 s that a server, which retries give about 30
 // s, doesn't answer.
@@ -65,6 +70,72 @@ grpc::ChannelArguments ArgumentsOf(const ClientOptions& options) {
   return arguments;
 }
 
+// Makes one streaming call. gRPC calls OnWriteDone and OnReadDone on its own
+// threads, at most one of each at a time, and OnDone after the last. Each
+// member belongs to either the writer or the reader and needs no lock.
+class ByteStream final
+    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  // The arguments must outlive the call.
+  ByteStream(const Client::Connection::Messages& messages,
+             const Client::Connection::Take& take, grpc::ClientContext* context)
+      : messages_(messages), take_(take), context_(context) {}
+
+  absl::Status Run() {
+    Write();
+    HandedOver(&incoming_);
+    StartRead(&incoming_);
+    StartCall();
+    MutexLock lock(&mutex_);
+    while (!status_) changed_.Wait(&mutex_);
+    HandedOver(&outgoing_);
+    HandedOver(&incoming_);
+    RETURN_IF_ERROR(taken_);
+    return FromRpc(*status_, *context_);
+  }
+
+ private:
+  void Write() {
+    outgoing_ = messages_();
+    HandedOver(&outgoing_);
+    outgoing_ ? StartWrite(&*outgoing_) : StartWritesDone();
+  }
+
+  void OnWriteDone(bool ok) override {
+    HandedOver(&outgoing_);
+    // After a failed write, OnDone receives the status with the reason.
+    if (ok) Write();
+  }
+
+  void OnReadDone(bool ok) override {
+    HandedOver(&incoming_);
+    if (!ok) return;
+    taken_ = take_(&incoming_);
+    const bool is_good = taken_.ok();
+    HandedOver(&incoming_);
+    is_good ? StartRead(&incoming_) : context_->TryCancel();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    HandedOver(&incoming_);
+    MutexLock lock(&mutex_);
+    status_ = status;
+    changed_.NotifyAll();
+  }
+
+  const Client::Connection::Messages& messages_;
+  const Client::Connection::Take& take_;
+  grpc::ClientContext* const context_;
+
+  std::optional<grpc::ByteBuffer> outgoing_;  // owned by the writer
+  grpc::ByteBuffer incoming_;                 // owned by the reader, as is:
+  absl::Status taken_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<grpc::Status> status_ ABSL_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 void Client::Connection::AwaitReconnect(absl::Time deadline) const {
@@ -112,42 +183,24 @@ absl::StatusOr<grpc::ByteBuffer> Client::Connection::Send(
   return reply;
 }
 
+absl::Status Client::Connection::Call(const std::string& method,
+                                      const google::protobuf::Message& request,
+                                      google::protobuf::Message* response,
+                                      absl::Time deadline) {
+  grpc::ClientContext context;
+  FillContext(deadline, &context);
+  ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
+  ASSIGN_OR_RETURN(grpc::ByteBuffer reply, Send(method, message, &context));
+  return SplitReply(&reply, response).status();
+}
+
 absl::Status Client::Connection::Exchange(const std::string& method,
                                           const Messages& messages,
                                           const Take& take,
                                           grpc::ClientContext* context) {
-  grpc::CompletionQueue queue;
-  const auto stream = raw_stub.PrepareCall(context, method, &queue);
-  const auto is_done = [&queue] {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue.Next(&tag, &ok) && ok;
-  };
-  stream->StartCall(nullptr);
-  bool goes_on = is_done();
-  while (goes_on) {
-    const std::optional<grpc::ByteBuffer> message = messages();
-    if (!message) break;
-    stream->Write(*message, nullptr);
-    goes_on = is_done();
-  }
-  if (goes_on) {
-    stream->WritesDone(nullptr);
-    is_done();
-  }
-  absl::Status taken;
-  grpc::ByteBuffer reply;
-  stream->Read(&reply, nullptr);
-  while (is_done() && taken.ok()) {
-    taken = take(&reply);
-    if (!taken.ok()) context->TryCancel();
-    stream->Read(&reply, nullptr);
-  }
-  grpc::Status status;
-  stream->Finish(&status, nullptr);
-  is_done();
-  RETURN_IF_ERROR(taken);
-  return FromRpc(status, *context);
+  ByteStream stream(messages, take, context);
+  raw_stub.PrepareBidiStreamingCall(context, method, {}, &stream);
+  return stream.Run();
 }
 
 absl::StatusOr<std::unique_ptr<Client::ConnectionPool>>
@@ -184,7 +237,7 @@ Client::ConnectionPool::Make(const ClientOptions& options,
 
 size_t Client::ConnectionPool::Pick() {
   MutexLock lock(&mutex_);
-  const auto now = std::chrono::steady_clock::now();
+  const absl::Time now = SteadyNow();
   size_t picked = next_;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const size_t slot = (next_ + i) % slots_.size();
@@ -198,7 +251,7 @@ size_t Client::ConnectionPool::Pick() {
 
 void Client::ConnectionPool::LeaveOut(size_t slot) {
   MutexLock lock(&mutex_);
-  slots_[slot].down_until = std::chrono::steady_clock::now() + kDownTime;
+  slots_[slot].down_until = SteadyNow() + kDownTime;
 }
 
 }  // namespace convgrad

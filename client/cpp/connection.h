@@ -1,9 +1,8 @@
-// `Connection` holds a channel and its stubs; `ConnectionPool` spreads a
+// `Connection` makes calls over a channel; `ConnectionPool` spreads a
 // client's calls over its connections. Internal to the client.
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,7 +15,7 @@
 #include "backends/core/mutex.h"
 #include "backends/core/status.h"
 #include "client/cpp/client.h"
-#include "convgrad/v1/service.grpc.pb.h"
+#include "google/protobuf/message.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/generic/generic_stub.h"
 
@@ -25,11 +24,7 @@ namespace convgrad {
 // Thread-safe.
 struct Client::Connection {
   Connection(const std::shared_ptr<grpc::Channel>& server, std::string bearer)
-      : channel(server),
-        raw_stub(channel),
-        stub(v1::ConvGrad::NewStub(channel)),
-        sessions(v1::ConvGradSessions::NewStub(channel)),
-        token(std::move(bearer)) {}
+      : channel(server), raw_stub(channel), token(std::move(bearer)) {}
 
   // If the last attempt to connect failed, waits up to 50 ms for the next one,
   // but not beyond `deadline`. Calls on a failed channel end at once, and gRPC
@@ -48,9 +43,15 @@ struct Client::Connection {
                                         const grpc::ByteBuffer& request,
                                         grpc::ClientContext* context);
 
+  // Makes a call without payloads, once. Errors: the server's; kInternal.
+  absl::Status Call(const std::string& method,
+                    const google::protobuf::Message& request,
+                    google::protobuf::Message* response, absl::Time deadline);
+
   // Makes a streaming call. Sends the messages that `messages` returns until it
-  // returns none, half-closes, and passes each received message to `take`. Ends
-  // the call with the first error of `take`.
+  // returns none, half-closes, and passes each received message to `take`
+  // meanwhile. Ends the call with the first error of `take`. gRPC's threads
+  // call both functions, each of them one call at a time.
   using Messages = std::function<std::optional<grpc::ByteBuffer>()>;
   using Take = std::function<absl::Status(grpc::ByteBuffer*)>;
   absl::Status Exchange(const std::string& method, const Messages& messages,
@@ -58,8 +59,6 @@ struct Client::Connection {
 
   const std::shared_ptr<grpc::Channel> channel;
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> raw_stub;
-  std::unique_ptr<v1::ConvGrad::Stub> stub;
-  std::unique_ptr<v1::ConvGradSessions::Stub> sessions;
   const std::string token;
 };
 
@@ -90,13 +89,28 @@ class Client::ConnectionPool {
     return result;
   }
 
+  // Makes a call without payloads on the next connection in turn, once.
+  // Errors: as Connection::Call.
+  template <typename Response>
+  absl::StatusOr<Response> Ask(const std::string& method,
+                               const google::protobuf::Message& request,
+                               absl::Time deadline) {
+    return Run(deadline,
+               [&](Connection& connection) -> absl::StatusOr<Response> {
+                 Response response;
+                 RETURN_IF_ERROR(
+                     connection.Call(method, request, &response, deadline));
+                 return response;
+               });
+  }
+
   // Returns the number of servers, or 0 if one of them has answered.
   int Strangers() const { return has_answered_ ? 0 : servers_; }
 
  private:
   struct Slot {
     std::unique_ptr<Connection> connection;
-    std::chrono::steady_clock::time_point down_until = {};
+    absl::Time down_until = absl::InfinitePast();
   };
 
   ConnectionPool(std::vector<Slot> slots, int servers)

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
-#include "client/cpp/calls/rpc_status.h"
 #include "proto/codec/payload_message.h"
 
 namespace convgrad {
@@ -65,48 +64,33 @@ absl::Status StreamedRun::Allocate() {
   return absl::OkStatus();
 }
 
-void StreamedRun::SetOutgoing(absl::StatusOr<grpc::ByteBuffer> message) {
-  outgoing_ = *std::move(message);
-  sent_bytes_ += static_cast<int64_t>(outgoing_.Length());
+std::optional<grpc::ByteBuffer> StreamedRun::NextMessage() {
+  // The heads are small, so encoding can't fail.
+  grpc::ByteBuffer message;
+  if (sent_bytes_ == 0) {
+    message = *JoinMessage(
+        EncodeOpening(*operation_, OptionsOf(call_), slices_.items()), {});
+  } else if (next_piece_ < to_send_.size()) {
+    OperandPiece& piece = to_send_[next_piece_];
+    const ByteRange bytes = FrameAt(piece.bytes, piece.bytes.begin);
+    const auto operand = call_.operands[PositionOf(piece.which)];
+    piece.bytes.begin = bytes.end;
+    if (piece.bytes.size() == 0) ++next_piece_;
+    message = *JoinMessage(
+        EncodeFrame(piece.which, bytes.begin),
+        {borrowed_.SliceOf(operand.subspan(bytes.begin, bytes.size()))});
+  } else {
+    return std::nullopt;
+  }
+  sent_bytes_ += static_cast<int64_t>(message.Length());
+  return message;
 }
 
-bool StreamedRun::NextFrame() {
-  outgoing_.Clear();
-  if (next_piece_ == to_send_.size()) return false;
-  OperandPiece& piece = to_send_[next_piece_];
-  const ByteRange bytes = FrameAt(piece.bytes, piece.bytes.begin);
-  const auto operand = call_.operands[PositionOf(piece.which)];
-  piece.bytes.begin = bytes.end;
-  if (piece.bytes.size() == 0) ++next_piece_;
-  SetOutgoing(JoinMessage(
-      EncodeFrame(piece.which, bytes.begin),
-      {borrowed_.SliceOf(operand.subspan(bytes.begin, bytes.size()))}));
-  return true;
-}
-
-void StreamedRun::OnWriteDone(bool ok) {
-  HandOverWriter();
-  // After a failed write, OnDone receives the status with the reason.
-  if (!ok) return;
-  const bool more = NextFrame();
-  HandOverWriter();
-  more ? StartWrite(&outgoing_) : StartWritesDone();
-}
-
-void StreamedRun::OnReadDone(bool ok) {
-  HandOverReader();
-  if (!ok) return;
-  bad_reply_ = TakeMessage();
-  const bool good = bad_reply_.ok();
-  HandOverReader();
-  good ? StartRead(&incoming_) : context_->TryCancel();
-}
-
-absl::Status StreamedRun::TakeMessage() {
-  reply_.received_bytes += static_cast<int64_t>(incoming_.Length());
+absl::Status StreamedRun::Take(grpc::ByteBuffer* received) {
+  reply_.received_bytes += static_cast<int64_t>(received->Length());
   v1::ConvStreamResponse message;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads,
-                   SplitReply(&incoming_, &message));
+                   SplitReply(received, &message));
   if (end_) return BadReply("message", "one after the end", "none");
   if (message.has_frame()) {
     return TakeFrame(message.frame(), std::move(payloads));
@@ -157,28 +141,7 @@ absl::Status StreamedRun::CheckEnd() const {
   return absl::OkStatus();
 }
 
-void StreamedRun::OnDone(const grpc::Status& status) {
-  HandOverReader();
-  MutexLock lock(&mutex_);
-  rpc_status_ = status;
-  changed_.NotifyAll();
-}
-
-absl::StatusOr<OperationReply> StreamedRun::Run(grpc::ClientContext* context) {
-  context_ = context;
-  SetOutgoing(JoinMessage(
-      EncodeOpening(*operation_, OptionsOf(call_), slices_.items()), {}));
-  HandOverWriter();
-  HandOverReader();
-  StartWrite(&outgoing_);
-  StartRead(&incoming_);
-  StartCall();
-  MutexLock lock(&mutex_);
-  while (!rpc_status_) changed_.Wait(&mutex_);
-  HandOverWriter();
-  HandOverReader();
-  RETURN_IF_ERROR(bad_reply_);
-  RETURN_IF_ERROR(FromRpc(*rpc_status_, *context_));
+absl::StatusOr<OperationReply> StreamedRun::Finish() {
   if (!end_) return BadReply("message", "no end", "one at the end");
   reply_.report = std::move(*end_->mutable_report());
   reply_.sent_bytes = sent_bytes_;

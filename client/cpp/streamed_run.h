@@ -10,52 +10,35 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "backends/core/mutex.h"
-#include "backends/core/thread_order.h"
 #include "client/cpp/borrowed_slices.h"
 #include "client/cpp/client.h"
-#include "grpcpp/client_context.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/client_callback.h"
 #include "proto/codec/stream_codec.h"
 #include "proto/stream_slices.h"
 
 namespace convgrad {
 
-// gRPC calls OnWriteDone and OnReadDone on its own threads, at most one of each
-// at a time, and OnDone after the last. Each member belongs to either the
-// writer or the reader and needs no lock.
-class StreamedRun final
-    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+// NextMessage and Take may run on different threads at the same time, each of
+// them one call at a time. Other calls need order.
+class StreamedRun {
  public:
-  // `call` and `loan` must outlive the run. Requires: a valid operation and
+  // `call` and `borrowed` must outlive the run. Requires: a valid operation and
   // PlacesOf(call).ok().
   StreamedRun(const OperationCall& call, int64_t slice_items,
               const BorrowedSlices& borrowed);
 
-  // Takes memory for the results. Call it before FillContext.
+  // Takes memory for the results. Call it first.
   // Errors: kResourceExhausted.
   absl::Status Allocate();
-
-  // Runs the call, whose `context` FillContext has set, and returns the reply,
-  // all but `elapsed`. Errors: as Client::Run.
-  absl::StatusOr<OperationReply> Run(grpc::ClientContext* context);
+  // Returns the next message to send; nullopt after the last.
+  std::optional<grpc::ByteBuffer> NextMessage();
+  // Handles a received message. Errors: kInternal.
+  absl::Status Take(grpc::ByteBuffer* received);
+  // Returns the reply, all but `elapsed`, of a call that succeeded.
+  // Errors: kInternal if it has no end.
+  absl::StatusOr<OperationReply> Finish();
 
  private:
-  void OnWriteDone(bool ok) override;
-  void OnReadDone(bool ok) override;
-  void OnDone(const grpc::Status& status) override;
-
-  // Call these where a step of the writer or reader begins and ends: see
-  // thread_order.h.
-  void HandOverWriter() { HandedOver(&outgoing_); }
-  void HandOverReader() { HandedOver(&incoming_); }
-  // Sets the next message to write. Its head is small, so encoding can't fail.
-  void SetOutgoing(absl::StatusOr<grpc::ByteBuffer> message);
-  // Releases the written frame and sets the next one. Returns false if there is
-  // none.
-  bool NextFrame();
-  absl::Status TakeMessage();
   absl::Status TakeFrame(const v1::ResultFrame& frame,
                          std::vector<PayloadView> payloads);
   absl::Status CheckEnd() const;
@@ -64,25 +47,17 @@ class StreamedRun final
   const std::shared_ptr<const ConvOperation> operation_;
   const BatchSlices slices_;
   const BorrowedSlices& borrowed_;
-  grpc::ClientContext* context_ = nullptr;
 
-  // Owned by the writer.
+  // Of NextMessage.
   std::vector<OperandPiece> to_send_;  // in order; each in many frames
   size_t next_piece_ = 0;
-  grpc::ByteBuffer outgoing_;
   int64_t sent_bytes_ = 0;
 
-  // Owned by the reader.
-  grpc::ByteBuffer incoming_;
+  // Of Take.
   OperationReply reply_;
   std::vector<absl::Span<std::byte>> targets_;  // by result
   std::vector<int64_t> received_;               // by result, so far
   std::optional<v1::StreamEnd> end_;
-  absl::Status bad_reply_;
-
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<grpc::Status> rpc_status_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

@@ -24,9 +24,6 @@
 
 namespace convgrad {
 
-// The field number of `payloads` in every request and response.
-inline constexpr int kPayloadsField = 536870911;
-
 // The caller's options beside the operation.
 struct CallOptions {
   std::string backend;  // "" is auto, otherwise a backend's name

@@ -25,6 +25,8 @@ static_assert(v1::DATA_TYPE_I64 == static_cast<int>(DataType::kI64) + 1);
 static_assert(v1::DATA_TYPE_U16 == static_cast<int>(DataType::kU16) + 1);
 static_assert(v1::LAYOUT_FRACTAL_Z_3D ==
               static_cast<int>(Layout::kFractalZ3D) + 1);
+static_assert(v1::PADDING_SAME_LOWER ==
+              static_cast<int>(Padding::kSameLower) + 1);
 static_assert(v1::RESULT_GRAD_RESIDUAL == kResultCount);
 static_assert(v1::OPERAND_OUTPUT == kOperandCount);
 
@@ -90,16 +92,8 @@ std::optional<Layout> DecodeLayout(v1::Layout layout) {
 }
 
 Padding DecodePadding(v1::Padding padding) {
-  switch (padding) {
-    case v1::PADDING_VALID:
-      return Padding::kValid;
-    case v1::PADDING_SAME_UPPER:
-      return Padding::kSameUpper;
-    case v1::PADDING_SAME_LOWER:
-      return Padding::kSameLower;
-    default:
-      return Padding::kExplicit;
-  }
+  return ToCore<Padding>(padding, v1::PADDING_SAME_LOWER)
+      .value_or(Padding::kExplicit);
 }
 
 std::optional<Operand> DecodeOperand(v1::Operand which) {

@@ -40,16 +40,10 @@ class ByteChecker {
         if (carrier_ == Carrier::kStream) {
           return WrongSource(path, "inline", "stream: its bytes are in frames");
         }
-        source.payload_index = tensor.inline_().payload_index();
-        return payloads_.Name(source.payload_index, descriptor, path);
-      case v1::Tensor::kRegion: {
-        ASSIGN_OR_RETURN(
-            source.region,
-            CheckRange(DecodeRegion(tensor.region()),
-                       ByteSize(descriptor).value_or(0), path + ".region"));
+        return DecodePlace(tensor, descriptor, path, &payloads_, &source);
+      case v1::Tensor::kRegion:
         NoteRegion(path);
-        return absl::OkStatus();
-      }
+        return DecodePlace(tensor, descriptor, path, &payloads_, &source);
       case v1::Tensor::kKept:
         source.kept = DecodeKeptName(tensor.kept());
         return absl::OkStatus();
@@ -187,6 +181,20 @@ absl::StatusOr<RegionRange> CheckRange(const RegionRange& range, int64_t bytes,
                         range.byte_offset, "an end below 2^63 bytes");
   }
   return range;
+}
+
+absl::Status DecodePlace(const v1::Tensor& tensor,
+                         const TensorDescriptor& descriptor,
+                         const std::string& path, NamedPayloads* payloads,
+                         TensorSource* source) {
+  if (tensor.has_inline_()) {
+    source->payload_index = tensor.inline_().payload_index();
+    return payloads->Name(source->payload_index, descriptor, path);
+  }
+  ASSIGN_OR_RETURN(source->region, CheckRange(DecodeRegion(tensor.region()),
+                                              ByteSize(descriptor).value_or(0),
+                                              path + ".region"));
+  return absl::OkStatus();
 }
 
 absl::Status DecodeBytes(const v1::ConvOperation& message, Carrier carrier,

@@ -45,6 +45,14 @@ absl::Status CheckC0Known(int32_t c0, const std::string& path);
 absl::StatusOr<RegionRange> CheckRange(const RegionRange& range, int64_t bytes,
                                        const std::string& path);
 
+// Sets `*source` to the payload or the region of `tensor`, whose descriptor is
+// `descriptor`. `path` names the tensor in errors. Requires: it has one of
+// them. Errors: kInvalidArgument.
+absl::Status DecodePlace(const v1::Tensor& tensor,
+                         const TensorDescriptor& descriptor,
+                         const std::string& path, NamedPayloads* payloads,
+                         TensorSource* source);
+
 // Returns OK if a message has `expected` payloads.
 // Errors: kInvalidArgument, reason MALFORMED.
 absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,

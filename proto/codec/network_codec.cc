@@ -28,17 +28,9 @@ absl::Status DecodeSource(const v1::Tensor& tensor, const std::string& path,
                         "inline, region or kept");
   }
   ASSIGN_OR_RETURN(named->descriptor, DecodeTensor(tensor, 1, path));
-  if (tensor.has_inline_()) {
-    named->source.payload_index = tensor.inline_().payload_index();
-    return payloads->Name(named->source.payload_index, *named->descriptor,
-                          path);
-  }
-  if (tensor.has_region()) {
-    ASSIGN_OR_RETURN(
-        named->source.region,
-        CheckRange(DecodeRegion(tensor.region()), *ByteSize(*named->descriptor),
-                   path + ".region"));
-    return absl::OkStatus();
+  if (tensor.has_inline_() || tensor.has_region()) {
+    return DecodePlace(tensor, *named->descriptor, path, payloads,
+                       &named->source);
   }
   return Unsupported(path + ".source", "another source",
                      "inline, region or kept");
@@ -92,22 +84,16 @@ absl::StatusOr<DataType> DecodeComputeDtype(v1::DataType dtype) {
 
 absl::StatusOr<Optimizer> DecodeAlgorithm(
     v1::UpdateParametersRequest::Algorithm algorithm, const std::string& path) {
-  switch (algorithm) {
-    case v1::UpdateParametersRequest::ALGORITHM_SGD:
-      return Optimizer::kSgd;
-    case v1::UpdateParametersRequest::ALGORITHM_ADAM:
-      return Optimizer::kAdam;
-    case v1::UpdateParametersRequest::ALGORITHM_ADAMW:
-      return Optimizer::kAdamW;
-    case v1::UpdateParametersRequest::ALGORITHM_RMSPROP:
-      return Optimizer::kRmsprop;
-    case v1::UpdateParametersRequest::ALGORITHM_LAMB:
-      return Optimizer::kLamb;
-    default:
-      return InvalidField(Reason::kInvalidEnum, path + "algorithm",
-                          static_cast<int>(algorithm),
-                          "SGD, ADAM, ADAMW, RMSPROP or LAMB");
+  // The wire's enum has the core's values in the same order, after UNSPECIFIED.
+  static_assert(v1::UpdateParametersRequest::ALGORITHM_LAMB ==
+                static_cast<int>(Optimizer::kLamb) + 1);
+  if (algorithm >= v1::UpdateParametersRequest::ALGORITHM_SGD &&
+      algorithm <= v1::UpdateParametersRequest::ALGORITHM_LAMB) {
+    return static_cast<Optimizer>(algorithm - 1);
   }
+  return InvalidField(Reason::kInvalidEnum, path + "algorithm",
+                      static_cast<int>(algorithm),
+                      "SGD, ADAM, ADAMW, RMSPROP or LAMB");
 }
 
 absl::Status CheckRange(double value, double least, double most,

@@ -1,199 +1,27 @@
 #include "proto/codec/payload_message.h"
 
-#include <algorithm>
-#include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "backends/core/thread_order.h"
-#include "google/protobuf/wire_format_lite.h"
-#include "proto/codec/codec.h"
-#include "proto/slice_reader.h"
 
 namespace convgrad {
-namespace {
-
-using google::protobuf::internal::WireFormatLite;
-
-constexpr uint32_t kPayloadTag = WireFormatLite::MakeTag(
-    kPayloadsField, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-
-absl::Status Malformed(int64_t offset, absl::string_view found,
-                       absl::string_view expected) {
-  return InvalidField(Reason::kMalformed, "message",
-                      absl::StrCat(found, " at byte ", offset), expected);
-}
-
-constexpr int kMaxVarintBytes = 10;
-
-void AppendVarint(uint64_t value, std::string* text) {
-  for (; value >= 0x80; value >>= 7) {
-    text->push_back(static_cast<char>(value | 0x80));
-  }
-  text->push_back(static_cast<char>(value));
-}
-
-class MessageSplitter {
- public:
-  explicit MessageSplitter(std::vector<grpc::Slice> slices)
-      : reader_(std::move(slices)) {}
-
-  absl::Status Split() {
-    while (reader_.remaining() > 0) RETURN_IF_ERROR(ReadField());
-    return absl::OkStatus();
-  }
-
-  const std::string& head() const { return head_; }
-  std::vector<PayloadView> TakePayloads() { return std::move(payloads_); }
-
- private:
-  absl::Status ReadField() {
-    constexpr int kMaxTagBytes = 5;
-    const int64_t start = reader_.offset();
-    const auto tag = reader_.ReadVarint(kMaxTagBytes);
-    if (!tag || *tag >> 32 != 0 || *tag >> 3 == 0) {
-      return Malformed(start, "no valid field tag", "a field of the message");
-    }
-    const int wire_type = static_cast<int>(*tag & 7);
-    if (*tag == kPayloadTag) return ReadPayload(start);
-    if (*tag >> 3 == kPayloadsField) {
-      return Malformed(start, absl::StrCat("payloads of wire type ", wire_type),
-                       "wire type 2");
-    }
-    AppendVarint(*tag, &head_);
-    switch (wire_type) {
-      case WireFormatLite::WIRETYPE_VARINT:
-        return CopyVarint(start);
-      case WireFormatLite::WIRETYPE_FIXED64:
-        return CopyBytes(sizeof(uint64_t), start);
-      case WireFormatLite::WIRETYPE_FIXED32:
-        return CopyBytes(sizeof(uint32_t), start);
-      case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
-        ASSIGN_OR_RETURN(const int64_t length, ReadLength(start));
-        AppendVarint(static_cast<uint64_t>(length), &head_);
-        return CopyBytes(length, start);
-      }
-      default:
-        return Malformed(start,
-                         absl::StrCat("a field of wire type ", wire_type),
-                         "wire type 0, 1, 2 or 5");
-    }
-  }
-
-  absl::StatusOr<int64_t> ReadLength(int64_t start) {
-    const auto length = reader_.ReadVarint(kMaxVarintBytes);
-    if (!length) return Malformed(start, "a field cut off", "its length");
-    if (*length > static_cast<uint64_t>(reader_.remaining())) {
-      return Malformed(
-          start, absl::StrCat("a field of ", *length, " bytes"),
-          absl::StrCat("at most the ", reader_.remaining(), " bytes left"));
-    }
-    return static_cast<int64_t>(*length);
-  }
-
-  absl::Status ReadPayload(int64_t start) {
-    ASSIGN_OR_RETURN(const int64_t length, ReadLength(start));
-    if (payloads_.size() == kMaxPayloads) {
-      return InvalidField(Reason::kLimitExceeded, "payloads",
-                          absl::StrCat("more than ", kMaxPayloads),
-                          absl::StrCat("at most ", kMaxPayloads));
-    }
-    payloads_.emplace_back(reader_.Take(length));
-    return absl::OkStatus();
-  }
-
-  absl::Status CopyVarint(int64_t start) {
-    const auto value = reader_.ReadVarint(kMaxVarintBytes);
-    if (!value) return Malformed(start, "a varint cut off or too long", "one");
-    AppendVarint(*value, &head_);
-    return CheckHeadSize(0);
-  }
-
-  absl::Status CopyBytes(int64_t size, int64_t start) {
-    if (size > reader_.remaining()) {
-      return Malformed(start, "a field cut off", absl::StrCat(size, " bytes"));
-    }
-    RETURN_IF_ERROR(CheckHeadSize(size));
-    reader_.Append(size, &head_);
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckHeadSize(int64_t more) const {
-    const int64_t size = std::ssize(head_) + more;
-    if (size <= kMaxHeadBytes) return absl::OkStatus();
-    return InvalidField(Reason::kLimitExceeded, "message",
-                        absl::StrCat(size, " bytes or more beside payloads"),
-                        absl::StrCat("at most ", kMaxHeadBytes));
-  }
-
-  SliceReader reader_;
-  std::string head_;
-  std::vector<PayloadView> payloads_;
-};
-
-}  // namespace
-
-PayloadView::PayloadView(std::vector<grpc::Slice> pieces)
-    : pieces_(std::move(pieces)) {
-  for (size_t i = 0; i < pieces_.count(); ++i) {
-    ends_.push_back(size() + std::ssize(pieces_[i]));
-  }
-}
-
-void PayloadView::CopyRange(int64_t offset, absl::Span<std::byte> to) const {
-  auto piece =
-      std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin();
-  while (!to.empty()) {
-    const grpc::Slice& slice = pieces_[piece];
-    const auto size = std::ssize(slice);
-    const int64_t skipped = offset - (ends_[piece] - size);
-    const int64_t taken = std::min<int64_t>(size - skipped, std::ssize(to));
-    std::memcpy(to.data(), slice.begin() + skipped, taken);
-    to.remove_prefix(taken);
-    offset += taken;
-    ++piece;
-  }
-}
-
-void PayloadView::Release(int64_t offset) {
-  pieces_.Release(std::upper_bound(ends_.begin(), ends_.end(), offset) -
-                  ends_.begin());
-}
-
-void PayloadView::MoveTo(void* destination) {
-  // Bytes that are copied before their slices are freed, so that the message
-  // and its copy take little more than the bytes of one.
-  constexpr int64_t kRoundBytes = int64_t{1} << 20;
-  auto* const out = static_cast<std::byte*>(destination);
-  for (int64_t at = 0; at < size(); at += kRoundBytes) {
-    Release(at);
-    CopyRange(at, {out + at,
-                   static_cast<size_t>(std::min(kRoundBytes, size() - at))});
-  }
-  *this = PayloadView();
-}
-
 absl::StatusOr<std::vector<PayloadView>> SplitMessage(
     grpc::ByteBuffer* message, google::protobuf::Message* head,
     const AdmitHead& admit) {
-  // Must outlive the references below (see ReceivedSlices).
+  // Must outlive the references below (see PayloadView).
   grpc::ByteBuffer received;
   received.Swap(message);
-  std::vector<grpc::Slice> slices;
-  const bool dumped = !received.Valid() || received.Dump(&slices).ok();
-  if (!dumped) return Malformed(0, "bytes that don't decompress", "a message");
-  MessageSplitter splitter(std::move(slices));
-  RETURN_IF_ERROR(splitter.Split());
-  if (admit != nullptr) {
-    RETURN_IF_ERROR(admit(std::ssize(splitter.head())));
-  }
-  if (!head->ParseFromString(splitter.head())) {
+  ASSIGN_OR_RETURN(MessageParts parts,
+                   SplitParts(received, {kMaxHeadBytes, kMaxPayloads}));
+  if (admit != nullptr) RETURN_IF_ERROR(admit(std::ssize(parts.head)));
+  if (!head->ParseFromString(parts.head)) {
     return InvalidField(Reason::kMalformed, "message",
                         "bytes that protobuf can't parse",
                         head->GetDescriptor()->full_name());
   }
-  return splitter.TakePayloads();
+  return std::move(parts.payloads);
 }
 
 absl::StatusOr<grpc::ByteBuffer> JoinMessage(
@@ -206,7 +34,7 @@ absl::StatusOr<grpc::ByteBuffer> JoinMessage(
     slices.push_back(std::move(slice));
   };
   for (grpc::Slice& payload : payloads) {
-    AppendVarint(kPayloadTag, &prefix);
+    AppendVarint(kPayloadsTag, &prefix);
     AppendVarint(payload.size(), &prefix);
     append(grpc::Slice(prefix));
     append(std::move(payload));
@@ -224,20 +52,6 @@ std::vector<int64_t> SizesOf(absl::Span<const PayloadView> payloads) {
   std::vector<int64_t> sizes;
   for (const PayloadView& payload : payloads) sizes.push_back(payload.size());
   return sizes;
-}
-
-grpc::Slice SliceOver(const void* data, int64_t size,
-                      std::shared_ptr<const void> owner) {
-  using Owner = std::shared_ptr<const void>;
-  auto* const held = new Owner(std::move(owner));
-  HandedOver(held);
-  return grpc::Slice(
-      const_cast<void*>(data), static_cast<size_t>(size),
-      [](void* given_back) {
-        HandedOver(given_back);
-        delete static_cast<Owner*>(given_back);
-      },
-      held);
 }
 
 }  // namespace convgrad

@@ -3,24 +3,20 @@
 // serializes the head, which has every field but `payloads`. The payloads stay
 // in gRPC's slices. The bytes are those of the stock protobuf message.
 //
-// Thread-safe: free functions without state. A PayloadView is
-// thread-compatible.
+// Thread-safe: free functions without state.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "backends/core/operand_gather.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "proto/received_slices.h"
+#include "proto/message_parts.h"
 
 namespace convgrad {
 
@@ -35,28 +31,6 @@ inline constexpr int64_t kMemoryPerHeadByte = 32;
 
 // gRPC frames a message with 32 bits of length.
 inline constexpr int64_t kMaxMessageBytes = (int64_t{1} << 32) - 1;
-
-// One payload in the slices that gRPC received. It holds references to them,
-// which pin their read buffers until the view is destroyed or moved from.
-class PayloadView final : public ScatteredBytes {
- public:
-  PayloadView() = default;
-  explicit PayloadView(std::vector<grpc::Slice> pieces);
-
-  // Returns 0 after the view was moved from.
-  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
-
-  void CopyRange(int64_t offset, absl::Span<std::byte> to) const override;
-  void Release(int64_t offset) override;
-  // Copies all size() bytes to `destination` and frees the slices while it
-  // copies. The view is empty afterwards.
-  void MoveTo(void* destination);
-
- private:
-  // The pieces in order. They have any alignment and length.
-  ReceivedSlices pieces_;
-  std::vector<int64_t> ends_;  // The end of each piece in the payload.
-};
 
 // Returns OK if there is memory to parse a head of `bytes`.
 using AdmitHead = std::function<absl::Status(int64_t bytes)>;
@@ -81,11 +55,5 @@ absl::StatusOr<grpc::ByteBuffer> JoinMessage(
 
 // Returns the sizes of `payloads`, as DecodeOperation takes them.
 std::vector<int64_t> SizesOf(absl::Span<const PayloadView> payloads);
-
-// Returns a slice over memory that `owner` keeps valid. gRPC releases `owner`,
-// on any thread, together with the last reference. For a sent message that can
-// be after the end of the call.
-grpc::Slice SliceOver(const void* data, int64_t size,
-                      std::shared_ptr<const void> owner);
 
 }  // namespace convgrad

@@ -40,17 +40,10 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
     put.is_streamed = true;
     return put;
   }
-  if (carrier == Carrier::kMessage && tensor.has_inline_()) {
-    put.source.payload_index = tensor.inline_().payload_index();
-    RETURN_IF_ERROR(
-        payloads->Name(put.source.payload_index, *put.descriptor, tensor_path));
-    return put;
-  }
-  if (tensor.has_region()) {
-    ASSIGN_OR_RETURN(
-        put.source.region,
-        CheckRange(DecodeRegion(tensor.region()), *ByteSize(*put.descriptor),
-                   tensor_path + ".region"));
+  if (tensor.has_region() ||
+      (tensor.has_inline_() && carrier == Carrier::kMessage)) {
+    RETURN_IF_ERROR(DecodePlace(tensor, *put.descriptor, tensor_path, payloads,
+                                &put.source));
     return put;
   }
   return Unsupported(

@@ -5,6 +5,7 @@
 
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
+#include "proto/message_parts.h"
 
 namespace convgrad::fuzz {
 namespace {

@@ -60,11 +60,6 @@ void ChangeSender::SettleVoidsBefore(int64_t sequence) {
   }
 }
 
-void ChangeSender::Stop(const absl::Status& why) {
-  MutexLock lock(&mutex_);
-  StopLocked(why);
-}
-
 absl::Status ChangeSender::StopIn(int64_t epoch, const absl::Status& why) {
   MutexLock lock(&mutex_);
   if (is_restoring_ || epoch_ != epoch) return absl::OkStatus();

@@ -3,7 +3,6 @@
 // change's content as opaque. Internal to the client.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -134,12 +133,9 @@ class ChangeSender {
   // Calls BeginRead and FinishRead.
   absl::StatusOr<grpc::ByteBuffer> Read(absl::Time deadline, const Send& send);
 
-  // Ends the session for its callers: calls in flight and later calls fail with
-  // `why`.
-  void Stop(const absl::Status& why);
-  // Does the same and returns `why`, if `epoch` is still that of the next
-  // change. Returns OK if this client has resumed the session since, or is
-  // resuming it.
+  // Ends the session for its callers and returns `why`, with which calls in
+  // flight and later calls fail, if `epoch` is still that of the next change.
+  // Returns OK if this client has resumed the session since, or is resuming it.
   absl::Status StopIn(int64_t epoch, const absl::Status& why);
 
   // Returns the epoch of the next change.
@@ -189,11 +185,6 @@ class ChangeSender {
   enum class Then { kAgain, kAnswer, kOutcome };
   Then Learn(const std::shared_ptr<Pending>& change,
              const grpc::ClientContext& context, const Answer& answer);
-  // A clock that nobody sets, for the waits between attempts.
-  using SteadyClock = std::chrono::steady_clock;
-  static SteadyClock::time_point After(absl::Duration delay) {
-    return SteadyClock::now() + absl::ToChronoNanoseconds(delay);
-  }
   // Blocks until the next attempt. Returns false if it would be too late.
   bool AwaitAttempt(const Pending& change, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -270,7 +261,7 @@ class ChangeSender {
   std::set<std::shared_ptr<PendingRead>> reads_ ABSL_GUARDED_BY(mutex_);
   // True if the server has ended the epoch.
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;
-  // Error of every call; OK until Stop.
+  // Error of every call; OK until StopLocked.
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
   Replay replay_ ABSL_GUARDED_BY(mutex_);
   bool is_restoring_ ABSL_GUARDED_BY(mutex_) = false;

@@ -50,12 +50,6 @@ absl::StatusOr<FetchedTensor> DecodeFetched(grpc::ByteBuffer* message) {
   return fetched;
 }
 
-bool IsTooLarge(const absl::Status& status) {
-  const std::optional<ErrorDetail> detail = DetailOf(status);
-  return detail && detail->reason == Reason::kLimitExceeded &&
-         detail->field == "response";
-}
-
 void FetchedFrames::Begin() {
   fetched_.reset();
   received_ = 0;

@@ -14,8 +14,6 @@ namespace convgrad {
 
 // Returns the one tensor of a GetTensorsResponse. Errors: kInternal.
 absl::StatusOr<FetchedTensor> DecodeFetched(grpc::ByteBuffer* message);
-// Returns whether the server refused because its messages are too small.
-bool IsTooLarge(const absl::Status& status);
 
 // Assembles the one tensor of a GetTensorsStream. Owned by one call.
 class FetchedFrames {

@@ -30,8 +30,7 @@ struct Session::PendingPut {
   absl::Time deadline;
   int64_t message_limit = 0;  // in payload bytes
   BorrowedSlices borrowed = {};
-  grpc::ByteBuffer message = {};
-  ChangeSender::Send send = {};
+  SessionRequest sent = {};
   std::shared_ptr<ChangeSender::Pending> change = {};
 };
 
@@ -41,7 +40,8 @@ struct Session::PendingRun {
   absl::Time start = absl::Now();
   RegionPlaces places;
   BorrowedSlices borrowed;
-  grpc::ByteBuffer message;
+  SessionRequest sent;
+  int64_t sent_bytes = 0;
   // One of these is null.
   std::shared_ptr<ChangeSender::Pending> change;
   std::shared_ptr<ChangeSender::PendingRead> read;
@@ -50,12 +50,13 @@ struct Session::PendingRun {
 absl::StatusOr<grpc::ByteBuffer> Session::Send(
     const std::string& method, const google::protobuf::Message& request,
     std::vector<grpc::Slice> payloads, Access access, absl::Time deadline) {
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer message,
+  ASSIGN_OR_RETURN(grpc::ByteBuffer message,
                    JoinMessage(request, std::move(payloads)));
-  const ChangeSender::Send send = wire_->Sender(method, message, deadline);
+  const SessionRequest sent = InOneMessage(method, std::move(message));
+  const ChangeSender::Send send = wire_->Sender(sent, deadline);
   if (access == Access::kRead) return changes_->Read(deadline, send);
   OwnedChange owned;
-  if (is_durable_) owned = wire_->Own(method, message);
+  if (is_durable_) owned = wire_->Own(sent);
   return changes_->Change(deadline, send, std::move(owned));
 }
 
@@ -83,58 +84,50 @@ absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
       wire_->MessageLimit(put->request.all_bytes(), put->deadline));
   OwnedChange owned;
   if (is_durable_) {
-    ASSIGN_OR_RETURN(owned, OwnedPut(*put));
+    ASSIGN_OR_RETURN(const SessionRequest all, Encode(*put));
+    owned = wire_->Own(all);
   }
   ChangeSender::Instead instead;
   if (options.dedupe) {
     RETURN_IF_ERROR(LeaveOutKnown(put.get()));
     // The server may have dropped bytes since it was asked.
-    instead = [this, put = put.get()](const absl::Status& refusal) {
-      return put->request.SendAllAfter(refusal) && Encode(put).ok();
+    instead = [put = put.get()](const absl::Status& refusal) {
+      if (!put->request.SendAllAfter(refusal)) return false;
+      absl::StatusOr<SessionRequest> all = Encode(*put);
+      if (all.ok()) put->sent = *std::move(all);
+      return all.ok();
     };
   }
-  RETURN_IF_ERROR(Encode(put.get()));
+  ASSIGN_OR_RETURN(put->sent, Encode(*put));
   ASSIGN_OR_RETURN(
       put->change,
       changes_->Begin(put->deadline, std::move(instead), std::move(owned)));
   return put;
 }
 
-absl::StatusOr<OwnedChange> Session::OwnedPut(const PendingPut& put) {
-  if (put.request.sent_bytes() > put.message_limit) {
-    return wire_->Own(SessionMethod("PutTensorsStream"),
-                      put.request.Frames(put.borrowed));
-  }
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer message,
-                   put.request.Message(put.borrowed));
-  return wire_->Own(SessionMethod("PutTensors"), message);
-}
-
 absl::Status Session::LeaveOutKnown(PendingPut* put) {
-  v1::HaveTensorsResponse answer;
-  RETURN_IF_ERROR(wire_->Call(SessionMethod("HaveTensors"),
-                              put->request.AddDigests(), &answer,
-                              put->deadline));
+  ASSIGN_OR_RETURN(const auto answer,
+                   wire_->Call<v1::HaveTensorsResponse>(
+                       SessionMethod("HaveTensors"), put->request.AddDigests(),
+                       put->deadline));
   return put->request.LeaveOut(answer);
 }
 
-absl::Status Session::Encode(PendingPut* put) {
-  if (put->request.sent_bytes() > put->message_limit) {
-    put->send =
-        wire_->Streamer(SessionMethod("PutTensorsStream"), put->deadline,
-                        [put] { return put->request.Frames(put->borrowed); });
-    return absl::OkStatus();
+absl::StatusOr<SessionRequest> Session::Encode(const PendingPut& put) {
+  if (put.request.sent_bytes() > put.message_limit) {
+    return SessionRequest{
+        .method = SessionMethod("PutTensorsStream"),
+        .begin = [&put] { return put.request.Frames(put.borrowed); },
+        .is_stream = true};
   }
-  ASSIGN_OR_RETURN(put->message, put->request.Message(put->borrowed));
-  put->send =
-      wire_->Sender(SessionMethod("PutTensors"), put->message, put->deadline);
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(grpc::ByteBuffer message, put.request.Message(put.borrowed));
+  return InOneMessage(SessionMethod("PutTensors"), std::move(message));
 }
 
 absl::StatusOr<int64_t> Session::Finish(PendingPut* put) {
   absl::StatusOr<grpc::ByteBuffer> reply =
-      changes_->Finish(put->change, put->send);
-  put->message.Clear();
+      changes_->Finish(put->change, wire_->Sender(put->sent, put->deadline));
+  put->sent = {};
   put->borrowed.AwaitRelease();
   RETURN_IF_ERROR(reply.status());
   v1::PutTensorsResponse response;
@@ -186,9 +179,12 @@ absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
   if (is_change && is_durable_) run->call.region = nullptr;
   ASSIGN_OR_RETURN(run->places, PlacesOf(run->call));
   ASSIGN_OR_RETURN(
-      run->message,
+      grpc::ByteBuffer message,
       EncodeRequest(run->call, run->places,
                     PayloadsOf(run->call, run->places, run->borrowed)));
+  run->sent_bytes = static_cast<int64_t>(message.Length());
+  run->sent = InOneMessage(MethodOf(run->call.operation), std::move(message));
+  run->sent.call = &run->call;
   if (!is_change) {
     // A lost attempt might write to the region after a repeat's end.
     const bool may_repeat =
@@ -198,26 +194,23 @@ absl::StatusOr<std::shared_ptr<Session::PendingRun>> Session::BeginRun(
     return run;
   }
   OwnedChange owned;
-  if (is_durable_) {
-    owned = wire_->Own(MethodOf(run->call.operation), run->message);
-  }
+  if (is_durable_) owned = wire_->Own(run->sent);
   ASSIGN_OR_RETURN(run->change, changes_->Begin(run->call.deadline, nullptr,
                                                 std::move(owned)));
   return run;
 }
 
 absl::StatusOr<OperationReply> Session::Finish(PendingRun* run) {
-  const auto sent_bytes = static_cast<int64_t>(run->message.Length());
-  const ChangeSender::Send send = wire_->Sender(run->call, run->message);
+  const ChangeSender::Send send = wire_->Sender(run->sent, run->call.deadline);
   absl::StatusOr<grpc::ByteBuffer> message =
       run->change ? changes_->Finish(run->change, send)
                   : changes_->FinishRead(run->read, run->call.deadline, send);
-  run->message.Clear();
+  run->sent = {};
   run->borrowed.AwaitRelease();
   RETURN_IF_ERROR(message.status());
   ASSIGN_OR_RETURN(OperationReply reply,
                    DecodeReply(run->call, run->places, &*message));
-  reply.sent_bytes = sent_bytes;
+  reply.sent_bytes = run->sent_bytes;
   reply.elapsed = absl::Now() - run->start;
   return reply;
 }

@@ -23,7 +23,7 @@ namespace convgrad {
 class CallThreads;
 class ChangeSender;
 class SessionWire;
-struct OwnedChange;
+struct SessionRequest;
 
 inline constexpr int64_t kDefaultReplayBytes = int64_t{256} << 20;
 
@@ -225,10 +225,8 @@ class Session {
       std::vector<TensorToPut> tensors, const PutOptions& options);
   // Asks the server which tensors needn't be sent.
   absl::Status LeaveOutKnown(PendingPut* put);
-  // Encodes the put as one message or as a stream.
-  absl::Status Encode(PendingPut* put);
-  // Returns the put as a durable session repeats it.
-  absl::StatusOr<OwnedChange> OwnedPut(const PendingPut& put);
+  // Returns the put as one message or as a stream. `put` must outlive it.
+  static absl::StatusOr<SessionRequest> Encode(const PendingPut& put);
   absl::StatusOr<int64_t> Finish(PendingPut* put);
   absl::StatusOr<std::shared_ptr<PendingRun>> BeginRun(OperationCall call);
   absl::StatusOr<OperationReply> Finish(PendingRun* run);

@@ -103,9 +103,9 @@ absl::StatusOr<v1::SessionResponse> Session::ResumeItself() {
   request.set_session_id(id());
   request.set_epoch(changes_->epoch());
   request.set_call_id(RandomRequestId());
-  v1::SessionResponse answer;
-  RETURN_IF_ERROR(wire_->Call(SessionMethod("ResumeSession"), request, &answer,
-                              absl::Now() + kDiskTime));
+  ASSIGN_OR_RETURN(const auto answer, wire_->Call<v1::SessionResponse>(
+                                          SessionMethod("ResumeSession"),
+                                          request, absl::Now() + kDiskTime));
   MutexLock lock(&mutex_);
   answer_ = answer;
   return answer;

@@ -30,8 +30,9 @@ absl::StatusOr<Opened> Ask(const ClientOptions& client, const char* method,
                            absl::Time deadline) {
   Opened opened;
   ASSIGN_OR_RETURN(opened.wire, SessionWire::Make(client));
-  RETURN_IF_ERROR(opened.wire->Call(SessionMethod(method), request,
-                                    &opened.answer, deadline));
+  ASSIGN_OR_RETURN(opened.answer,
+                   opened.wire->Call<v1::SessionResponse>(SessionMethod(method),
+                                                          request, deadline));
   // Another lease would have the client renew it without a pause.
   const double lease = opened.answer.lease_seconds();
   if (lease >= 1) return opened;

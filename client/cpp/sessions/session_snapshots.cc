@@ -3,6 +3,7 @@
 #include <string>
 
 #include "backends/core/status.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "client/cpp/sessions/session.h"
 #include "client/cpp/sessions/session_wire.h"

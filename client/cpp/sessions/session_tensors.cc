@@ -1,8 +1,10 @@
 // Implements how a session fetches, drops and lists its tensors.
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backends/core/status.h"
+#include "client/cpp/call_checks.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "client/cpp/sessions/fetched_tensor.h"
 #include "client/cpp/sessions/session.h"
@@ -33,17 +35,18 @@ absl::StatusOr<FetchedTensor> Session::Fetch(const v1::NamedGet& wanted,
                                              absl::Time deadline) {
   v1::GetTensorsRequest request;
   *request.add_tensors() = wanted;
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
-  absl::StatusOr<grpc::ByteBuffer> reply = changes_->Read(
-      deadline, wire_->Sender(SessionMethod("GetTensors"), message, deadline));
+  absl::StatusOr<grpc::ByteBuffer> reply =
+      Send(SessionMethod("GetTensors"), request, {}, Access::kRead, deadline);
   if (reply.ok()) return DecodeFetched(&*reply);
   if (!IsTooLarge(reply.status())) return reply.status();
+  ASSIGN_OR_RETURN(grpc::ByteBuffer message, JoinMessage(request, {}));
+  SessionRequest streamed =
+      InOneMessage(SessionMethod("GetTensorsStream"), std::move(message));
   FetchedFrames frames;
+  streamed.is_stream = true;
+  streamed.frames = &frames;
   RETURN_IF_ERROR(
-      changes_
-          ->Read(deadline, wire_->Streamer(SessionMethod("GetTensorsStream"),
-                                           deadline, message, &frames))
-          .status());
+      changes_->Read(deadline, wire_->Sender(streamed, deadline)).status());
   return frames.Take();
 }
 

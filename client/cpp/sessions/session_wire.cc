@@ -30,10 +30,22 @@ grpc::ByteBuffer CopyOf(const grpc::ByteBuffer& message) {
   return {slices.data(), slices.size()};
 }
 
+std::function<Client::Connection::Messages()> Repeatable(
+    std::vector<grpc::ByteBuffer> messages) {
+  const auto shared = std::make_shared<const std::vector<grpc::ByteBuffer>>(
+      std::move(messages));
+  return [shared]() -> Client::Connection::Messages {
+    return [shared, next = size_t{0}]() mutable {
+      return next == shared->size() ? std::nullopt
+                                    : std::optional((*shared)[next++]);
+    };
+  };
+}
+
 }  // namespace
 
-std::string SessionMethod(absl::string_view name) {
-  return absl::StrCat("/convgrad.v1.ConvGradSessions/", name);
+SessionRequest InOneMessage(std::string method, grpc::ByteBuffer message) {
+  return {std::move(method), Repeatable({std::move(message)})};
 }
 
 absl::StatusOr<std::unique_ptr<SessionWire>> SessionWire::Make(
@@ -53,119 +65,72 @@ absl::StatusOr<std::unique_ptr<SessionWire>> SessionWire::Make(
       std::move(pool), options.retries.value_or(RetryPolicy())));
 }
 
-ChangeSender::Send SessionWire::Sender(const std::string& method,
-                                       const grpc::ByteBuffer& request,
+ChangeSender::Send SessionWire::Sender(const SessionRequest& request,
                                        absl::Time deadline) {
-  return [this, method, &request, deadline](grpc::ClientContext* context) {
-    return pool_->Run(deadline, [&](Client::Connection& connection) {
-      connection.FillContext(deadline, context);
-      return connection.Send(method, request, context);
+  using Reply = absl::StatusOr<grpc::ByteBuffer>;
+  return [this, &request, deadline](grpc::ClientContext* context) {
+    return pool_->Run(deadline, [&](Client::Connection& connection) -> Reply {
+      if (request.call != nullptr) {
+        connection.FillContext(*request.call, context);
+      } else {
+        connection.FillContext(deadline, context);
+      }
+      const Client::Connection::Messages messages = request.begin();
+      if (!request.is_stream) {
+        return connection.Send(request.method, *messages(), context);
+      }
+      if (request.frames != nullptr) request.frames->Begin();
+      std::optional<grpc::ByteBuffer> reply;
+      const auto take = [&](grpc::ByteBuffer* message) {
+        if (request.frames != nullptr) return request.frames->Add(message);
+        reply.emplace().Swap(message);
+        return absl::OkStatus();
+      };
+      RETURN_IF_ERROR(
+          connection.Exchange(request.method, messages, take, context));
+      if (request.frames != nullptr) return grpc::ByteBuffer();
+      if (!reply) return BadReply("message", "none", "one");
+      return *std::move(reply);
     });
   };
 }
 
-ChangeSender::Send SessionWire::Sender(const OperationCall& call,
-                                       const grpc::ByteBuffer& request) {
-  return [this, &call, &request](grpc::ClientContext* context) {
-    return pool_->Run(call.deadline, [&](Client::Connection& connection) {
-      connection.FillContext(call, context);
-      return connection.Send(MethodOf(call.operation), request, context);
-    });
-  };
-}
-
-ChangeSender::Send SessionWire::Streamer(
-    const std::string& method, absl::Time deadline,
-    const std::function<Client::Connection::Messages()>& begin) {
-  return [this, method, deadline, begin](grpc::ClientContext* context) {
-    return pool_->Run(deadline,
-                      [&](Client::Connection& connection)
-                          -> absl::StatusOr<grpc::ByteBuffer> {
-                        connection.FillContext(deadline, context);
-                        std::optional<grpc::ByteBuffer> reply;
-                        RETURN_IF_ERROR(connection.Exchange(
-                            method, begin(),
-                            [&reply](grpc::ByteBuffer* message) {
-                              reply.emplace().Swap(message);
-                              return absl::OkStatus();
-                            },
-                            context));
-                        if (!reply) return BadReply("message", "none", "one");
-                        return *std::move(reply);
-                      });
-  };
-}
-
-ChangeSender::Send SessionWire::Streamer(const std::string& method,
-                                         absl::Time deadline,
-                                         const grpc::ByteBuffer& request,
-                                         FetchedFrames* frames) {
-  return [this, method, deadline, &request,
-          frames](grpc::ClientContext* context) {
-    return pool_->Run(
-        deadline,
-        [&](Client::Connection& connection)
-            -> absl::StatusOr<grpc::ByteBuffer> {
-          connection.FillContext(deadline, context);
-          frames->Begin();
-          std::optional<grpc::ByteBuffer> message = request;
-          RETURN_IF_ERROR(connection.Exchange(
-              method,
-              [&message] { return std::exchange(message, std::nullopt); },
-              [frames](grpc::ByteBuffer* reply) { return frames->Add(reply); },
-              context));
-          return grpc::ByteBuffer();
-        });
-  };
-}
-
-OwnedChange SessionWire::Own(const std::string& method,
-                             const grpc::ByteBuffer& message) {
-  return {[this, method, copy = CopyOf(message)](grpc::ClientContext* context) {
-            return Sender(method, copy, absl::Now() + kRepeatTime)(context);
-          },
-          static_cast<int64_t>(message.Length())};
-}
-
-OwnedChange SessionWire::Own(const std::string& method,
-                             const Client::Connection::Messages& messages) {
-  const auto copies = std::make_shared<std::vector<grpc::ByteBuffer>>();
+OwnedChange SessionWire::Own(const SessionRequest& request) {
+  std::vector<grpc::ByteBuffer> copies;
   int64_t bytes = 0;
+  const Client::Connection::Messages messages = request.begin();
   while (const std::optional<grpc::ByteBuffer> message = messages()) {
     bytes += static_cast<int64_t>(message->Length());
-    copies->push_back(CopyOf(*message));
+    copies.push_back(CopyOf(*message));
   }
-  const auto begin = [copies]() -> Client::Connection::Messages {
-    return [copies, next = size_t{0}]() mutable {
-      return next == copies->size() ? std::nullopt
-                                    : std::optional((*copies)[next++]);
-    };
-  };
-  return {[this, method, begin](grpc::ClientContext* context) {
-            return Streamer(method, absl::Now() + kRepeatTime, begin)(context);
+  const SessionRequest owned = {request.method, Repeatable(std::move(copies)),
+                                request.is_stream};
+  return {[this, owned](grpc::ClientContext* context) {
+            return Sender(owned, absl::Now() + kRepeatTime)(context);
           },
           bytes};
 }
 
 ChangeSender::Send SessionWire::VoidSender() {
-  return [this](
-             grpc::ClientContext* context) -> absl::StatusOr<grpc::ByteBuffer> {
-    v1::DropTensorsRequest request;
-    request.add_names("");
-    ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
-    return Sender(SessionMethod("DropTensors"), message,
-                  absl::Now() + kVoidTime)(context);
-  };
+  return
+      [this](grpc::ClientContext* context) -> absl::StatusOr<grpc::ByteBuffer> {
+        v1::DropTensorsRequest request;
+        request.add_names("");
+        ASSIGN_OR_RETURN(grpc::ByteBuffer message, JoinMessage(request, {}));
+        const SessionRequest sent =
+            InOneMessage(SessionMethod("DropTensors"), std::move(message));
+        return Sender(sent, absl::Now() + kVoidTime)(context);
+      };
 }
 
 absl::StatusOr<int64_t> SessionWire::MessageLimit(int64_t bytes,
                                                   absl::Time deadline) {
   if (bytes <= kUnaskedBytes) return bytes;
   if (max_message_bytes_ == 0) {
-    v1::GetCapabilitiesResponse capabilities;
-    RETURN_IF_ERROR(Call("/convgrad.v1.ConvGrad/GetCapabilities",
-                         v1::GetCapabilitiesRequest(), &capabilities,
-                         deadline));
+    ASSIGN_OR_RETURN(
+        const auto capabilities,
+        Call<v1::GetCapabilitiesResponse>(
+            kCapabilitiesMethod, v1::GetCapabilitiesRequest(), deadline));
     // The limit includes the message's head.
     max_message_bytes_ = std::clamp<int64_t>(
         capabilities.limits().max_message_bytes() - kMaxHeadBytes,
@@ -179,8 +144,9 @@ absl::Status SessionWire::Renew(const std::string& id, int64_t epoch,
   v1::RenewSessionRequest request;
   request.set_session_id(id);
   request.set_epoch(epoch);
-  v1::SessionResponse response;
-  return Call(SessionMethod("RenewSession"), request, &response, deadline);
+  return Call<v1::SessionResponse>(SessionMethod("RenewSession"), request,
+                                   deadline)
+      .status();
 }
 
 absl::Status SessionWire::Close(const std::string& id, int64_t epoch,
@@ -188,25 +154,9 @@ absl::Status SessionWire::Close(const std::string& id, int64_t epoch,
   v1::CloseSessionRequest request;
   request.set_session_id(id);
   request.set_epoch(epoch);
-  v1::CloseSessionResponse response;
-  return Call(SessionMethod("CloseSession"), request, &response, deadline);
-}
-
-absl::Status SessionWire::Call(const std::string& method,
-                               const google::protobuf::Message& request,
-                               google::protobuf::Message* response,
-                               absl::Time deadline) {
-  ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
-  const ChangeSender::Send send = Sender(method, message, deadline);
-  ASSIGN_OR_RETURN(grpc::ByteBuffer reply,
-                   retries_.Persist(
-                       deadline,
-                       [&] {
-                         grpc::ClientContext context;
-                         return send(&context);
-                       },
-                       [this] { return pool_->Strangers(); }));
-  return SplitReply(&reply, response).status();
+  return Call<v1::CloseSessionResponse>(SessionMethod("CloseSession"), request,
+                                        deadline)
+      .status();
 }
 
 }  // namespace convgrad

@@ -21,8 +21,21 @@
 
 namespace convgrad {
 
-// Returns the path of a method of ConvGradSessions.
-std::string SessionMethod(absl::string_view name);
+// A call and its messages.
+struct SessionRequest {
+  std::string method;
+  // Begins an attempt: returns a function that returns the messages to send.
+  std::function<Client::Connection::Messages()> begin;
+  // Whether the method is a stream. Otherwise there is one message.
+  bool is_stream = false;
+  // Receives the messages of a stream's reply; null: the reply is one message.
+  FetchedFrames* frames = nullptr;
+  // The operation whose trace context and priority the call has; may be null.
+  const OperationCall* call = nullptr;
+};
+
+// Returns a request of one message.
+SessionRequest InOneMessage(std::string method, grpc::ByteBuffer message);
 
 // Thread-safe. A returned function is valid while this object and the arguments
 // exist.
@@ -34,28 +47,12 @@ class SessionWire {
 
   const RetryPolicy& retries() const { return retries_; }
 
-  // Returns a function that sends `request` to `method` in a given context.
-  ChangeSender::Send Sender(const std::string& method,
-                            const grpc::ByteBuffer& request,
-                            absl::Time deadline);
-  ChangeSender::Send Sender(const OperationCall& call,
-                            const grpc::ByteBuffer& request);
-  // Returns a function that sends many messages and receives one. `begin` makes
-  // the messages of one attempt.
-  ChangeSender::Send Streamer(
-      const std::string& method, absl::Time deadline,
-      const std::function<Client::Connection::Messages()>& begin);
-  // Returns a function that sends one message and passes the received ones to
-  // `frames`; its reply is empty.
-  ChangeSender::Send Streamer(const std::string& method, absl::Time deadline,
-                              const grpc::ByteBuffer& request,
-                              FetchedFrames* frames);
+  // Returns a function that makes the call in a given context and returns the
+  // reply; an empty one if `request` has `frames`.
+  ChangeSender::Send Sender(const SessionRequest& request, absl::Time deadline);
 
-  // Returns a change to `method` with a copy of the messages: one, or those of
-  // a stream.
-  OwnedChange Own(const std::string& method,
-                  const Client::Connection::Messages& messages);
-  OwnedChange Own(const std::string& method, const grpc::ByteBuffer& message);
+  // Returns a change that makes the same call with copies of the messages.
+  OwnedChange Own(const SessionRequest& request);
 
   // Returns a function that sends a change that fails whatever the session
   // keeps.
@@ -72,9 +69,15 @@ class SessionWire {
   absl::Status Close(const std::string& id, int64_t epoch, absl::Time deadline);
 
   // Makes an idempotent call, and repeats it by the retry policy.
-  absl::Status Call(const std::string& method,
-                    const google::protobuf::Message& request,
-                    google::protobuf::Message* response, absl::Time deadline);
+  template <typename Response>
+  absl::StatusOr<Response> Call(const std::string& method,
+                                const google::protobuf::Message& request,
+                                absl::Time deadline) {
+    return retries_.Persist(
+        deadline,
+        [&] { return pool_->Ask<Response>(method, request, deadline); },
+        [this] { return pool_->Strangers(); });
+  }
 
  private:
   SessionWire(std::unique_ptr<Client::ConnectionPool> pool,

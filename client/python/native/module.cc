@@ -114,8 +114,8 @@ class Call {
     return found;
   }
 
-  std::pair<nb::bytes, std::vector<ReceivedPayload>> TakeReply() {
-    Reply reply;
+  std::pair<nb::bytes, std::vector<PayloadView>> TakeReply() {
+    MessageParts reply;
     {
       const Unlocked unlocked;
       reply = SplitReply(rpc_->reply());
@@ -226,9 +226,9 @@ class Channel {
   std::vector<std::weak_ptr<RpcCall>> calls_;
 };
 
-void MoveTo(ReceivedPayload& payload, nb::handle destination) {
+void MoveTo(PayloadView& payload, nb::handle destination) {
   const Buffer buffer(destination, PyBUF_WRITABLE);
-  if (buffer.bytes().size() != payload.size()) {
+  if (std::ssize(buffer.bytes()) != payload.size()) {
     throw nb::value_error("a buffer of another size");
   }
   const Unlocked unlocked;
@@ -247,8 +247,8 @@ NB_MODULE(_native, module) {
   // Disabled, because clients that exist until the interpreter ends aren't
   // leaks.
   nb::set_leak_warnings(false);
-  nb::class_<ReceivedPayload>(module, "Payload")
-      .def_prop_ro("nbytes", &ReceivedPayload::size)
+  nb::class_<PayloadView>(module, "Payload")
+      .def_prop_ro("nbytes", &PayloadView::size)
       .def("move_to", &MoveTo, nb::arg("destination"),
            "Copies the bytes to a buffer of their size; empty afterwards.");
   nb::class_<Call>(module, "Call")

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "backends/core/mutex.h"
 #include "backends/core/status.h"
+#include "client/cpp/call_checks.h"
 #include "convgrad/v1/error.pb.h"
 #include "convgrad/v1/service.grpc.pb.h"
 #include "grpcpp/server.h"
@@ -356,6 +357,18 @@ TEST_F(ClientTest, TriesOnceUnlessTold) {
   FailAtFirst(1, grpc::StatusCode::UNAVAILABLE, "");
   EXPECT_FALSE(client_->Run(call_).ok());
   EXPECT_EQ(ids().size(), 1u);
+}
+
+TEST(IsTooLargeTest, OnlyForTheLimitOfMessages) {
+  const auto limit = [](Reason reason, const std::string& field) {
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     {reason, field, "9", "8"});
+  };
+  EXPECT_TRUE(IsTooLarge(limit(Reason::kLimitExceeded, "response")));
+  EXPECT_TRUE(IsTooLarge(limit(Reason::kLimitExceeded, "request")));
+  EXPECT_FALSE(IsTooLarge(limit(Reason::kLimitExceeded, "memory")));
+  EXPECT_FALSE(IsTooLarge(limit(Reason::kBusy, "response")));
+  EXPECT_FALSE(IsTooLarge(absl::ResourceExhaustedError("")));
 }
 
 TEST(ClientConnectTest, SaysThatThereIsNoServer) {

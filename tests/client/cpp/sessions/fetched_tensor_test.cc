@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
@@ -129,17 +128,6 @@ TEST_F(FetchedFramesTest, AnotherAttemptBeginsAnew) {
   ASSERT_TRUE(AddHeader().ok());
   ASSERT_TRUE(AddFrame(0, {"uvwxyz"}).ok());
   EXPECT_EQ(TextOf(*frames_.Take()), "uvwxyz");
-}
-
-TEST(IsTooLarge, OnlyForTheLimitOfResponses) {
-  const auto limit = [](Reason reason, const std::string& field) {
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     {reason, field, "9", "8"});
-  };
-  EXPECT_TRUE(IsTooLarge(limit(Reason::kLimitExceeded, "response")));
-  EXPECT_FALSE(IsTooLarge(limit(Reason::kLimitExceeded, "request")));
-  EXPECT_FALSE(IsTooLarge(limit(Reason::kBusy, "response")));
-  EXPECT_FALSE(IsTooLarge(absl::ResourceExhaustedError("")));
 }
 
 }  // namespace
