@@ -15,7 +15,7 @@ namespace {
 // Bytes that a transposition may read beyond a tile's end.
 constexpr int64_t kSlackBytes = 64;
 
-// Strided copies move shorter runs, and they aren't streamed.
+// Strided copies move shorter runs.
 constexpr int64_t kShortRun = 32;  // elements
 
 // Runs of at least this size are copied directly from source to destination.
@@ -24,17 +24,16 @@ constexpr int64_t kDirectRunBytes = 256;
 // Converts or copies along merged loops, the innermost of which should be a
 // long run.
 void MoveRuns(DataType from, const char* source, DataType to, char* destination,
-              const StridedLoops& loops, bool stream) {
+              const StridedLoops& loops) {
   absl::Span<const StridedLoop> outer = loops;
   int64_t length = 1;
   if (!outer.empty()) {
     length = outer.back().extent;
     outer.remove_suffix(1);
   }
-  const auto move = stream ? StreamRun : ConvertRun;
   ForEachStep(outer, 0, 0, [&](int64_t at, int64_t target) {
-    move(from, source + at * ByteSizeOf(from), to,
-         destination + target * ByteSizeOf(to), length);
+    ConvertRun(from, source + at * ByteSizeOf(from), to,
+               destination + target * ByteSizeOf(to), length);
   });
 }
 
@@ -127,8 +126,7 @@ void TiledBox::MoveTile(const Tile& tile, const char* source,
                        tiling_.axes[i].destination_stride});
     }
     MergeLoops(&loops);
-    return MoveRuns(options_.from, from, options_.to, to, loops,
-                    options_.stream);
+    return MoveRuns(options_.from, from, options_.to, to, loops);
   }
   Buffers buffers;
   if (tile.is_empty) {
@@ -165,7 +163,7 @@ const char* TiledBox::Gather(const Tile& tile, const char* source,
   std::reverse(gather.begin(), gather.end());
   MergeLoops(&gather);
   if (HasLongRuns(gather)) {
-    MoveRuns(options_.from, source, narrow_, buffers->gathered, gather, false);
+    MoveRuns(options_.from, source, narrow_, buffers->gathered, gather);
   } else {
     CopyStrided(ByteSizeOf(options_.from), gather, source, buffers->wide);
     ConvertRun(options_.from, buffers->wide, narrow_, buffers->gathered,
@@ -216,8 +214,7 @@ void TiledBox::Scatter(const Tile& tile, Buffers* buffers,
   }
   MergeLoops(&loops);
   if (HasLongRuns(loops)) {
-    return MoveRuns(narrow_, buffers->packed, options_.to, destination, loops,
-                    options_.stream);
+    return MoveRuns(narrow_, buffers->packed, options_.to, destination, loops);
   }
   const char* source = buffers->packed;
   if (options_.to != narrow_) {
