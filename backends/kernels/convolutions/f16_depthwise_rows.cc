@@ -37,9 +37,9 @@ struct Share {
 HWY_INLINE void StoreResult(F32Vector value, const ResultBlock& result,
                             int64_t at) {
   if (result.dtype == DataType::kF16) {
-    Half::Store<false>(value, static_cast<uint16_t*>(result.first) + at);
+    Half::Store(value, static_cast<uint16_t*>(result.first) + at);
   } else {
-    Float::Store<false>(value, static_cast<uint32_t*>(result.first) + at);
+    Float::Store(value, static_cast<uint32_t*>(result.first) + at);
   }
 }
 

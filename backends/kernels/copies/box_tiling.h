@@ -15,8 +15,6 @@ struct TileOptions {
   DataType to;
   // Number of elements that may be read from the source's start on.
   int64_t readable = 0;
-  // Write with stores that bypass the caches.
-  bool stream = false;
   // Keep the first axis outermost and cut tiles at each of its steps.
   bool pin_first = false;
 };

@@ -19,11 +19,4 @@ namespace convgrad {
 void ConvertRun(DataType from, const void* source, DataType to,
                 void* destination, int64_t count);
 
-// Does the same as ConvertRun with stores that bypass the caches, for
-// destinations larger than the caches. The caller must order these stores
-// (FinishStreaming) before another thread reads them.
-void StreamRun(DataType from, const void* source, DataType to,
-               void* destination, int64_t count);
-void FinishStreaming();
-
 }  // namespace convgrad

@@ -8,7 +8,6 @@
 #define CONVGRAD_ELEMENT_VECTORS_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -42,17 +41,6 @@ HWY_INLINE U32Vector Magnitude(U32Vector bits) {
   return hn::And(bits, hn::Set(U32Tag(), 0x7fffffffu));
 }
 
-// Stores bypass the caches if kStream, except for vectors of 8 bytes, for which
-// highway 1.0.3 streams 16 bytes.
-template <bool kStream, class D, class T>
-HWY_INLINE void Put(D d, hn::Vec<D> value, T* p) {
-  if constexpr (kStream && hn::MaxLanes(D()) * sizeof(T) >= 16) {
-    hn::Stream(value, d, p);
-  } else {
-    hn::StoreU(value, d, p);
-  }
-}
-
 // Returns bf16 bits, rounded to nearest even; NaN stays a (quiet) NaN.
 template <class D>
 HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> BitsOfBf16(D /*d*/,
@@ -71,9 +59,8 @@ struct Float {
   static HWY_INLINE F32Vector Load(const Bits* p) {
     return hn::BitCast(F32Tag(), hn::LoadU(U32Tag(), p));
   }
-  template <bool kStream>
   static HWY_INLINE void Store(F32Vector value, Bits* p) {
-    Put<kStream>(U32Tag(), hn::BitCast(U32Tag(), value), p);
+    hn::StoreU(hn::BitCast(U32Tag(), value), U32Tag(), p);
   }
 };
 
@@ -87,10 +74,9 @@ struct BFloat16 {
     const auto quiet = hn::Or(bits, hn::Set(d, 0x400000u));
     return hn::BitCast(F32Tag(), hn::IfThenElse(is_nan, quiet, bits));
   }
-  template <bool kStream>
   static HWY_INLINE void Store(F32Vector value, Bits* p) {
     const auto bits = hn::BitCast(I32Tag(), BitsOfBf16(F32Tag(), value));
-    Put<kStream>(U16Tag(), hn::DemoteTo(U16Tag(), bits), p);
+    hn::StoreU(hn::DemoteTo(U16Tag(), bits), U16Tag(), p);
   }
 };
 
@@ -156,15 +142,14 @@ struct Half {
       return hn::BitCast(F32Tag(), WidenHalf(hn::PromoteTo(U32Tag(), bits)));
     }
   }
-  template <bool kStream>
   static HWY_INLINE void Store(F32Vector value, Bits* p) {
     if constexpr (kHasNativeHalf) {
-      Put<kStream>(U16Tag(),
-                   hn::BitCast(U16Tag(), hn::DemoteTo(F16Tag(), value)), p);
+      hn::StoreU(hn::BitCast(U16Tag(), hn::DemoteTo(F16Tag(), value)), U16Tag(),
+                 p);
     } else {
       const auto bits = RoundToHalf(hn::BitCast(U32Tag(), value));
-      Put<kStream>(U16Tag(),
-                   hn::DemoteTo(U16Tag(), hn::BitCast(I32Tag(), bits)), p);
+      hn::StoreU(hn::DemoteTo(U16Tag(), hn::BitCast(I32Tag(), bits)), U16Tag(),
+                 p);
     }
   }
 };

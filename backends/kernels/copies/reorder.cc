@@ -7,27 +7,21 @@
 
 #include "backends/core/checked_math.h"
 #include "backends/core/fractal_layout.h"
-#include "backends/kernels/copies/element_convert.h"
 
 namespace convgrad {
 namespace {
 
 constexpr int64_t kPartBytes = 64 << 10;
 
-// Results of this size exceed the caches of current CPUs, so they are streamed.
-constexpr int64_t kStreamBytes = 16 << 20;
-
-// Returns one past the last element that the boxes read or write.
-int64_t EndOf(const std::vector<Box>& boxes, bool of_source) {
+// Returns one past the last element that the boxes read.
+int64_t EndOfSource(const std::vector<Box>& boxes) {
   int64_t end = 0;
   for (const Box& box : boxes) {
-    int64_t last = of_source ? box.source_offset : box.destination_offset;
+    int64_t last = box.source_offset;
     bool is_empty = false;
     for (const BoxAxis& axis : box.axes) {
-      const int64_t extent = of_source ? axis.extent : axis.padded;
-      is_empty |= extent == 0;
-      last += (extent - 1) *
-              (of_source ? axis.source_stride : axis.destination_stride);
+      is_empty |= axis.extent == 0;
+      last += (axis.extent - 1) * axis.source_stride;
     }
     if (!is_empty) end = std::max(end, last + 1);
   }
@@ -94,11 +88,8 @@ Reorder Reorder::MakeWeight(const TensorDescriptor& from,
 
 void Reorder::AddBoxes(std::vector<Box> boxes, TileOptions options) {
   destination_element_bytes_ = ByteSizeOf(options.to);
-  options.readable = EndOf(boxes, true);
+  options.readable = EndOfSource(boxes);
   options.pin_first = chunks_.count > 0;
-  stream_ = !options.pin_first &&
-            EndOf(boxes, false) * destination_element_bytes_ >= kStreamBytes;
-  options.stream = stream_;
   for (Box& box : boxes) {
     TiledBox tiled(std::move(box), options);
     const int64_t tile_bytes = tiled.tile_size() * destination_element_bytes_;
@@ -123,7 +114,6 @@ void Reorder::Run(const void* source, void* destination, int64_t begin,
       RunTiles(source, destination, part);
     }
   }
-  if (stream_) FinishStreaming();
 }
 
 void Reorder::RunChunks(const void* source, void* destination,

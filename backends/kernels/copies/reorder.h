@@ -71,7 +71,6 @@ class Reorder {
   ZeroedChunks chunks_;
   int64_t part_count_ = 0;
   int64_t destination_element_bytes_ = 0;
-  bool stream_ = false;
 };
 
 }  // namespace convgrad

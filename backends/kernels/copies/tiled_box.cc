@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "absl/types/span.h"
@@ -16,39 +15,25 @@ namespace {
 // Bytes that a transposition may read beyond a tile's end.
 constexpr int64_t kSlackBytes = 64;
 
-// Strided copies move shorter runs, and they aren't streamed.
+// Strided copies move shorter runs.
 constexpr int64_t kShortRun = 32;  // elements
 
 // Runs of at least this size are copied directly from source to destination.
 constexpr int64_t kDirectRunBytes = 256;
 
-// Returns the strides of a dense array of `extents`; the last axis of `order`
-// is innermost.
-template <typename Extents, typename Order>
-Extents DenseStrides(const Extents& extents, const Order& order) {
-  Extents strides(extents.size(), 1);
-  int64_t stride = 1;
-  for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
-    strides[*axis] = stride;
-    stride *= extents[*axis];
-  }
-  return strides;
-}
-
 // Converts or copies along merged loops, the innermost of which should be a
 // long run.
 void MoveRuns(DataType from, const char* source, DataType to, char* destination,
-              const StridedLoops& loops, bool stream) {
+              const StridedLoops& loops) {
   absl::Span<const StridedLoop> outer = loops;
   int64_t length = 1;
   if (!outer.empty()) {
     length = outer.back().extent;
     outer.remove_suffix(1);
   }
-  const auto move = stream ? StreamRun : ConvertRun;
   ForEachStep(outer, 0, 0, [&](int64_t at, int64_t target) {
-    move(from, source + at * ByteSizeOf(from), to,
-         destination + target * ByteSizeOf(to), length);
+    ConvertRun(from, source + at * ByteSizeOf(from), to,
+               destination + target * ByteSizeOf(to), length);
   });
 }
 
@@ -64,8 +49,10 @@ bool HasLongRuns(const StridedLoops& loops) {
 }  // namespace
 
 struct TiledBox::Tile {
-  Extents size;   // of the destination, pads included
-  Extents valid;  // of the source
+  Extents size;          // of the destination, pads included
+  Extents valid;         // of the source
+  Extents packed;        // strides of a dense tile in destination order
+  int64_t elements = 1;  // pads included
   int64_t source = 0, destination = 0;
   bool is_empty = false;  // nothing but pads
 };
@@ -99,6 +86,7 @@ TiledBox::Tile TiledBox::TileAt(int64_t index) const {
   const size_t rank = tiling_.axes.size();
   tile.size.resize(rank);
   tile.valid.resize(rank);
+  tile.packed.resize(rank);
   tile.source = source_offset_;
   tile.destination = destination_offset_;
   for (size_t k = rank; k-- > 0;) {
@@ -112,47 +100,23 @@ TiledBox::Tile TiledBox::TileAt(int64_t index) const {
     tile.source += start * axis.source_stride;
     tile.destination += start * axis.destination_stride;
   }
+  for (size_t i = rank; i-- > 0;) {
+    tile.packed[i] = tile.elements;
+    tile.elements *= tile.size[i];
+  }
   return tile;
 }
 
 void TiledBox::Run(const void* source, void* destination, int64_t begin,
                    int64_t end) const {
-  if (begin >= end) return;
-  const auto* from = static_cast<const char*>(source);
-  auto* const to = static_cast<char*>(destination);
-  Tile tile = TileAt(begin);
-  for (int64_t index = begin + 1; index < end; ++index) {
-    Tile next = TileAt(index);
-    MoveTile(tile, from, to, &next);
-    tile = std::move(next);
+  for (int64_t index = begin; index < end; ++index) {
+    MoveTile(TileAt(index), static_cast<const char*>(source),
+             static_cast<char*>(destination));
   }
-  MoveTile(tile, from, to, nullptr);
 }
 
-void TiledBox::Prefetch(const Tile& tile, const char* source, int first) const {
-  const int64_t element = ByteSizeOf(options_.from);
-  StridedLoops loops;
-  for (int axis : tiling_.by_source) {
-    loops.push_back({tile.valid[axis], tiling_.axes[axis].source_stride,
-                     tiling_.axes[axis].source_stride});
-  }
-  MergeLoops(&loops);
-  if (loops.empty()) return;
-  const StridedLoop inner = loops.back();
-  absl::Span<const StridedLoop> outer = loops;
-  outer.remove_suffix(1);
-  const char* start = source + tile.source * element;
-  const int64_t bytes = inner.extent * inner.source_stride * element;
-  ForEachStep(outer, 0, 0, [&](int64_t at, int64_t) {
-    const char* line = start + at * element;
-    for (int64_t i = first * 64; i < bytes; i += 2 * 64) {
-      __builtin_prefetch(line + i, 0, 2);
-    }
-  });
-}
-
-void TiledBox::MoveTile(const Tile& tile, const char* source, char* destination,
-                        const Tile* next) const {
+void TiledBox::MoveTile(const Tile& tile, const char* source,
+                        char* destination) const {
   char* to = destination + tile.destination * ByteSizeOf(options_.to);
   const char* from = source + tile.source * ByteSizeOf(options_.from);
   if (is_direct_) {
@@ -162,23 +126,17 @@ void TiledBox::MoveTile(const Tile& tile, const char* source, char* destination,
                        tiling_.axes[i].destination_stride});
     }
     MergeLoops(&loops);
-    return MoveRuns(options_.from, from, options_.to, to, loops,
-                    options_.stream);
+    return MoveRuns(options_.from, from, options_.to, to, loops);
   }
   Buffers buffers;
-  // Prefetches in two halves, so that memory is busy during both halves of the
-  // work.
-  if (next != nullptr) Prefetch(*next, source, 0);
   if (tile.is_empty) {
-    std::memset(buffers.packed, 0,
-                *CheckedProduct(tile.size) * ByteSizeOf(narrow_));
+    std::memset(buffers.packed, 0, tile.elements * ByteSizeOf(narrow_));
   } else {
     StridedLoops loops;
     int64_t readable;
     const char* gathered = Gather(tile, from, &loops, &readable, &buffers);
     Permute(tile, gathered, loops, readable, buffers.packed);
   }
-  if (next != nullptr) Prefetch(*next, source, 1);
   Scatter(tile, &buffers, to);
 }
 
@@ -187,32 +145,29 @@ void TiledBox::MoveTile(const Tile& tile, const char* source, char* destination,
 const char* TiledBox::Gather(const Tile& tile, const char* source,
                              StridedLoops* loops, int64_t* readable,
                              Buffers* buffers) const {
-  Extents by_destination(tiling_.axes.size());
-  std::iota(by_destination.begin(), by_destination.end(), 0);
-  const Extents packed = DenseStrides(tile.size, by_destination);
-  const bool converts = options_.from != narrow_;
-  const Extents dense =
-      converts ? DenseStrides(tile.valid, tiling_.by_source) : Extents();
   for (size_t i = 0; i < tiling_.axes.size(); ++i) {
-    loops->push_back({tile.valid[i],
-                      converts ? dense[i] : tiling_.axes[i].source_stride,
-                      packed[i]});
+    loops->push_back(
+        {tile.valid[i], tiling_.axes[i].source_stride, tile.packed[i]});
   }
   *readable = options_.readable - tile.source;
-  if (!converts) return source;
+  if (options_.from == narrow_) return source;
 
   StridedLoops gather;
-  for (int axis : tiling_.by_source) {
-    gather.push_back(
-        {tile.valid[axis], tiling_.axes[axis].source_stride, dense[axis]});
+  int64_t elements = 1;
+  for (size_t i = tiling_.axes.size(); i-- > 0;) {
+    StridedLoop& loop = (*loops)[tiling_.by_source[i]];
+    gather.push_back({loop.extent, loop.source_stride, elements});
+    loop.source_stride = elements;
+    elements *= loop.extent;
   }
+  std::reverse(gather.begin(), gather.end());
   MergeLoops(&gather);
   if (HasLongRuns(gather)) {
-    MoveRuns(options_.from, source, narrow_, buffers->gathered, gather, false);
+    MoveRuns(options_.from, source, narrow_, buffers->gathered, gather);
   } else {
     CopyStrided(ByteSizeOf(options_.from), gather, source, buffers->wide);
     ConvertRun(options_.from, buffers->wide, narrow_, buffers->gathered,
-               *CheckedProduct(tile.valid));
+               elements);
   }
   *readable = kNarrowTileElements + kSlackBytes / 2;
   return buffers->gathered;
@@ -235,8 +190,7 @@ void TiledBox::Permute(const Tile& tile, const char* source,
     has_other_pads |= tile.valid[i] < tile.size[i];
     if (!transposes || i != column) others.push_back(loops[i]);
   }
-  if (has_other_pads)
-    std::memset(packed, 0, *CheckedProduct(tile.size) * element);
+  if (has_other_pads) std::memset(packed, 0, tile.elements * element);
   MergeLoops(&others);
   if (!transposes) return CopyStrided(element, others, source, packed);
   TransposeTile transposition;
@@ -253,23 +207,18 @@ void TiledBox::Permute(const Tile& tile, const char* source,
 
 void TiledBox::Scatter(const Tile& tile, Buffers* buffers,
                        char* destination) const {
-  Extents order(tiling_.axes.size());
-  std::iota(order.begin(), order.end(), 0);
-  const Extents packed = DenseStrides(tile.size, order);
   StridedLoops loops;
   for (size_t i = 0; i < tiling_.axes.size(); ++i) {
     loops.push_back(
-        {tile.size[i], packed[i], tiling_.axes[i].destination_stride});
+        {tile.size[i], tile.packed[i], tiling_.axes[i].destination_stride});
   }
   MergeLoops(&loops);
   if (HasLongRuns(loops)) {
-    return MoveRuns(narrow_, buffers->packed, options_.to, destination, loops,
-                    options_.stream);
+    return MoveRuns(narrow_, buffers->packed, options_.to, destination, loops);
   }
   const char* source = buffers->packed;
   if (options_.to != narrow_) {
-    ConvertRun(narrow_, source, options_.to, buffers->wide,
-               *CheckedProduct(tile.size));
+    ConvertRun(narrow_, source, options_.to, buffers->wide, tile.elements);
     source = buffers->wide;
   }
   CopyStrided(ByteSizeOf(options_.to), loops, source, destination);

@@ -36,11 +36,7 @@ class TiledBox {
   struct Buffers;
 
   Tile TileAt(int64_t index) const;
-  // Prefetches every second cache line of the tile's source, from line `first`
-  // on.
-  void Prefetch(const Tile& tile, const char* source, int first) const;
-  void MoveTile(const Tile& tile, const char* source, char* destination,
-                const Tile* next) const;
+  void MoveTile(const Tile& tile, const char* source, char* destination) const;
   const char* Gather(const Tile& tile, const char* source, StridedLoops* loops,
                      int64_t* readable, Buffers* buffers) const;
   void Permute(const Tile& tile, const char* source, const StridedLoops& loops,

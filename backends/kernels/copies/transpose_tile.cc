@@ -41,51 +41,6 @@ HWY_INLINE void RunSquare(const Matrix<T>& m, int rows, int columns) {
   }
 }
 
-// True if each half of a vector transposes a 16-bit square.
-constexpr bool kHasPairs = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
-
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-using PairTag = hn::CappedTag<uint16_t, 16>;
-
-// Transposes 16 rows; those from `rows` on are zeros.
-template <bool kWhole>
-HWY_INLINE void RunRowPair(const Matrix<uint16_t>& m, int rows, int columns) {
-  const Tag<uint16_t> half;
-  const PairTag d;
-  const auto load = [&](int row) HWY_ATTR {
-    return kWhole || row < rows ? hn::LoadU(half, m.source + row * m.row_pitch)
-                                : hn::Zero(half);
-  };
-  hn::Vec<PairTag> v[8];
-  for (int i = 0; i < 8; ++i) v[i] = hn::Combine(d, load(i + 8), load(i));
-  TransposeSquare(d, v);
-  uint16_t* to = m.destination;
-  for (int i = 0; i < 8; ++i) {
-    if (kWhole || i < columns) hn::StoreU(v[i], d, to);
-    to += m.column_pitch;
-  }
-}
-
-// Transposes 8 rows and 16 columns.
-HWY_INLINE void RunColumnPair(const Matrix<uint16_t>& m) {
-  const Tag<uint16_t> half;
-  const PairTag d;
-  hn::Vec<PairTag> v[8];
-  for (int i = 0; i < 8; ++i) v[i] = hn::LoadU(d, m.source + i * m.row_pitch);
-  TransposeSquare(d, v);
-  uint16_t* to = m.destination;
-  for (int i = 0; i < 8; ++i) {
-    hn::StoreU(hn::LowerHalf(half, v[i]), half, to);
-    hn::StoreU(hn::UpperHalf(half, v[i]), half, to + 8 * m.column_pitch);
-    to += m.column_pitch;
-  }
-}
-#else
-template <bool kWhole>
-void RunRowPair(const Matrix<uint16_t>&, int, int) {}
-[[maybe_unused]] void RunColumnPair(const Matrix<uint16_t>&) {}
-#endif
-
 // Transposes elements of `stored` rows; those from `rows` on are zeros.
 template <class T>
 HWY_INLINE void RunScalar(const Matrix<T>& m, int64_t rows, int64_t stored,
@@ -104,43 +59,24 @@ HWY_INLINE void RunScalar(const Matrix<T>& m, int64_t rows, int64_t stored,
 // Up to this many rows or columns are faster one by one.
 constexpr int64_t kFew = 2;
 
-// Transposes kRows rows, kSide or 16; those from `rows` on are zeros.
-// `readable` elements may be read from m.source on.
-template <class T, int kRows>
+// Transposes kSide rows; those from `rows` on are zeros. `readable` elements
+// may be read from m.source on.
+template <class T>
 HWY_INLINE void RunStrip(Matrix<T> m, int rows, int64_t columns,
                          int64_t readable) {
   constexpr int kStep = kSide<T>;
-  constexpr bool kPair = kRows > kStep;
-  const bool is_whole = rows == kRows;
-  const auto advance = [&](int64_t step) HWY_ATTR {
-    m.source += step;
-    m.destination += step * m.column_pitch;
-    readable -= step;
-    columns -= step;
-  };
-  if constexpr (sizeof(T) == 2 && kHasPairs && !kPair) {
-    // NOLINTNEXTLINE(bugprone-infinite-loop): `advance` counts the columns
-    while (is_whole && columns >= 16) {
-      RunColumnPair(m);
-      advance(16);
-    }
-  }
-  while (columns >= kStep) {
-    if constexpr (kPair) {
-      is_whole ? RunRowPair<true>(m, rows, kStep)
-               : RunRowPair<false>(m, rows, kStep);
-    } else {
-      is_whole ? RunSquare<T, true>(m, rows, kStep)
-               : RunSquare<T, false>(m, rows, kStep);
-    }
-    advance(kStep);
+  const bool is_whole = rows == kStep;
+  for (; columns >= kStep; columns -= kStep) {
+    is_whole ? RunSquare<T, true>(m, rows, kStep)
+             : RunSquare<T, false>(m, rows, kStep);
+    m.source += kStep;
+    m.destination += kStep * m.column_pitch;
+    readable -= kStep;
   }
   if (columns == 0) return;
   const int64_t end = rows == 0 ? 0 : (rows - 1) * m.row_pitch + kStep;
-  if (end > readable || (!kPair && columns <= kFew)) {
-    RunScalar(m, rows, kRows, columns);
-  } else if constexpr (kPair) {
-    RunRowPair<false>(m, rows, static_cast<int>(columns));
+  if (end > readable || columns <= kFew) {
+    RunScalar(m, rows, kStep, columns);
   } else {
     RunSquare<T, false>(m, rows, static_cast<int>(columns));
   }
@@ -181,30 +117,18 @@ HWY_INLINE void RunMatrix(const TransposeTile& tile, const Matrix<T>& matrix,
   }
   constexpr int kStep = kSide<T>;
   const int64_t width = tile.padded_rows;
-  const auto below = [&](int64_t row) HWY_ATTR {
-    return Matrix<T>{matrix.source + row * matrix.row_pitch,
-                     matrix.destination + row, matrix.row_pitch,
-                     matrix.column_pitch};
-  };
-  const auto present = [&](int64_t row, int64_t rows) HWY_ATTR {
-    return static_cast<int>(std::clamp<int64_t>(tile.rows - row, 0, rows));
-  };
-  int64_t row = 0;
-  if constexpr (sizeof(T) == 2 && kHasPairs) {
-    for (; row + 16 <= width; row += 16) {
-      RunStrip<T, 16>(below(row), present(row, 16), tile.columns,
-                      readable - row * tile.row_pitch);
-    }
-  }
-  for (; row < width; row += kStep) {
+  for (int64_t row = 0; row < width; row += kStep) {
     const int64_t rest = width - row;
-    if (rest < kStep && (rest <= kFew || width < kStep)) {
-      return RunScalar(below(row), present(row, rest), rest, tile.columns);
-    }
+    const bool is_scalar = rest < kStep && (rest <= kFew || width < kStep);
     // The last strip may overlap the one before.
-    row = std::min(row, width - kStep);
-    RunStrip<T, kStep>(below(row), present(row, kStep), tile.columns,
-                       readable - row * tile.row_pitch);
+    if (!is_scalar) row = std::min(row, width - kStep);
+    const Matrix<T> strip = {matrix.source + row * matrix.row_pitch,
+                             matrix.destination + row, matrix.row_pitch,
+                             matrix.column_pitch};
+    const auto present = static_cast<int>(
+        std::clamp<int64_t>(tile.rows - row, 0, is_scalar ? rest : kStep));
+    if (is_scalar) return RunScalar(strip, present, rest, tile.columns);
+    RunStrip<T>(strip, present, tile.columns, readable - row * tile.row_pitch);
   }
 }
 

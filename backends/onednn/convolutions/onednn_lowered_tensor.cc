@@ -3,14 +3,8 @@
 #include "backends/onednn/library/onednn_types.h"
 
 namespace convgrad::onednn {
-namespace {
 
 using dnnl::memory;
-
-// Below this size, starting a loop costs more than our kernel gains.
-constexpr int64_t kLargeTensor = int64_t{1} << 20;
-
-}  // namespace
 
 memory::desc DescOf(const Lowering& lowering, Role role,
                     const StridedView& view) {
@@ -93,15 +87,7 @@ bool LoweredTensor::IsMadePlain(const memory::desc& wanted) const {
 }
 
 bool LoweredTensor::PrefersOurReorder(const memory::desc& wanted) const {
-  const TensorDescriptor& tensor = tensor_.descriptor;
-  if (!IsPlain(tensor, DtypeOf(wanted)) || crops()) return true;
-  if (SeenIn(tensor_).desc == wanted) return false;
-  // Measured on an EPYC 9004 (tests/bench/compute_ratio): our reorder saved 5
-  // to 15 % of a whole pass with 16-bit tensors of two networks, and 10 % with
-  // large f32 ones between NCX and NXC. The library's reorder is faster from
-  // f32 to its blocks.
-  if (ByteSizeOf(tensor.dtype) == 2) return true;
-  return wanted.get_inner_nblks() == 0 && *ByteSize(tensor) >= kLargeTensor;
+  return !IsPlain(tensor_.descriptor, DtypeOf(wanted)) || crops();
 }
 
 }  // namespace convgrad::onednn

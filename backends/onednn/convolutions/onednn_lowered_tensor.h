@@ -55,7 +55,7 @@ class LoweredTensor {
   // tensor itself doesn't.
   bool IsMadePlain(const dnnl::memory::desc& wanted) const;
   // Returns whether to use our Reorder, if it supports the layout, rather than
-  // the library's.
+  // the library's, which neither converts the dtype nor copies a part as fast.
   bool PrefersOurReorder(const dnnl::memory::desc& wanted) const;
 
  private:

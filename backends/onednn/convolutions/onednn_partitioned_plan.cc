@@ -112,18 +112,16 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunPiece(const PlannedPiece& piece,
         return static_cast<std::byte*>(caller) + tensor.offset;
       case PieceTensor::Where::kShared:
         return buffers.scratch.data() + tensor.offset;
-      case PieceTensor::Where::kCore:
-        return core + tensor.offset;
       case PieceTensor::Where::kPiece:
         break;
     }
     return core + planned_.core.size() + tensor.offset;
   };
+  const bool has_weight =
+      buffers.weight_is_prepared ||
+      (piece.weight_form && run->has_form[*piece.weight_form]);
   for (size_t i = 0; i < piece.operands.size(); ++i) {
-    if (!piece.operands[i] ||
-        (i == kWeightIndex && buffers.weight_is_prepared)) {
-      continue;
-    }
+    if (!piece.operands[i] || (i == kWeightIndex && has_weight)) continue;
     const PieceTensor& tensor = *piece.operands[i];
     void* at = locate(tensor, const_cast<void*>(buffers.operands[i]));
     if (tensor.copy) tensor.copy->Run(buffers.operands[i], at);
@@ -154,15 +152,6 @@ absl::StatusOr<RunTimes> PartitionedPlan::RunPiece(const PlannedPiece& piece,
 absl::StatusOr<RunTimes> PartitionedPlan::RunCore(const RunBuffers& buffers,
                                                   CoreRun run) const {
   RunTimes sum;
-  const absl::Time start = SteadyNow();
-  for (const Conversion& conversion : planned_.conversions) {
-    if (conversion.operand == Operand::kWeight && buffers.weight_is_prepared) {
-      continue;
-    }
-    conversion.reorder.Run(buffers.operands[PositionOf(conversion.operand)],
-                           run.core + conversion.offset);
-  }
-  sum.reorder = SteadyNow() - start;
   for (size_t i = run.begin; i < run.end; ++i) {
     ASSIGN_OR_RETURN(const RunTimes times,
                      RunPiece(planned_.pieces[i], buffers, &run));

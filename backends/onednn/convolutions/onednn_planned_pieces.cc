@@ -77,16 +77,9 @@ PieceTensor Placer::PlaceOperand(Operand which, const TensorDescriptor& whole,
       return {};
     }
     descriptor->dtype = dtype;
-    const auto known =
-        std::find_if(planned_.conversions.begin(), planned_.conversions.end(),
-                     [&](const Conversion& c) { return c.operand == which; });
-    if (known != planned_.conversions.end()) {
-      return {PieceTensor::Where::kCore, known->offset};
-    }
-    const int64_t offset = planned_.core.Allocate(*ByteSize(*descriptor));
-    planned_.conversions.push_back(
-        {which, Reorder::Make(whole, *descriptor), offset});
-    return {PieceTensor::Where::kCore, offset};
+    return {PieceTensor::Where::kPiece,
+            scratch->Allocate(*ByteSize(*descriptor)),
+            Reorder::Make(whole, *descriptor)};
   }
   if (IsContiguous(whole, range)) {
     return {PieceTensor::Where::kCaller, OffsetWithin(whole, range)};

@@ -38,7 +38,6 @@ struct PieceTensor {
   enum class Where {
     kCaller,  // in the caller's tensor at `offset`
     kShared,  // scratch shared by all pieces
-    kCore,    // scratch of the core, shared by its pieces
     kPiece,   // scratch of the core, for one piece at a time
   };
   Where where = Where::kCaller;
@@ -69,14 +68,6 @@ struct PlannedPiece {
   std::optional<size_t> weight_form;
 };
 
-// A tensor that every piece reads. Each core converts it for itself, because
-// fetching it from another core takes longer.
-struct Conversion {
-  Operand operand;
-  Reorder reorder;
-  int64_t offset;
-};
-
 // The pieces' addends of one result.
 struct Sum {
   size_t index;
@@ -100,7 +91,6 @@ struct PlannedPieces {
   // Empty if a piece uses the weight unchanged.
   AreaLayout prepared_weight;
   std::vector<WeightForm> weight_forms;
-  std::vector<Conversion> conversions;
   std::vector<PlannedPiece> pieces;
   std::vector<Sum> sums;
   int64_t resident_bytes = 0;  // of all plans

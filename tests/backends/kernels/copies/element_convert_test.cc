@@ -140,20 +140,16 @@ TEST(ElementConvertTest, KeepsTheBitsOfEqualTypes) {
   }
 }
 
-// Converts through and past the caches. Expects the same bytes in the
-// destination, and no write outside it.
+// Expects no write outside the destination.
 void ExpectOnlyItsElements(DataType from, DataType to, int count, int offset) {
-  std::vector<char> source(4096), cached(2048, '\x5a'), streamed = cached;
+  std::vector<char> source(4096), written(2048, '\x5a');
   std::mt19937 random(3);
   for (char& c : source) c = static_cast<char>(random());
-  ConvertRun(from, source.data() + offset, to, cached.data() + offset, count);
-  StreamRun(from, source.data() + offset, to, streamed.data() + offset, count);
-  FinishStreaming();
-  ASSERT_EQ(cached, streamed) << count << " at " << offset;
+  ConvertRun(from, source.data() + offset, to, written.data() + offset, count);
   const size_t end = offset + count * ByteSizeOf(to);
-  for (size_t i = 0; i < cached.size(); ++i) {
+  for (size_t i = 0; i < written.size(); ++i) {
     if (i >= static_cast<size_t>(offset) && i < end) continue;
-    ASSERT_EQ(cached[i], '\x5a') << count << " at " << offset;
+    ASSERT_EQ(written[i], '\x5a') << count << " at " << offset;
   }
 }
 

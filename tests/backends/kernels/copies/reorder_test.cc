@@ -221,9 +221,8 @@ TEST(ReorderTest, UnsignedIntegersBecomeFloats) {
   });
 }
 
-// The tensors are large enough for stores that bypass the caches. Rows are at
-// odd addresses.
-TEST(ReorderTest, StreamedTensors) {
+// Rows are at odd addresses.
+TEST(ReorderTest, LargeTensors) {
   const Dims dims = {1, 67, 257, 251};
   const TensorDescriptor plain = {DataType::kF16, Layout::kNCX, dims};
   const TensorDescriptor blocked = {DataType::kF32, Layout::kNDC1HWC0, dims, 8};
