@@ -252,7 +252,7 @@ void Call::Release() {
 }
 
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {
-  SettleMessage();
+  StopAwaitingClient();
   // A call whose client has left doesn't count as a success, because no one
   // reads the answer.
   if (status.ok() && *cancelled_) status = WhyGone();
