@@ -43,8 +43,11 @@ std::function<void(std::function<void()>)> PostTo(BackgroundThread* thread) {
   return [=](std::function<void()> task) { thread->Post(std::move(task)); };
 }
 
-void WarnUnread(const char* what, const absl::Status& status) {
-  if (status.ok()) return;
+// Logs the error `status` of reading files, unless the last look found the same
+// one, `*last`.
+void WarnUnread(const char* what, const absl::Status& status,
+                absl::Status* last) {
+  if (std::exchange(*last, status) == status || status.ok()) return;
   spdlog::warn("{} stay as they were: {}", what, std::string(status.message()));
 }
 
@@ -107,10 +110,12 @@ class GrpcServer final : public Server {
   BackgroundThread background_;
   // Reads files. No call waits for this thread, so a disk that hangs delays
   // none.
-  BackgroundThread files_{kRefresh, [this] {
-                            WarnUnread("tokens", tokens_.Refresh());
-                            WarnUnread("certificates", certificates_.Refresh());
-                          }};
+  BackgroundThread files_{
+      kRefresh,
+      [this, tokens = absl::Status(), certificates = absl::Status()]() mutable {
+        WarnUnread("tokens", tokens_.Refresh(), &tokens);
+        WarnUnread("certificates", certificates_.Refresh(), &certificates);
+      }};
   BackgroundThread copies_{kCopyThreads};
   BackgroundThread plans_{PlanThreads(config_)};
   BackgroundThread arrival_watch_{kArrivalTick, [this] { arrivals_.Look(); }};
@@ -262,7 +267,7 @@ absl::Status GrpcServer::Listen() {
 
 absl::Status GrpcServer::Reload(const Config& config) {
   RETURN_IF_ERROR(config.Validate());
-  RETURN_IF_ERROR(tokens_.Refresh(/*repeats_error=*/true));
+  RETURN_IF_ERROR(tokens_.Refresh());
   gate_.SetLimits({config.max_client_calls, config.max_client_bytes});
   return absl::OkStatus();
 }
