@@ -122,8 +122,6 @@ class GrpcServer final : public Server {
   std::unique_ptr<RegionListener> region_listener_;  // Null: no regions.
   Lifecycle lifecycle_;
   CallServices services_;
-  const std::vector<std::unique_ptr<grpc::Service>> listed_services_ =
-      MakeListedServices();
   ConvGradService service_{services_};
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
@@ -252,10 +250,8 @@ absl::Status GrpcServer::Listen() {
     options.max_connection_age = config_.max_connection_age;
   }
   options.reflection = config_.token_file.empty();
-  std::vector<grpc::Service*> listed;
-  for (const auto& service : listed_services_) listed.push_back(service.get());
-  ASSIGN_OR_RETURN(listeners_,
-                   Listeners::Start(options, listed, &service_, &traffic_));
+  ASSIGN_OR_RETURN(listeners_, Listeners::Start(options, MakeListedServices(),
+                                                &service_, &traffic_));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ =
       DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());
