@@ -17,6 +17,7 @@
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/listed_services.h"
+#include "server/rpc/methods.h"
 #include "server/rpc/transport/certificate_copies.h"
 #include "server/rpc/transport/gate.h"
 #include "server/rpc/transport/listeners.h"
@@ -84,7 +85,7 @@ class GrpcServer final : public Server {
          config_.max_region_bytes, cpu_model_, config_.fast_convolutions},
         engine_.backends);
   }
-  CallServices MakeServices();
+  void SetServices();
   void Tick();
 
   // A member uses the members above it.
@@ -199,6 +200,7 @@ absl::Status GrpcServer::StartMetrics() {
   options.gauges = [this] { return gauges(); };
   options.certificates = {{"tls_cert", certificates_.paths().cert},
                           {"tls_client_ca", certificates_.paths().client_ca}};
+  options.methods = MeasuredMethods();
   for (const RegisteredBackend& entry : engine_.backends) {
     options.backends.emplace_back(entry.name);
   }
@@ -208,37 +210,35 @@ absl::Status GrpcServer::StartMetrics() {
   return absl::OkStatus();
 }
 
-CallServices GrpcServer::MakeServices() {
-  CallServices services;
-  services.observer = metrics_->observer();
-  services.tracer = tracer_.get();
-  services.memory = engine_.memory;
-  services.regions = region_listener_ == nullptr ? nullptr : &engine_.regions;
-  services.lifecycle = &lifecycle_;
-  services.gate = &gate_;
-  services.client_watch = &client_watch_;
-  services.arrivals = &arrivals_;
-  services.traffic = &traffic_;
-  services.router = &engine_.router;
-  services.scheduler = &engine_.scheduler;
-  services.sessions = &engine_.sessions;
-  services.self_check_sampler = &self_check_sampler_;
-  services.fast_convolutions = config_.fast_convolutions;
-  services.advertised_address = config_.advertise;
-  services.max_message_bytes = config_.max_message_bytes;
-  services.default_deadline = config_.default_deadline;
-  services.max_deadline = config_.max_deadline;
-  services.stream_idle_timeout = config_.stream_idle_timeout;
-  services.defer = PostTo(&background_);
-  services.copy = copies_.executor();
-  services.plan = plans_.executor();
-  services.warm_up = std::bind_front(&Warmer::Post, &warmer_);
-  services.capabilities = [this] { return Describe(); };
-  return services;
+void GrpcServer::SetServices() {
+  services_.observer = metrics_->observer();
+  services_.tracer = tracer_.get();
+  services_.memory = engine_.memory;
+  services_.regions = region_listener_ == nullptr ? nullptr : &engine_.regions;
+  services_.lifecycle = &lifecycle_;
+  services_.gate = &gate_;
+  services_.client_watch = &client_watch_;
+  services_.arrivals = &arrivals_;
+  services_.traffic = &traffic_;
+  services_.router = &engine_.router;
+  services_.scheduler = &engine_.scheduler;
+  services_.sessions = &engine_.sessions;
+  services_.self_check_sampler = &self_check_sampler_;
+  services_.fast_convolutions = config_.fast_convolutions;
+  services_.advertised_address = config_.advertise;
+  services_.max_message_bytes = config_.max_message_bytes;
+  services_.default_deadline = config_.default_deadline;
+  services_.max_deadline = config_.max_deadline;
+  services_.stream_idle_timeout = config_.stream_idle_timeout;
+  services_.defer = PostTo(&background_);
+  services_.copy = copies_.executor();
+  services_.plan = plans_.executor();
+  services_.warm_up = std::bind_front(&Warmer::Post, &warmer_);
+  services_.capabilities = [this] { return Describe(); };
 }
 
 absl::Status GrpcServer::Listen() {
-  services_ = MakeServices();
+  SetServices();
   Call::HandOver();
   ListenerOptions options;
   options.addresses = config_.ListenAddresses();
