@@ -13,19 +13,6 @@
 namespace convgrad {
 namespace {
 
-ReplyFormat RepliesOfCalls() {
-  ReplyFormat format;
-  format.write =
-      [](const ChangeOrder::Reply& reply) -> absl::StatusOr<ImageBytes> {
-    ASSIGN_OR_RETURN(ReplyBytes bytes, BytesOfReply(reply));
-    return ImageBytes{std::move(bytes.owner), bytes.bytes};
-  };
-  format.read = [](const ImageBytes& bytes) {
-    return ReplyOver({bytes.owner, bytes.bytes});
-  };
-  return format;
-}
-
 SessionTable::StoredSession StoredOf(const SnapshotEntry& entry) {
   SessionTable::StoredSession stored;
   const ImageHead& head = entry.head;
@@ -84,7 +71,8 @@ DurableSessions::DurableSessions(std::unique_ptr<SnapshotStore> store,
       store_(std::move(store)),
       snapshotter_(
           sessions, store_.get(),
-          {config.snapshot_interval, RepliesOfCalls(),
+          {config.snapshot_interval,
+           {BytesOfReply, ReplyOver},
            [this](const std::string& client, std::function<void()> task) {
              loader_.Post(std::move(task), client);
            },

@@ -17,6 +17,7 @@
 #include "server/rpc/capabilities.h"
 #include "server/rpc/conv_grad_service.h"
 #include "server/rpc/listed_services.h"
+#include "server/rpc/methods.h"
 #include "server/rpc/transport/certificate_copies.h"
 #include "server/rpc/transport/gate.h"
 #include "server/rpc/transport/listeners.h"
@@ -43,8 +44,11 @@ std::function<void(std::function<void()>)> PostTo(BackgroundThread* thread) {
   return [=](std::function<void()> task) { thread->Post(std::move(task)); };
 }
 
-void WarnUnread(const char* what, const absl::Status& status) {
-  if (status.ok()) return;
+// Logs the error `status` of reading files, unless the last look found the same
+// one, `*last`.
+void WarnUnread(const char* what, const absl::Status& status,
+                absl::Status* last) {
+  if (std::exchange(*last, status) == status || status.ok()) return;
   spdlog::warn("{} stay as they were: {}", what, std::string(status.message()));
 }
 
@@ -81,7 +85,7 @@ class GrpcServer final : public Server {
          config_.max_region_bytes, cpu_model_, config_.fast_convolutions},
         engine_.backends);
   }
-  CallServices MakeServices();
+  void SetServices();
   void Tick();
 
   // A member uses the members above it.
@@ -107,18 +111,18 @@ class GrpcServer final : public Server {
   BackgroundThread background_;
   // Reads files. No call waits for this thread, so a disk that hangs delays
   // none.
-  BackgroundThread files_{kRefresh, [this] {
-                            WarnUnread("tokens", tokens_.Refresh());
-                            WarnUnread("certificates", certificates_.Refresh());
-                          }};
+  BackgroundThread files_{
+      kRefresh,
+      [this, tokens = absl::Status(), certificates = absl::Status()]() mutable {
+        WarnUnread("tokens", tokens_.Refresh(), &tokens);
+        WarnUnread("certificates", certificates_.Refresh(), &certificates);
+      }};
   BackgroundThread copies_{kCopyThreads};
   BackgroundThread plans_{PlanThreads(config_)};
   BackgroundThread arrival_watch_{kArrivalTick, [this] { arrivals_.Look(); }};
   std::unique_ptr<RegionListener> region_listener_;  // Null: no regions.
   Lifecycle lifecycle_;
   CallServices services_;
-  const std::vector<std::unique_ptr<grpc::Service>> listed_services_ =
-      MakeListedServices();
   ConvGradService service_{services_};
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
@@ -196,6 +200,7 @@ absl::Status GrpcServer::StartMetrics() {
   options.gauges = [this] { return gauges(); };
   options.certificates = {{"tls_cert", certificates_.paths().cert},
                           {"tls_client_ca", certificates_.paths().client_ca}};
+  options.methods = MeasuredMethods();
   for (const RegisteredBackend& entry : engine_.backends) {
     options.backends.emplace_back(entry.name);
   }
@@ -205,37 +210,35 @@ absl::Status GrpcServer::StartMetrics() {
   return absl::OkStatus();
 }
 
-CallServices GrpcServer::MakeServices() {
-  CallServices services;
-  services.observer = metrics_->observer();
-  services.tracer = tracer_.get();
-  services.memory = engine_.memory;
-  services.regions = region_listener_ == nullptr ? nullptr : &engine_.regions;
-  services.lifecycle = &lifecycle_;
-  services.gate = &gate_;
-  services.client_watch = &client_watch_;
-  services.arrivals = &arrivals_;
-  services.traffic = &traffic_;
-  services.router = &engine_.router;
-  services.scheduler = &engine_.scheduler;
-  services.sessions = &engine_.sessions;
-  services.self_check_sampler = &self_check_sampler_;
-  services.fast_convolutions = config_.fast_convolutions;
-  services.advertised_address = config_.advertise;
-  services.max_message_bytes = config_.max_message_bytes;
-  services.default_deadline = config_.default_deadline;
-  services.max_deadline = config_.max_deadline;
-  services.stream_idle_timeout = config_.stream_idle_timeout;
-  services.defer = PostTo(&background_);
-  services.copy = copies_.executor();
-  services.plan = plans_.executor();
-  services.warm_up = std::bind_front(&Warmer::Post, &warmer_);
-  services.capabilities = [this] { return Describe(); };
-  return services;
+void GrpcServer::SetServices() {
+  services_.observer = metrics_->observer();
+  services_.tracer = tracer_.get();
+  services_.memory = engine_.memory;
+  services_.regions = region_listener_ == nullptr ? nullptr : &engine_.regions;
+  services_.lifecycle = &lifecycle_;
+  services_.gate = &gate_;
+  services_.client_watch = &client_watch_;
+  services_.arrivals = &arrivals_;
+  services_.traffic = &traffic_;
+  services_.router = &engine_.router;
+  services_.scheduler = &engine_.scheduler;
+  services_.sessions = &engine_.sessions;
+  services_.self_check_sampler = &self_check_sampler_;
+  services_.fast_convolutions = config_.fast_convolutions;
+  services_.advertised_address = config_.advertise;
+  services_.max_message_bytes = config_.max_message_bytes;
+  services_.default_deadline = config_.default_deadline;
+  services_.max_deadline = config_.max_deadline;
+  services_.stream_idle_timeout = config_.stream_idle_timeout;
+  services_.defer = PostTo(&background_);
+  services_.copy = copies_.executor();
+  services_.plan = plans_.executor();
+  services_.warm_up = std::bind_front(&Warmer::Post, &warmer_);
+  services_.capabilities = [this] { return Describe(); };
 }
 
 absl::Status GrpcServer::Listen() {
-  services_ = MakeServices();
+  SetServices();
   Call::HandOver();
   ListenerOptions options;
   options.addresses = config_.ListenAddresses();
@@ -247,10 +250,8 @@ absl::Status GrpcServer::Listen() {
     options.max_connection_age = config_.max_connection_age;
   }
   options.reflection = config_.token_file.empty();
-  std::vector<grpc::Service*> listed;
-  for (const auto& service : listed_services_) listed.push_back(service.get());
-  ASSIGN_OR_RETURN(listeners_,
-                   Listeners::Start(options, listed, &service_, &traffic_));
+  ASSIGN_OR_RETURN(listeners_, Listeners::Start(options, MakeListedServices(),
+                                                &service_, &traffic_));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ =
       DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());
@@ -262,7 +263,7 @@ absl::Status GrpcServer::Listen() {
 
 absl::Status GrpcServer::Reload(const Config& config) {
   RETURN_IF_ERROR(config.Validate());
-  RETURN_IF_ERROR(tokens_.Refresh(/*repeats_error=*/true));
+  RETURN_IF_ERROR(tokens_.Refresh());
   gate_.SetLimits({config.max_client_calls, config.max_client_bytes});
   return absl::OkStatus();
 }

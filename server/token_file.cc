@@ -11,7 +11,9 @@ namespace convgrad {
 TokenFile::TokenFile(std::string path, Gate* gate)
     : path_(std::move(path)), gate_(gate) {}
 
-absl::Status TokenFile::Load() {
+absl::Status TokenFile::Refresh() {
+  if (path_.empty()) return absl::OkStatus();
+  MutexLock lock(&mutex_);
   RETURN_IF_ERROR(CheckNoPipe("--token_file", path_));
   ASSIGN_OR_RETURN(std::string text, ReadTextFile("token_file", path_));
   if (text == text_) return absl::OkStatus();
@@ -19,16 +21,6 @@ absl::Status TokenFile::Load() {
   gate_->SetTokens(std::move(table));
   text_ = std::move(text);
   return absl::OkStatus();
-}
-
-absl::Status TokenFile::Refresh(bool repeats_error) {
-  if (path_.empty()) return absl::OkStatus();
-  MutexLock lock(&mutex_);
-  const absl::Status before = std::exchange(error_, Load());
-  // Without tokens the server would let every client do everything.
-  const bool has_tokens = text_.has_value();
-  const bool is_known = has_tokens && error_ == before && !repeats_error;
-  return is_known ? absl::OkStatus() : error_;
 }
 
 }  // namespace convgrad

@@ -18,19 +18,15 @@ class TokenFile {
 
   // Passes the file's tokens to the gate if they have changed.
   // Errors: kInvalidArgument for an invalid file; the gate then keeps its
-  // tokens. Once it has tokens, the same error isn't returned twice in a row,
-  // unless `repeats_error`.
-  absl::Status Refresh(bool repeats_error = false);
+  // tokens.
+  absl::Status Refresh();
 
  private:
-  absl::Status Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   const std::string path_;
   Gate* const gate_;
   Mutex mutex_;
   // The file's content that the gate has.
   std::optional<std::string> text_ ABSL_GUARDED_BY(mutex_);
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

@@ -115,7 +115,9 @@ absl::Status AddReplies(const SessionCapture& capture,
     reply.number = change.number;
     reply.call_id = change.call_id;
     if (change.reply != nullptr) {
-      ASSIGN_OR_RETURN(reply.message, replies.write(change.reply));
+      ASSIGN_OR_RETURN(const SharedBytes bytes, replies.write(change.reply));
+      reply.message = {bytes.owner,
+                       absl::MakeConstSpan(bytes.data, bytes.size)};
     }
     image->replies.push_back(std::move(reply));
   }
@@ -196,8 +198,9 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
     before = reply.number;
     ChangeOrder::Unacknowledged change{reply.number, reply.call_id, nullptr, 0};
     if (reply.message) {
-      change.reply = replies.read(*reply.message);
-      change.reply_bytes = std::ssize(reply.message->bytes);
+      const auto& [owner, bytes] = *reply.message;
+      change.reply_bytes = std::ssize(bytes);
+      change.reply = replies.read({bytes.data(), change.reply_bytes, owner});
     }
     capture.replies.push_back(std::move(change));
   }

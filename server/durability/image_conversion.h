@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "server/memory/shared_bytes.h"
 #include "server/sessions/kept_memory.h"
 #include "server/sessions/session.h"
 #include "server/sessions/session_capture.h"
@@ -18,10 +19,10 @@ namespace convgrad {
 // The functions are thread-safe.
 struct ReplyFormat {
   // Returns the reply's bytes in one piece.
-  std::function<absl::StatusOr<ImageBytes>(const ChangeOrder::Reply& reply)>
+  std::function<absl::StatusOr<SharedBytes>(const ChangeOrder::Reply& reply)>
       write;
   // Returns the reply with these bytes.
-  std::function<ChangeOrder::Reply(const ImageBytes& bytes)> read;
+  std::function<ChangeOrder::Reply(const SharedBytes& bytes)> read;
 };
 
 // A session as a snapshot stores it. `paid` reserves the memory of copies.

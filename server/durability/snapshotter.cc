@@ -46,9 +46,8 @@ Snapshotter::Snapshotter(SessionTable* sessions, SnapshotStore* store,
         WriteDue();
       }) {}
 
-void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
-  const std::string client = session->settings().client;
-  options_.load(client, [this, session = std::move(session)] {
+void Snapshotter::Load(const std::shared_ptr<KeptSession>& session) {
+  options_.load(session->settings().client, [this, session] {
     // A session that has ended has told those that waited. The store would
     // remember its folder for ever.
     if (!session->IsOpen(sessions_->now())) return;
@@ -74,9 +73,8 @@ void Snapshotter::Load(std::shared_ptr<KeptSession> session) {
   });
 }
 
-void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
-  const std::string client = session->settings().client;
-  options_.load(client, [this, session = std::move(session)] {
+void Snapshotter::Forget(const std::shared_ptr<KeptSession>& session) {
+  options_.load(session->settings().client, [this, session] {
     // A Load before this task needs what the store remembers. The store has
     // forgotten a session that has ended.
     if (!session->info().on_disk || !session->IsOpen(sessions_->now())) return;
@@ -84,22 +82,20 @@ void Snapshotter::Forget(std::shared_ptr<KeptSession> session) {
   });
 }
 
-void Snapshotter::Save(std::shared_ptr<KeptSession> session, Done done) {
-  const std::string client = session->settings().client;
-  thread_.Post([this, session = std::move(session),
-                done = std::move(done)] { done(Write(session.get())); },
-               client);
+void Snapshotter::Save(const std::shared_ptr<KeptSession>& session, Done done) {
+  thread_.Post(
+      [this, session, done = std::move(done)] { done(Write(session.get())); },
+      session->settings().client);
 }
 
-void Snapshotter::Keep(std::shared_ptr<KeptSession> session,
+void Snapshotter::Keep(const std::shared_ptr<KeptSession>& session,
                        const std::string& name, Done done) {
-  const std::string client = session->settings().client;
   thread_.Post(
-      [this, session = std::move(session), name, done = std::move(done)] {
+      [this, session, name, done = std::move(done)] {
         const absl::Status written = WriteOpen(session.get());
         done(written.ok() ? KeepNewest(session.get(), name) : written);
       },
-      client);
+      session->settings().client);
 }
 
 absl::Status Snapshotter::KeepNewest(KeptSession* session,
@@ -115,11 +111,10 @@ absl::Status Snapshotter::KeepNewest(KeptSession* session,
   return CannotWrite(kept);
 }
 
-void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
+void Snapshotter::LoadNamed(const std::shared_ptr<KeptSession>& session,
                             const std::string& name, Loaded done) {
-  const std::string client = session->settings().client;
-  options_.load(client, [this, session = std::move(session), name,
-                         done = std::move(done)] {
+  options_.load(session->settings().client, [this, session, name,
+                                             done = std::move(done)] {
     if (!session->IsOpen(sessions_->now())) return done(NoSuchSession());
     auto loaded = LoadNamedState(store_, HashOf(session->settings().id), name,
                                  sessions_->memory().get());
@@ -136,11 +131,10 @@ void Snapshotter::LoadNamed(std::shared_ptr<KeptSession> session,
   });
 }
 
-void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
+void Snapshotter::Drop(const std::shared_ptr<KeptSession>& session,
                        const std::string& name, Done done) {
-  const std::string client = session->settings().client;
   thread_.Post(
-      [this, session = std::move(session), name, done = std::move(done)] {
+      [this, session, name, done = std::move(done)] {
         // Changes that aren't on disk may be repeated, and restore the
         // snapshot.
         const absl::Status written = WriteOpen(session.get());
@@ -153,7 +147,7 @@ void Snapshotter::Drop(std::shared_ptr<KeptSession> session,
         session->SetSnapshots(std::move(left));
         done(absl::OkStatus());
       },
-      client);
+      session->settings().client);
 }
 
 void Snapshotter::Remove(const std::string& client, const std::string& hash,

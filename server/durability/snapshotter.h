@@ -53,19 +53,19 @@ class Snapshotter final : public SessionArchive {
   // Does what Save and Remove have asked for.
   ~Snapshotter() override = default;
 
-  void Load(std::shared_ptr<KeptSession> session) override;
-  void Forget(std::shared_ptr<KeptSession> session) override;
+  void Load(const std::shared_ptr<KeptSession>& session) override;
+  void Forget(const std::shared_ptr<KeptSession>& session) override;
   // Errors: kInternal with the reason why the server can't write.
-  void Save(std::shared_ptr<KeptSession> session, Done done) override;
+  void Save(const std::shared_ptr<KeptSession>& session, Done done) override;
   // Errors: as Save; kNotFound if the session has ended; those of
   // KeptSession::AddSnapshot.
-  void Keep(std::shared_ptr<KeptSession> session, const std::string& name,
-            Done done) override;
-  void LoadNamed(std::shared_ptr<KeptSession> session, const std::string& name,
-                 Loaded done) override;
+  void Keep(const std::shared_ptr<KeptSession>& session,
+            const std::string& name, Done done) override;
+  void LoadNamed(const std::shared_ptr<KeptSession>& session,
+                 const std::string& name, Loaded done) override;
   // Errors: as Save; kNotFound if the session has ended.
-  void Drop(std::shared_ptr<KeptSession> session, const std::string& name,
-            Done done) override;
+  void Drop(const std::shared_ptr<KeptSession>& session,
+            const std::string& name, Done done) override;
   // Tries again later if it fails. Errors: as Save.
   void Remove(const std::string& client, const std::string& hash,
               Done done) override;

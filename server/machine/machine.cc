@@ -27,6 +27,7 @@ namespace {
 constexpr int kMaxNodes = 64;
 
 constexpr size_t kMaxModelBytes = 256;
+constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path);
@@ -38,15 +39,6 @@ std::string ReadFile(const std::string& path) {
 std::vector<std::string> ReadWords(const std::string& path) {
   return absl::StrSplit(ReadFile(path), absl::ByAnyChar(" \n"),
                         absl::SkipEmpty());
-}
-
-// Returns the first number of the file; nullopt if there is none ("max", no
-// file).
-std::optional<int64_t> ReadNumber(const std::string& path) {
-  int64_t number;
-  const std::vector<std::string> words = ReadWords(path);
-  if (words.empty() || !absl::SimpleAtoi(words[0], &number)) return {};
-  return number;
 }
 
 // Returns the folder of the process in the hierarchy of `controller` ("" is
@@ -77,86 +69,76 @@ std::vector<std::string> CgroupFolders(const std::string& root,
   return folders;
 }
 
-void ReadMemory(const std::string& root, Machine* machine) {
-  machine->memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) *
-                          static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
-  auto limit = [machine](const std::string& path) {
-    const std::optional<int64_t> found = ReadNumber(path);
-    if (!found || *found <= 0 || *found >= machine->memory_bytes) return;
-    machine->memory_bytes = *found;
-    machine->memory_name = "the container's memory limit";
+// The limits of the process's cgroup and of the cgroups above it.
+struct Limits {
+  int64_t memory_bytes = kNoLimit;
+  // The CPU time that quotas allow, in cores.
+  double cores = std::numeric_limits<double>::infinity();
+  // Whether there is a file of a memory limit.
+  bool has_memory = false;
+  // Whether all files have valid content.
+  bool are_valid = true;
+};
+
+// Returns the `count` numbers of a file of a limit, which are positive. "max"
+// and -1 in the first place are kNoLimit. Returns no numbers if there is no
+// file, or if its content isn't valid.
+std::vector<int64_t> ReadNumbers(const std::string& path, size_t count,
+                                 Limits* limits) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return {};
+  const std::vector<std::string> words = ReadWords(path);
+  std::vector<int64_t> numbers(count, kNoLimit);
+  bool is_valid = words.size() == count;
+  for (size_t i = 0; is_valid && i < count; ++i) {
+    const bool is_none = i == 0 && (words[i] == "max" || words[i] == "-1");
+    is_valid =
+        is_none || (absl::SimpleAtoi(words[i], &numbers[i]) && numbers[i] > 0);
+  }
+  if (is_valid) return numbers;
+  limits->are_valid = false;
+  return {};
+}
+
+Limits ReadLimitFiles(const std::string& root) {
+  Limits limits;
+  const auto limit_memory = [&](const std::string& path) {
+    for (const int64_t bytes : ReadNumbers(path, 1, &limits)) {
+      limits.has_memory = true;
+      limits.memory_bytes = std::min(limits.memory_bytes, bytes);
+    }
+  };
+  const auto limit_cores = [&](int64_t quota, int64_t period) {
+    limits.cores = std::min(
+        limits.cores, static_cast<double>(quota) / static_cast<double>(period));
   };
   for (const std::string& folder : CgroupFolders(root, "")) {
-    limit(folder + "/memory.max");
+    limit_memory(folder + "/memory.max");
+    const auto cpu = ReadNumbers(folder + "/cpu.max", 2, &limits);
+    if (!cpu.empty()) limit_cores(cpu[0], cpu[1]);
   }
   for (const std::string& folder : CgroupFolders(root, "memory")) {
-    limit(folder + "/memory.limit_in_bytes");
-  }
-}
-
-// Returns the CPU time that quotas allow, in cores.
-double CpuQuota(const std::string& root) {
-  double cores = std::numeric_limits<double>::infinity();
-  for (const std::string& folder : CgroupFolders(root, "")) {
-    const std::vector<std::string> words = ReadWords(folder + "/cpu.max");
-    double quota;
-    double period;
-    if (words.size() == 2 && absl::SimpleAtod(words[0], &quota) &&
-        absl::SimpleAtod(words[1], &period) && period > 0) {
-      cores = std::min(cores, quota / period);
-    }
+    limit_memory(folder + "/memory.limit_in_bytes");
   }
   for (const std::string& folder : CgroupFolders(root, "cpu")) {
-    const auto quota = ReadNumber(folder + "/cpu.cfs_quota_us");
-    const auto period = ReadNumber(folder + "/cpu.cfs_period_us");
-    if (!quota || !period || *quota <= 0 || *period <= 0) continue;
-    cores = std::min(cores, static_cast<double>(*quota) / *period);
+    const auto quota = ReadNumbers(folder + "/cpu.cfs_quota_us", 1, &limits);
+    const auto period = ReadNumbers(folder + "/cpu.cfs_period_us", 1, &limits);
+    if (!quota.empty() && !period.empty()) limit_cores(quota[0], period[0]);
   }
-  return cores;
+  return limits;
 }
 
-void ReadUsableCores(const std::string& root, Machine* machine) {
+// Sets the usable cores and the memory of a machine whose cores are set.
+void SetLimits(const Limits& limits, Machine* machine) {
   const double usable = std::min<double>(
-      static_cast<double>(machine->cores.size()), CpuQuota(root));
+      static_cast<double>(machine->cores.size()), limits.cores);
   machine->usable_cores = std::max(1, static_cast<int>(usable));
-}
-
-enum class Content { kNone, kValid, kInvalid };
-
-// Returns whether the first `words` words of the file are positive numbers.
-// "max" and -1 in the first place are valid, too: they stand for no limit.
-Content Check(const std::string& path, size_t words) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error) && !error) return Content::kNone;
-  const std::vector<std::string> found = ReadWords(path);
-  if (found.size() != words) return Content::kInvalid;
-  for (size_t i = 0; i < words; ++i) {
-    int64_t number;
-    const bool is_none = i == 0 && (found[i] == "max" || found[i] == "-1");
-    if (is_none || (absl::SimpleAtoi(found[i], &number) && number > 0))
-      continue;
-    return Content::kInvalid;
-  }
-  return Content::kValid;
-}
-
-// Returns whether the files of limits have valid content, and whether there is
-// one of a memory limit if `needs_memory`.
-bool AreLimitsKnown(const std::string& root, bool needs_memory) {
-  bool has_memory = false;
-  for (const auto& [controller, name, words, is_memory] :
-       {std::tuple("", "memory.max", 1, true),
-        {"", "cpu.max", 2, false},
-        {"memory", "memory.limit_in_bytes", 1, true},
-        {"cpu", "cpu.cfs_quota_us", 1, false},
-        {"cpu", "cpu.cfs_period_us", 1, false}}) {
-    for (const std::string& folder : CgroupFolders(root, controller)) {
-      const Content content = Check(absl::StrCat(folder, "/", name), words);
-      if (content == Content::kInvalid) return false;
-      has_memory |= is_memory && content == Content::kValid;
-    }
-  }
-  return has_memory || !needs_memory;
+  machine->memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) *
+                          static_cast<int64_t>(sysconf(_SC_PAGE_SIZE));
+  machine->memory_name = Machine().memory_name;
+  if (limits.memory_bytes >= machine->memory_bytes) return;
+  machine->memory_bytes = limits.memory_bytes;
+  machine->memory_name = "the container's memory limit";
 }
 
 // Reads e.g. "0-3,8-11".
@@ -235,20 +217,20 @@ Machine ReadMachine(const std::string& root) {
   }
   if (machine.cores.empty()) machine.cores.push_back(0);
   SortByNode(root, &machine);
-  ReadUsableCores(root, &machine);
-  ReadMemory(root, &machine);
+  SetLimits(ReadLimitFiles(root), &machine);
   machine.cpu_model = ReadCpuModel(root);
   return machine;
 }
 
 std::optional<Machine> ReadLimits(const Machine& machine,
                                   const std::string& root) {
+  const Limits limits = ReadLimitFiles(root);
+  const bool had_limit = machine.memory_name != Machine().memory_name;
+  if (!limits.are_valid || (had_limit && !limits.has_memory)) {
+    return std::nullopt;
+  }
   Machine now = machine;
-  now.memory_name = Machine().memory_name;
-  const bool had_limit = machine.memory_name != now.memory_name;
-  if (!AreLimitsKnown(root, had_limit)) return std::nullopt;
-  ReadUsableCores(root, &now);
-  ReadMemory(root, &now);
+  SetLimits(limits, &now);
   return now;
 }
 

@@ -52,26 +52,26 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
 
 }  // namespace
 
-absl::Status GetCapabilitiesCall::OnMessage() {
-  RETURN_IF_ERROR(Parse<v1::GetCapabilitiesRequest>().status());
-  return AnswerWith(services().capabilities());
+absl::Status HandleGetCapabilities(PlainCall* call) {
+  RETURN_IF_ERROR(call->Parse<v1::GetCapabilitiesRequest>().status());
+  return call->AnswerWith(call->services().capabilities());
 }
 
-absl::Status WarmupCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto request, Parse<v1::WarmupRequest>());
+absl::Status HandleWarmup(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto request, call->Parse<v1::WarmupRequest>());
   ASSIGN_OR_RETURN(const ProblemList work, Decode(request));
-  services().warm_up(
+  call->services().warm_up(
       work.Operations(),
-      [cancelled = cancelled()] { return cancelled->load(); },
-      [this](const absl::StatusOr<WarmupOutcome>& outcome) {
-        HandOver();
+      [cancelled = call->cancelled()] { return cancelled->load(); },
+      [call](const absl::StatusOr<WarmupOutcome>& outcome) {
+        Call::HandOver();
         v1::WarmupResponse response;
         if (outcome.ok()) {
           response.set_plans(outcome->plans);
           response.set_made(outcome->made);
           response.set_seconds(absl::ToDoubleSeconds(outcome->elapsed));
         }
-        Finish(outcome.status(), response);
+        call->Finish(outcome.status(), response);
       });
   return absl::OkStatus();
 }

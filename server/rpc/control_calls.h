@@ -1,4 +1,4 @@
-// These calls have no tensors and no session: GetCapabilities of
+// These functions handle calls without tensors and sessions: GetCapabilities of
 // convgrad.v1.ConvGrad, and Warmup of convgrad.v1.ConvGradAdmin.
 #pragma once
 
@@ -7,22 +7,10 @@
 
 namespace convgrad {
 
-// `GetCapabilitiesCall` handles GetCapabilities.
-class GetCapabilitiesCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
+// Handles GetCapabilities.
+absl::Status HandleGetCapabilities(PlainCall* call);
 
- private:
-  absl::Status OnMessage() override;
-};
-
-// `WarmupCall` answers when the warm-up thread has made the plans.
-class WarmupCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
-
- private:
-  absl::Status OnMessage() override;
-};
+// Handles Warmup. Answers when the warm-up thread has made the plans.
+absl::Status HandleWarmup(PlainCall* call);
 
 }  // namespace convgrad

@@ -58,56 +58,64 @@ constexpr int64_t kLists = 256 * kKiB;
 
 constexpr Direction kForward = Direction::kForward;
 constexpr Direction kBackward = Direction::kBackward;
-constexpr char kConv[] = "ConvGrad";
-constexpr char kSessions[] = "ConvGradSessions";
-constexpr char kNetworks[] = "ConvGradNetworks";
+constexpr char kConv[] = "convgrad.v1.ConvGrad";
+constexpr char kSessions[] = "convgrad.v1.ConvGradSessions";
+constexpr char kBidi[] = "bidi_stream";
+constexpr char kNetworks[] = "convgrad.v1.ConvGradNetworks";
 
 // clang-format off
 constexpr Method kMethods[] = {
     {kConv, "ConvForward", kInfer, kMayChange, "forward", kTensors, Make<ConvCall<kForward>>},
     {kConv, "ConvBackward", kTrain, kMayChange, "backward", kTensors, Make<ConvCall<kBackward>>},
-    {kConv, "ConvForwardStream", kInfer, kMayChange, "forward", kTensors, Make<StreamCall, kForward>},
-    {kConv, "ConvBackwardStream", kTrain, kMayChange, "backward", kTensors, Make<StreamCall, kBackward>},
-    {kConv, "GetCapabilities", kInfer, kNoChange, "", kSmall, Make<GetCapabilitiesCall>},
+    {kConv, "ConvForwardStream", kInfer, kMayChange, "forward", kTensors, Make<StreamCall, kForward>, kBidi},
+    {kConv, "ConvBackwardStream", kTrain, kMayChange, "backward", kTensors, Make<StreamCall, kBackward>, kBidi},
+    {kConv, "GetCapabilities", kInfer, kNoChange, "", kSmall, Make<PlainCall, HandleGetCapabilities>},
     {kSessions, "OpenSession", kTrain, kNoChange, "", kOpen, Make<OpenSessionCall>},
     {kSessions, "ResumeSession", kTrain, kNoChange, "", kSmall, Make<ResumeSessionCall>},
     {kSessions, "RenewSession", kTrain, kNoChange, "", kSmall, Make<RenewSessionCall>},
-    {kSessions, "CloseSession", kTrain, kNoChange, "", kSmall, Make<CloseSessionCall>},
-    {kSessions, "ListSessions", kTrain, kNoChange, "", kSmall, Make<ListSessionsCall>},
-    {kSessions, "HaveTensors", kTrain, kNoChange, "", kLists, Make<HaveTensorsCall>},
+    {kSessions, "CloseSession", kTrain, kNoChange, "", kSmall, Make<PlainCall, HandleCloseSession>},
+    {kSessions, "ListSessions", kTrain, kNoChange, "", kSmall, Make<PlainCall, HandleListSessions>},
+    {kSessions, "HaveTensors", kTrain, kNoChange, "", kLists, Make<PlainCall, HandleHaveTensors>},
     {kSessions, "PutTensors", kTrain, kChanges, "put", kTensors, Make<PutTensorsCall>},
-    {kSessions, "PutTensorsStream", kTrain, kChanges, "put", kTensors, Make<PutStreamCall>},
+    {kSessions, "PutTensorsStream", kTrain, kChanges, "put", kTensors, Make<PutStreamCall>, "client_stream"},
     {kSessions, "GetTensors", kTrain, kReads, "get", kTensors, Make<GetTensorsCall>},
-    {kSessions, "GetTensorsStream", kTrain, kReads, "get", kTensors, Make<GetStreamCall>},
-    {kSessions, "DropTensors", kTrain, kChanges, "", kTensors, Make<DropTensorsCall>},
-    {kSessions, "ListTensors", kInfer, kReads, "", kTensors, Make<ListTensorsCall>},
-    {kSessions, "RestoreState", kTrain, kChanges, "", kTensors, Make<RestoreStateCall>},
-    {kSessions, "SaveState", kTrain, kReads, "", kSmall, Make<SaveStateCall>},
-    {kSessions, "DropState", kTrain, kReads, "", kSmall, Make<DropStateCall>},
-    {kNetworks, "LoadProgram", kTrain, kChanges, "", kTensors, Make<LoadProgramCall>},
-    {kNetworks, "DropPrograms", kTrain, kChanges, "", kTensors, Make<DropProgramsCall>},
+    {kSessions, "GetTensorsStream", kTrain, kReads, "get", kTensors, Make<GetStreamCall>, "server_stream"},
+    {kSessions, "DropTensors", kTrain, kChanges, "", kTensors, Make<PlainCall, HandleDropTensors>},
+    {kSessions, "ListTensors", kInfer, kReads, "", kTensors, Make<PlainCall, HandleListTensors>},
+    {kSessions, "RestoreState", kTrain, kChanges, "", kTensors, Make<PlainCall, HandleRestoreState>},
+    {kSessions, "SaveState", kTrain, kReads, "", kSmall, Make<PlainCall, HandleSaveState>},
+    {kSessions, "DropState", kTrain, kReads, "", kSmall, Make<PlainCall, HandleDropState>},
+    {kNetworks, "LoadProgram", kTrain, kChanges, "", kTensors, Make<PlainCall, HandleLoadProgram>},
+    {kNetworks, "DropPrograms", kTrain, kChanges, "", kTensors, Make<PlainCall, HandleDropPrograms>},
     {kNetworks, "RunProgram", kInfer, kMayReadOrChange, "run", kTensors, Make<RunProgramCall>},
     {kNetworks, "BackwardProgram", kTrain, kChanges, "backward_program", kTensors, Make<BackwardProgramCall>},
     {kNetworks, "UpdateParameters", kTrain, kChanges, "update", kTensors, Make<UpdateParametersCall>},
-    {"ConvGradAdmin", "Warmup", kAdmin, kNoChange, "", kLists, Make<WarmupCall>},
+    {"convgrad.v1.ConvGradAdmin", "Warmup", kAdmin, kNoChange, "", kLists, Make<PlainCall, HandleWarmup>},
 };
 // clang-format on
 
-constexpr Method kUnknown = {"", "unknown", kInfer,           kMayChange,
-                             "", kTensors,  Make<UnknownCall>};
+constexpr Method kUnknown = {"unknown", "unknown", kInfer,           kMayChange,
+                             "",        kTensors,  Make<UnknownCall>};
 
 }  // namespace
 
 absl::Span<const Method> AllMethods() { return kMethods; }
 
+std::vector<MeasuredMethod> MeasuredMethods() {
+  std::vector<MeasuredMethod> methods;
+  for (const Method& method : kMethods) {
+    methods.push_back({method.name, method.type, method.service});
+  }
+  return methods;
+}
+
 const Method& FindMethod(absl::string_view path) {
-  if (absl::ConsumePrefix(&path, "/convgrad.v1.")) {
-    for (const Method& method : kMethods) {
-      absl::string_view rest = path;
-      if (absl::ConsumePrefix(&rest, method.service) &&
-          absl::ConsumePrefix(&rest, "/") && rest == method.name) {
-        return method;
-      }
+  if (!absl::ConsumePrefix(&path, "/")) return kUnknown;
+  for (const Method& method : kMethods) {
+    absl::string_view rest = path;
+    if (absl::ConsumePrefix(&rest, method.service) &&
+        absl::ConsumePrefix(&rest, "/") && rest == method.name) {
+      return method;
     }
   }
   return kUnknown;

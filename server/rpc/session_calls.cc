@@ -40,35 +40,35 @@ v1::SessionInfo Encode(const SessionInfo& info, absl::Time now) {
 
 }  // namespace
 
-absl::Status ListSessionsCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto request, Parse<v1::ListSessionsRequest>());
-  const SessionCaller caller = CallerOf(permit());
+absl::Status HandleListSessions(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto request, call->Parse<v1::ListSessionsRequest>());
+  const SessionCaller caller = CallerOf(call->permit());
   if (request.everybody() && !caller.is_admin) {
     return MakeError(absl::StatusCode::kPermissionDenied,
                      {Reason::kForbidden, "everybody",
                       "true, by a client without the role admin", "false"});
   }
-  const SessionTable& sessions = *services().sessions;
+  const SessionTable& sessions = *call->services().sessions;
   const absl::Time now = sessions.now();
   v1::ListSessionsResponse response;
   for (const SessionInfo& info : sessions.List(caller, request.everybody())) {
     *response.add_sessions() = Encode(info, now);
   }
-  return AnswerWith(response);
+  return call->AnswerWith(response);
 }
 
-absl::Status HaveTensorsCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto request, Parse<v1::HaveTensorsRequest>());
+absl::Status HandleHaveTensors(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto request, call->Parse<v1::HaveTensorsRequest>());
   if (request.digests_size() > kMaxNamedTensors) {
     return InvalidField(Reason::kOutOfRange, "digests", request.digests_size(),
                         absl::StrCat("at most ", kMaxNamedTensors));
   }
-  const DigestIndex& digests = *services().sessions->digests();
+  const DigestIndex& digests = *call->services().sessions->digests();
   v1::HaveTensorsResponse response;
   for (const std::string& digest : request.digests()) {
-    response.add_have(digests.Find(client(), digest).has_value());
+    response.add_have(digests.Find(call->client(), digest).has_value());
   }
-  return AnswerWith(response);
+  return call->AnswerWith(response);
 }
 
 }  // namespace convgrad

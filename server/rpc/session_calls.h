@@ -1,4 +1,5 @@
-// These calls of convgrad.v1.ConvGradSessions carry no tensors.
+// These classes and functions handle the calls of convgrad.v1.ConvGradSessions
+// that carry no tensors.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +12,14 @@
 
 namespace convgrad {
 
-// `ListSessionsCall` handles ListSessions.
-class ListSessionsCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
+// Handles ListSessions.
+absl::Status HandleListSessions(PlainCall* call);
 
- private:
-  absl::Status OnMessage() override;
-};
+// Handles HaveTensors.
+absl::Status HandleHaveTensors(PlainCall* call);
 
-// `HaveTensorsCall` handles HaveTensors.
-class HaveTensorsCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
-
- private:
-  absl::Status OnMessage() override;
-};
+// Handles CloseSession. Answers when nothing of the session is on disk.
+absl::Status HandleCloseSession(PlainCall* call);
 
 // `SessionCall` is the base of the calls that return a session. It waits until
 // the content of a durable session is in memory.
@@ -90,15 +82,6 @@ class ResumeSessionCall final : public SessionCall {
   // Of the request.
   int64_t held_ = 0;
   std::string call_id_;
-};
-
-// `CloseSessionCall` answers when nothing of the session is on disk.
-class CloseSessionCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
-
- private:
-  absl::Status OnMessage() override;
 };
 
 }  // namespace convgrad

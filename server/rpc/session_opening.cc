@@ -18,8 +18,6 @@ namespace {
 // The most sessions that a refusal names.
 constexpr size_t kNamedSessions = 5;
 
-constexpr size_t kCallIdBytes = 16;
-
 SessionRequest Decode(const v1::OpenSessionRequest& request) {
   SessionRequest open;
   open.open_id = request.open_id();
@@ -185,10 +183,8 @@ absl::StatusOr<SessionUse> ResumeSessionCall::FindSession() {
   const SessionCaller caller = CallerOf(permit());
   held_ = request.epoch();
   call_id_ = request.call_id();
-  if ((held_ != 0 || !call_id_.empty()) && call_id_.size() != kCallIdBytes) {
-    return InvalidField(Reason::kOutOfRange, "call_id",
-                        absl::StrCat(call_id_.size(), " bytes"),
-                        absl::StrCat(kCallIdBytes, " random bytes"));
+  if (held_ != 0 || !call_id_.empty()) {
+    RETURN_IF_ERROR(CheckCallId("call_id", call_id_));
   }
   if (request.session_id().empty()) {
     return services().sessions->FindByName(caller, request.name());
@@ -220,16 +216,16 @@ void ResumeSessionCall::OnSession() {
       });
 }
 
-absl::Status CloseSessionCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto request, Parse<v1::CloseSessionRequest>());
+absl::Status HandleCloseSession(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto request, call->Parse<v1::CloseSessionRequest>());
   if (!request.handle().empty() && !request.session_id().empty()) {
     return InvalidField(Reason::kUnsupported, "handle", "one beside session_id",
                         "one of them");
   }
-  AwaitSession(
-      [this, &request,
-       caller = CallerOf(permit())](const SessionOutcome& closed) {
-        SessionTable& sessions = *services().sessions;
+  call->AwaitSession(
+      [call, &request, caller = CallerOf(call->permit())](
+          const PlainCall::SessionOutcome& closed) {
+        SessionTable& sessions = *call->services().sessions;
         if (request.handle().empty()) {
           sessions.Close(caller, request.session_id(), request.epoch(), closed);
         } else {
@@ -237,8 +233,8 @@ absl::Status CloseSessionCall::OnMessage() {
                                  closed);
         }
       },
-      [this](const absl::Status& closed) {
-        Finish(closed, v1::CloseSessionResponse());
+      [call](const absl::Status& closed) {
+        call->Finish(closed, v1::CloseSessionResponse());
       });
   return absl::OkStatus();
 }

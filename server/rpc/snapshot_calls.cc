@@ -10,9 +10,12 @@
 #include "server/rpc/capabilities.h"
 
 namespace convgrad {
+namespace {
 
-absl::Status SnapshotCall::Check(const std::string& name, bool may_lack) {
-  if (!session().settings().durable) {
+// Checks that the session is durable, and that `name` is the name of a snapshot
+// or, if the call `may_lack` one, empty.
+absl::Status Check(PlainCall* call, const std::string& name, bool may_lack) {
+  if (!call->session().settings().durable) {
     return MakeError(absl::StatusCode::kFailedPrecondition,
                      {Reason::kUnsupported, "session", "one that isn't durable",
                       "a durable one"});
@@ -21,35 +24,56 @@ absl::Status SnapshotCall::Check(const std::string& name, bool may_lack) {
   return CheckSnapshotName(name, "name");
 }
 
-absl::Status SaveStateCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto request, Parse<v1::SaveStateRequest>());
-  RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/true));
-  AwaitSession(
-      [this, &request](const SessionOutcome& saved) {
-        SessionArchive& archive = *services().sessions->archive();
+// Commits the content of `snapshot`.
+void Restore(PlainCall* call, const KeptState& snapshot) {
+  CallSession& session = call->session();
+  *session.writes() = WritesToRestore(session.state(), snapshot);
+  v1::RestoreStateResponse response;
+  response.set_number(snapshot.number);
+  if (snapshot.trainer_state != nullptr) {
+    response.set_trainer_state(*snapshot.trainer_state);
+  }
+  if (snapshot.computed_by != nullptr) {
+    AddDifferences(*snapshot.computed_by,
+                   FactsOf(call->services().capabilities()),
+                   response.mutable_differences());
+  }
+  ReplySize reply;
+  reply.head_bytes += static_cast<int64_t>(response.ByteSizeLong());
+  call->Finish(session.Promise(reply), response);
+}
+
+}  // namespace
+
+absl::Status HandleSaveState(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto request, call->Parse<v1::SaveStateRequest>());
+  RETURN_IF_ERROR(Check(call, request.name(), /*may_lack=*/true));
+  call->AwaitSession(
+      [call, &request](const PlainCall::SessionOutcome& saved) {
+        SessionArchive& archive = *call->services().sessions->archive();
         if (request.name().empty()) {
-          archive.Save(session().session(), saved);
+          archive.Save(call->session().session(), saved);
         } else {
-          archive.Keep(session().session(), request.name(), saved);
+          archive.Keep(call->session().session(), request.name(), saved);
         }
       },
-      [this](const absl::Status& saved) {
+      [call](const absl::Status& saved) {
         v1::SaveStateResponse response;
-        response.set_number(session().durable_number().value_or(0));
-        Finish(saved, response);
+        response.set_number(call->session().durable_number().value_or(0));
+        call->Finish(saved, response);
       });
   return absl::OkStatus();
 }
 
-absl::Status RestoreStateCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto request, Parse<v1::RestoreStateRequest>());
-  RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
-  // Not a member, because the disk may answer after the end of the call.
+absl::Status HandleRestoreState(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto request, call->Parse<v1::RestoreStateRequest>());
+  RETURN_IF_ERROR(Check(call, request.name(), /*may_lack=*/false));
+  // Shared, because the disk may answer after the end of the call.
   const auto snapshot = std::make_shared<std::shared_ptr<const KeptState>>();
-  AwaitSession(
-      [&](SessionOutcome ready) {
-        services().sessions->archive()->LoadNamed(
-            session().session(), request.name(),
+  call->AwaitSession(
+      [&](PlainCall::SessionOutcome ready) {
+        call->services().sessions->archive()->LoadNamed(
+            call->session().session(), request.name(),
             [snapshot, ready = std::move(ready)](
                 absl::StatusOr<std::shared_ptr<const KeptState>> loaded) {
               const absl::Status status = loaded.status();
@@ -57,39 +81,23 @@ absl::Status RestoreStateCall::OnMessage() {
               ready(status);
             });
       },
-      [this, snapshot](const absl::Status& loaded) {
-        if (!loaded.ok()) return End(loaded);
-        Restore(**snapshot);
+      [call, snapshot](const absl::Status& loaded) {
+        if (!loaded.ok()) return call->End(loaded);
+        Restore(call, **snapshot);
       });
   return absl::OkStatus();
 }
 
-void RestoreStateCall::Restore(const KeptState& snapshot) {
-  *session().writes() = WritesToRestore(session().state(), snapshot);
-  v1::RestoreStateResponse response;
-  response.set_number(snapshot.number);
-  if (snapshot.trainer_state != nullptr) {
-    response.set_trainer_state(*snapshot.trainer_state);
-  }
-  if (snapshot.computed_by != nullptr) {
-    AddDifferences(*snapshot.computed_by, FactsOf(services().capabilities()),
-                   response.mutable_differences());
-  }
-  ReplySize reply;
-  reply.head_bytes += static_cast<int64_t>(response.ByteSizeLong());
-  Finish(session().Promise(reply), response);
-}
-
-absl::Status DropStateCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto request, Parse<v1::DropStateRequest>());
-  RETURN_IF_ERROR(Check(request.name(), /*may_lack=*/false));
-  AwaitSession(
-      [this, &request](SessionOutcome dropped) {
-        services().sessions->archive()->Drop(
-            session().session(), request.name(), std::move(dropped));
+absl::Status HandleDropState(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto request, call->Parse<v1::DropStateRequest>());
+  RETURN_IF_ERROR(Check(call, request.name(), /*may_lack=*/false));
+  call->AwaitSession(
+      [call, &request](PlainCall::SessionOutcome dropped) {
+        call->services().sessions->archive()->Drop(
+            call->session().session(), request.name(), std::move(dropped));
       },
-      [this](const absl::Status& dropped) {
-        Finish(dropped, v1::DropStateResponse());
+      [call](const absl::Status& dropped) {
+        call->Finish(dropped, v1::DropStateResponse());
       });
   return absl::OkStatus();
 }

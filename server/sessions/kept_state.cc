@@ -13,13 +13,10 @@ namespace {
 constexpr size_t kMaxNameBytes = 255;
 constexpr size_t kMaxSnapshotNameBytes = 128;
 
-const KeptTensor* Pointer(const std::optional<KeptTensor>& tensor) {
-  return tensor ? &*tensor : nullptr;
-}
-const KeptTensor* Pointer(const KeptTensor& tensor) { return &tensor; }
+int64_t QuotaBytes(const KeptTensor& tensor) { return tensor.quota_bytes(); }
 template <typename T>
-const T* Pointer(const std::shared_ptr<const T>& kept) {
-  return kept.get();
+int64_t QuotaBytes(const std::shared_ptr<const T>& kept) {
+  return kept->quota_bytes();
 }
 
 int64_t EntryBytes(absl::string_view name) {
@@ -37,9 +34,8 @@ void Count(const Writes& writes, const Kept& kept, int64_t* count,
   };
   for (const auto& [name, written] : writes) {
     const auto old = kept.find(name);
-    if (old != kept.end()) add(name, -1, Pointer(old->second)->quota_bytes());
-    const auto* now = Pointer(written);
-    if (now != nullptr) add(name, 1, now->quota_bytes());
+    if (old != kept.end()) add(name, -1, QuotaBytes(old->second));
+    if (written) add(name, 1, written->quota_bytes());
   }
 }
 

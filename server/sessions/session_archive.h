@@ -22,25 +22,25 @@ class SessionArchive {
 
   // Loads the content of a session that is only on disk, and calls its Restore
   // or FailToRestore once.
-  virtual void Load(std::shared_ptr<KeptSession> session) = 0;
+  virtual void Load(const std::shared_ptr<KeptSession>& session) = 0;
   // Frees what the archive remembers of a session whose content is only on
   // disk.
-  virtual void Forget(std::shared_ptr<KeptSession> session) = 0;
+  virtual void Forget(const std::shared_ptr<KeptSession>& session) = 0;
   // Writes the newest capture of the session, unless it is on disk already.
   // Then calls `done` once.
-  virtual void Save(std::shared_ptr<KeptSession> session, Done done) = 0;
+  virtual void Save(const std::shared_ptr<KeptSession>& session, Done done) = 0;
   // Saves the session, and keeps the snapshot under `name` in place of the one
   // that has the name. Then calls `done` once.
-  virtual void Keep(std::shared_ptr<KeptSession> session,
+  virtual void Keep(const std::shared_ptr<KeptSession>& session,
                     const std::string& name, Done done) = 0;
   // Loads the snapshot of this name beside the session, and calls `done` once.
   // The state has no tapes; its number is the snapshot's.
   // Errors: kNotFound; kDataLoss; kResourceExhausted if there is no memory.
-  virtual void LoadNamed(std::shared_ptr<KeptSession> session,
+  virtual void LoadNamed(const std::shared_ptr<KeptSession>& session,
                          const std::string& name, Loaded done) = 0;
   // Saves the session, drops the snapshot of this name, if there is one, and
   // calls `done` once.
-  virtual void Drop(std::shared_ptr<KeptSession> session,
+  virtual void Drop(const std::shared_ptr<KeptSession>& session,
                     const std::string& name, Done done) = 0;
   // Removes all that is on disk of the client's session whose id has this hash
   // (HashOf), and calls `done` once. `client` is "" if it is unknown.

@@ -132,7 +132,7 @@ std::vector<int64_t> ShapeOf(const TensorDescriptor& descriptor) {
 
 ImageItem MessageItem(std::string name, const ImageBytes& data) {
   const auto bytes = std::ssize(data.bytes);
-  return {std::move(name), "U8", {bytes}, data};
+  return {std::move(name), "U8", 1, {bytes}, data};
 }
 
 }  // namespace
@@ -179,6 +179,7 @@ std::vector<ImageItem> ItemsOf(const SessionImage& image) {
                          ? absl::StrCat("tensor/", tensor.name)
                          : tensor.name,
                      absl::AsciiStrToUpper(NameOf(tensor.descriptor.dtype)),
+                     ByteSizeOf(tensor.descriptor.dtype),
                      ShapeOf(tensor.descriptor), tensor.data});
   }
   for (const ImageProgram& program : image.programs) {

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "server/snapshots/safetensors.h"
 #include "server/snapshots/session_image.h"
 
 namespace convgrad {
@@ -19,6 +19,7 @@ struct ImageItem {
   // tensors.
   std::string name;
   std::string dtype;  // In safetensors' words.
+  int64_t element_bytes = 1;
   // The dims in the order of memory. Blocked layouts have one axis, because
   // their packing has no meaning elsewhere.
   std::vector<int64_t> shape;

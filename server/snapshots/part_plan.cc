@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
+#include "server/snapshots/safetensors.h"
 
 namespace convgrad {
 namespace {
@@ -45,7 +46,7 @@ void Pack(const std::vector<ImageItem>& items,
 // Puts large elements first, so that each tensor is aligned to its elements.
 void SortItems(const std::vector<ImageItem>& items, std::vector<size_t>* part) {
   const auto key = [&](size_t i) {
-    return std::tuple(-*SafetensorsElementBytes(items[i].dtype),
+    return std::tuple(-items[i].element_bytes,
                       absl::string_view(items[i].name));
   };
   std::sort(part->begin(), part->end(),
@@ -106,24 +107,11 @@ std::vector<std::vector<size_t>> ItemsByPart(
   return by_part;
 }
 
-std::vector<SafetensorsEntry> EntriesOf(const std::vector<ImageItem>& items,
-                                        const std::vector<size_t>& part) {
-  std::vector<SafetensorsEntry> entries;
-  int64_t offset = 0;
-  for (const size_t i : part) {
-    const int64_t end = offset + items[i].bytes();
-    entries.push_back(
-        {items[i].name, items[i].dtype, items[i].shape, offset, end});
-    offset = end;
-  }
-  return entries;
-}
-
 PartContent MakePart(const std::vector<ImageItem>& items,
                      const std::vector<size_t>& part) {
   PartContent content;
-  content.header = std::make_unique<const std::string>(
-      MakeSafetensorsHeader(EntriesOf(items, part)));
+  content.header =
+      std::make_unique<const std::string>(MakeSafetensorsHeader(items, part));
   content.pieces.push_back(AsBytes(*content.header));
   for (const size_t i : part) content.pieces.push_back(items[i].data.bytes);
   content.bytes = SizeOf(content.pieces);

@@ -70,10 +70,6 @@ struct PartContent {
   int64_t bytes = 0;
 };
 
-// Returns the entries of a part's header.
-std::vector<SafetensorsEntry> EntriesOf(const std::vector<ImageItem>& items,
-                                        const std::vector<size_t>& part);
-
 // Returns the content of a part with these items. Reads all of them.
 PartContent MakePart(const std::vector<ImageItem>& items,
                      const std::vector<size_t>& part);

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "backends/core/status.h"
+#include "server/snapshots/safetensors.h"
 #include "server/snapshots/session_files.h"
 #include "server/snapshots/session_folder.h"
 #include "server/snapshots/verified_file.h"
@@ -13,26 +14,17 @@ namespace {
 
 using Items = std::vector<ImageItem>;
 
-// Reads a part's header and checks that it has exactly these items.
-absl::Status ReadHeader(const Items& items, const std::vector<size_t>& part,
-                        HashedReader* reader) {
-  std::string length(kSafetensorsLengthBytes, '\0');
-  const auto read = [reader](std::string* text) {
-    return reader->Read(
-        {reinterpret_cast<std::byte*>(text->data()), text->size()});
-  };
-  RETURN_IF_ERROR(read(&length));
-  ASSIGN_OR_RETURN(const int64_t header_bytes,
-                   ReadSafetensorsLength(length, reader->size()));
-  std::string header(header_bytes, '\0');
-  RETURN_IF_ERROR(read(&header));
-  const int64_t data_bytes =
-      reader->size() - kSafetensorsLengthBytes - header_bytes;
-  ASSIGN_OR_RETURN(const std::vector<SafetensorsEntry> entries,
-                   ParseSafetensorsHeader(header, data_bytes));
-  if (entries == EntriesOf(items, part)) return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, "header", "other tensors",
-                      "those of the manifest");
+// Reads the header of the part at `path` and checks that it is the one that
+// Write makes of these items.
+absl::Status ReadHeader(const std::string& path, const Items& items,
+                        const std::vector<size_t>& part, HashedReader* reader) {
+  const std::string expected = MakeSafetensorsHeader(items, part);
+  std::string header(expected.size(), '\0');
+  RETURN_IF_ERROR(reader->Read(
+      {reinterpret_cast<std::byte*>(header.data()), header.size()}));
+  if (header == expected) return absl::OkStatus();
+  return InvalidField(Reason::kMalformed, absl::StrCat(path, ": header"),
+                      "other tensors", "those of the manifest");
 }
 
 // Checks that the files exist and have their sizes, so that memory is only
@@ -131,14 +123,9 @@ absl::Status SessionFolder::ReadParts(
   const auto by_part =
       ItemsByPart(items, manifest.part_of, manifest.parts.size());
   for (size_t i = 0; i < by_part.size(); ++i) {
-    const std::string name = PartName(manifest.parts[i].sha256);
-    ASSIGN_OR_RETURN(HashedReader reader,
-                     HashedReader::Open(Path(name), files_));
-    const absl::Status header = ReadHeader(items, by_part[i], &reader);
-    if (!header.ok()) {
-      return absl::Status(header.code(),
-                          absl::StrCat(Path(name), ": ", header.message()));
-    }
+    const std::string path = Path(PartName(manifest.parts[i].sha256));
+    ASSIGN_OR_RETURN(HashedReader reader, HashedReader::Open(path, files_));
+    RETURN_IF_ERROR(ReadHeader(path, items, by_part[i], &reader));
     for (const size_t item : by_part[i]) {
       RETURN_IF_ERROR(
           reader.Read({memory[item], items[item].data.bytes.size()}));

@@ -45,7 +45,7 @@ class PrometheusEndpoint final : public MetricsEndpoint, private OpObserver {
   explicit PrometheusEndpoint(const MetricsOptions& options)
       : registry_(std::make_shared<prometheus::Registry>()),
         gauges_(std::make_shared<GaugeCollector>(options)),
-        rpcs_(registry_.get()),
+        rpcs_(registry_.get(), options.methods),
         operations_(registry_.get(), options.backends, options.operations) {
     prometheus::BuildGauge()
         .Name("convgrad_build_info")

@@ -21,6 +21,8 @@ struct CertificateFile {
 struct MetricsOptions {
   // host:port of the endpoint /metrics; port 0 for any port; "": no endpoint.
   std::string listen;
+  // Methods whose series exist from the start.
+  std::vector<MeasuredMethod> methods;
   // Values of the label "backend", beside "none".
   std::vector<std::string> backends;
   // Names of operations whose series exist from the start.

@@ -83,6 +83,13 @@ struct OpSample {
   int64_t reference_steps = 0;
 };
 
+// A method, in the words of go-grpc-prometheus.
+struct MeasuredMethod {
+  absl::string_view name;     // "ConvForward"
+  absl::string_view type;     // "unary"
+  absl::string_view service;  // "convgrad.v1.ConvGrad"
+};
+
 // `OpObserver` implementations are thread-safe and fast, and can't fail.
 class OpObserver {
  public:

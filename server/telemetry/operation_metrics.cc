@@ -13,16 +13,6 @@ namespace {
 constexpr DataType kDataTypes[] = {DataType::kF32, DataType::kBF16,
                                    DataType::kF16};
 
-prometheus::Family<prometheus::Counter>& AddCounters(
-    prometheus::Registry* registry, const char* name, const char* help) {
-  return prometheus::BuildCounter().Name(name).Help(help).Register(*registry);
-}
-
-prometheus::Family<prometheus::Histogram>& AddHistograms(
-    prometheus::Registry* registry, const char* name, const char* help) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry);
-}
-
 // Buckets in seconds. They are coarser than LatencyBuckets, because each label
 // set has three histograms, which are most lines of the page.
 const prometheus::Histogram::BucketBoundaries& StageBuckets() {
@@ -49,48 +39,12 @@ std::string DtypeLabel(const OpSample& sample) {
 OperationMetrics::OperationMetrics(prometheus::Registry* registry,
                                    const std::vector<std::string>& backends,
                                    const std::vector<std::string>& operations)
-    : backends_(backends),
-      requests_(AddCounters(registry, "convgrad_requests_total",
-                            "Operations that ended.")),
-      queue_(AddHistograms(registry, "convgrad_queue_seconds",
-                           "Waiting for memory, then for a worker.")),
-      reorder_(AddHistograms(registry, "convgrad_reorder_seconds",
-                             "Layout and dtype changes, masks, epilogues.")),
-      compute_(AddHistograms(registry, "convgrad_compute_seconds",
-                             "The library's arithmetic.")),
-      flops_(AddCounters(registry, "convgrad_flops_total",
-                         "2 x multiply-adds, padded windows counted.")),
-      received_(AddCounters(registry, "convgrad_received_bytes_total",
-                            "Payload of requests, and operands in regions.")),
-      sent_(AddCounters(registry, "convgrad_sent_bytes_total",
-                        "Payload of responses, and results in regions.")),
-      copied_(
-          AddCounters(registry, "convgrad_copied_bytes_total",
-                      "Payload copied between wire or regions and buffers.")),
-      transfer_seconds_(
-          AddCounters(registry, "convgrad_transfer_seconds_total",
-                      "Between host and device, not hidden by compute.")),
-      transferred_(AddCounters(registry, "convgrad_transferred_bytes_total",
-                               "Bytes between host and device.")),
-      step_seconds_(AddCounters(registry, "convgrad_network_step_seconds_total",
-                                "Computing of networks, by kind of step.")),
-      reference_steps_(
-          AddCounters(registry, "convgrad_reference_steps_total",
-                      "Steps on a library's reference implementation.")),
-      plan_hits_(AddCounters(registry, "convgrad_plan_cache_hits_total",
-                             "Operations whose plan was there.")
-                     .Add({})),
-      plan_misses_(AddCounters(registry, "convgrad_plan_cache_misses_total",
-                               "Operations whose plan had to be made.")
-                       .Add({})),
-      self_checks_(
-          AddCounters(registry, "convgrad_self_checks_total",
-                      "Operations whose results were checked, by outcome.")) {
+    : registry_(*registry), backends_(backends) {
   for (const char* outcome : {"passed", "failed"}) {
     self_checks_.Add({{"outcome", outcome}});
   }
-  AddReasons(registry);
-  AddPriorities(registry);
+  AddReasons();
+  AddPriorities();
   OpSample sample;
   for (const std::string& operation : operations) {
     for (const std::string& backend : backends_) {
@@ -104,9 +58,19 @@ OperationMetrics::OperationMetrics(prometheus::Registry* registry,
   }
 }
 
-void OperationMetrics::AddReasons(prometheus::Registry* registry) {
+OperationMetrics::Counters& OperationMetrics::AddCounters(const char* name,
+                                                          const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry_);
+}
+
+OperationMetrics::Histograms& OperationMetrics::AddHistograms(
+    const char* name, const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry_);
+}
+
+void OperationMetrics::AddReasons() {
   auto& rejections =
-      AddCounters(registry, "convgrad_rejections_total",
+      AddCounters("convgrad_rejections_total",
                   "Operations that failed, by ErrorDetail.reason.");
   for (int i = 0; i <= static_cast<int>(Reason::kInternal); ++i) {
     const std::string reason(ReasonName(static_cast<Reason>(i)));
@@ -114,11 +78,11 @@ void OperationMetrics::AddReasons(prometheus::Registry* registry) {
   }
 }
 
-void OperationMetrics::AddPriorities(prometheus::Registry* registry) {
-  auto& queue = AddHistograms(registry, "convgrad_priority_queue_seconds",
+void OperationMetrics::AddPriorities() {
+  auto& queue = AddHistograms("convgrad_priority_queue_seconds",
                               "Waiting for memory, then for a worker.");
   auto& busy =
-      AddCounters(registry, "convgrad_priority_busy_total",
+      AddCounters("convgrad_priority_busy_total",
                   "Operations that were refused, but may be tried again.");
   for (const char* name : {"batch", "interactive"}) {
     const prometheus::Labels labels = {{"priority", name}};

@@ -120,7 +120,7 @@ bool IsServersFailure(absl::StatusCode code) {
 
 void Describe(const EndedCall& call, api::Span* span) {
   span->SetAttribute("rpc.system", "grpc");
-  span->SetAttribute("rpc.service", View(ServiceOf(call.method)));
+  span->SetAttribute("rpc.service", View(call.service));
   span->SetAttribute("rpc.method", View(call.method));
   span->SetAttribute("rpc.grpc.status_code", CodeIndex(call.status.code()));
   if (IsServersFailure(call.status.code())) {
@@ -198,9 +198,9 @@ class OtlpTracer final : public Tracer {
   ~OtlpTracer() override { provider_->Shutdown(); }
 
   std::string Trace(const EndedCall& call) override {
-    const shared_ptr<api::Span> span = StartSpan(
-        tracer_.get(), absl::StrCat(ServiceOf(call.method), "/", call.method),
-        ContextOf(call.caller), api::SpanKind::kServer, call.arrival);
+    const shared_ptr<api::Span> span =
+        StartSpan(tracer_.get(), absl::StrCat(call.service, "/", call.method),
+                  ContextOf(call.caller), api::SpanKind::kServer, call.arrival);
     const api::SpanContext context = span->GetContext();
     if (span->IsRecording()) {
       Describe(call, span.get());

@@ -1,49 +1,9 @@
 #include "server/telemetry/rpc_metrics.h"
 
-#include <iterator>
-#include <string>
-
 namespace convgrad {
 namespace {
 
-struct KnownMethod {
-  absl::string_view name;
-  absl::string_view type;
-  absl::string_view service;
-};
-
-constexpr absl::string_view kService = "convgrad.v1.ConvGrad";
-constexpr absl::string_view kSessions = "convgrad.v1.ConvGradSessions";
-constexpr absl::string_view kNetworks = "convgrad.v1.ConvGradNetworks";
-
-constexpr KnownMethod kKnownMethods[] = {
-    {"ConvForward", "unary", kService},
-    {"ConvBackward", "unary", kService},
-    {"ConvForwardStream", "bidi_stream", kService},
-    {"ConvBackwardStream", "bidi_stream", kService},
-    {"GetCapabilities", "unary", kService},
-    {"OpenSession", "unary", kSessions},
-    {"ResumeSession", "unary", kSessions},
-    {"RenewSession", "unary", kSessions},
-    {"CloseSession", "unary", kSessions},
-    {"ListSessions", "unary", kSessions},
-    {"PutTensors", "unary", kSessions},
-    {"PutTensorsStream", "client_stream", kSessions},
-    {"GetTensors", "unary", kSessions},
-    {"GetTensorsStream", "server_stream", kSessions},
-    {"DropTensors", "unary", kSessions},
-    {"ListTensors", "unary", kSessions},
-    {"SaveState", "unary", kSessions},
-    {"RestoreState", "unary", kSessions},
-    {"DropState", "unary", kSessions},
-    {"HaveTensors", "unary", kSessions},
-    {"LoadProgram", "unary", kNetworks},
-    {"DropPrograms", "unary", kNetworks},
-    {"RunProgram", "unary", kNetworks},
-    {"BackwardProgram", "unary", kNetworks},
-    {"UpdateParameters", "unary", kNetworks},
-    {"Warmup", "unary", "convgrad.v1.ConvGradAdmin"},
-    {"unknown", "unary", "unknown"}};
+constexpr absl::string_view kUnknown = "unknown";
 
 constexpr absl::string_view kCodeLabels[kStatusCodes] = {
     "OK",
@@ -65,16 +25,6 @@ constexpr absl::string_view kCodeLabels[kStatusCodes] = {
     "Unauthenticated",
 };
 
-// Returns the index of `method`; the last one ("unknown") if it isn't known.
-int IndexOf(absl::string_view method) {
-  int index = 0;
-  while (index + 1 < static_cast<int>(std::size(kKnownMethods)) &&
-         kKnownMethods[index].name != method) {
-    ++index;
-  }
-  return index;
-}
-
 // Latency buckets of gRFC A66, in seconds.
 const prometheus::Histogram::BucketBoundaries& LatencyBuckets() {
   static const auto* const kBuckets =
@@ -89,10 +39,6 @@ const prometheus::Histogram::BucketBoundaries& LatencyBuckets() {
 
 }  // namespace
 
-absl::string_view ServiceOf(absl::string_view method) {
-  return kKnownMethods[IndexOf(method)].service;
-}
-
 int CodeIndex(absl::StatusCode code) {
   const int index = static_cast<int>(code);
   const bool known = index >= 0 && index < kStatusCodes;
@@ -103,7 +49,8 @@ absl::string_view CodeLabel(absl::StatusCode code) {
   return kCodeLabels[CodeIndex(code)];
 }
 
-RpcMetrics::RpcMetrics(prometheus::Registry* registry) {
+RpcMetrics::RpcMetrics(prometheus::Registry* registry,
+                       std::vector<MeasuredMethod> methods) {
   auto& started = prometheus::BuildCounter()
                       .Name("grpc_server_started_total")
                       .Help("Calls that arrived.")
@@ -116,30 +63,35 @@ RpcMetrics::RpcMetrics(prometheus::Registry* registry) {
                       .Name("grpc_server_handling_seconds")
                       .Help("From a call's arrival to its final status.")
                       .Register(*registry);
-  static_assert(std::size(kKnownMethods) == kMethods);
-  for (int i = 0; i < kMethods; ++i) {
-    prometheus::Labels labels = {
-        {"grpc_type", std::string(kKnownMethods[i].type)},
-        {"grpc_service", std::string(kKnownMethods[i].service)},
-        {"grpc_method", std::string(kKnownMethods[i].name)}};
-    methods_[i].started = &started.Add(labels);
-    methods_[i].seconds = &seconds.Add(labels, LatencyBuckets());
+  methods.push_back({kUnknown, "unary", kUnknown});
+  for (const MeasuredMethod& method : methods) {
+    prometheus::Labels labels = {{"grpc_type", std::string(method.type)},
+                                 {"grpc_service", std::string(method.service)},
+                                 {"grpc_method", std::string(method.name)}};
+    Series& series = series_[method.name];
+    series.started = &started.Add(labels);
+    series.seconds = &seconds.Add(labels, LatencyBuckets());
     for (int code = 0; code < kStatusCodes; ++code) {
       labels["grpc_code"] = std::string(kCodeLabels[code]);
-      methods_[i].handled[code] = &handled.Add(labels);
+      series.handled[code] = &handled.Add(labels);
     }
   }
 }
 
+RpcMetrics::Series& RpcMetrics::SeriesOf(absl::string_view method) {
+  const auto found = series_.find(method);
+  return found == series_.end() ? series_.at(kUnknown) : found->second;
+}
+
 void RpcMetrics::OnStarted(absl::string_view method) {
-  methods_[IndexOf(method)].started->Increment();
+  SeriesOf(method).started->Increment();
 }
 
 void RpcMetrics::OnHandled(absl::string_view method, absl::StatusCode code,
                            absl::Duration elapsed) {
-  Method& handles = methods_[IndexOf(method)];
-  handles.handled[CodeIndex(code)]->Increment();
-  handles.seconds->Observe(absl::ToDoubleSeconds(elapsed));
+  Series& series = SeriesOf(method);
+  series.handled[CodeIndex(code)]->Increment();
+  series.seconds->Observe(absl::ToDoubleSeconds(elapsed));
 }
 
 }  // namespace convgrad

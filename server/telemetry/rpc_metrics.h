@@ -3,13 +3,17 @@
 #pragma once
 
 #include <array>
+#include <string>
+#include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "prometheus/counter.h"
 #include "prometheus/histogram.h"
 #include "prometheus/registry.h"
+#include "server/telemetry/observer.h"
 
 namespace convgrad {
 
@@ -22,27 +26,30 @@ absl::string_view CodeLabel(absl::StatusCode code);
 // Returns the index of `code` in a table of kStatusCodes.
 int CodeIndex(absl::StatusCode code);
 
-// Returns the service that has `method`, or "unknown".
-absl::string_view ServiceOf(absl::string_view method);
-
 // `RpcMetrics` is thread-safe.
 class RpcMetrics {
  public:
-  // Registers every method with every code, at 0.
-  explicit RpcMetrics(prometheus::Registry* registry);
+  // Registers each of `methods` with every code, at 0. All other methods count
+  // as "unknown".
+  RpcMetrics(prometheus::Registry* registry,
+             std::vector<MeasuredMethod> methods);
 
   void OnStarted(absl::string_view method);
   void OnHandled(absl::string_view method, absl::StatusCode code,
                  absl::Duration elapsed);
 
  private:
-  static constexpr int kMethods = 27;  // Including "unknown".
-  struct Method {
+  // The series of one method.
+  struct Series {
     prometheus::Counter* started;
     std::array<prometheus::Counter*, kStatusCodes> handled;
     prometheus::Histogram* seconds;
   };
-  std::array<Method, kMethods> methods_;
+
+  Series& SeriesOf(absl::string_view method);
+
+  // By method; constant after construction.
+  absl::flat_hash_map<std::string, Series> series_;
 };
 
 }  // namespace convgrad

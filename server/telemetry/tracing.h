@@ -16,7 +16,8 @@ namespace convgrad {
 
 // A call at its end.
 struct EndedCall {
-  absl::string_view method;  // As in OpObserver.
+  absl::string_view service;  // E.g. "convgrad.v1.ConvGrad".
+  absl::string_view method;   // As in OpObserver.
   std::optional<TraceContext> caller;
   absl::Time arrival;
   absl::Time end;

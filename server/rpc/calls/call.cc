@@ -252,7 +252,7 @@ void Call::Release() {
 }
 
 void Call::End(absl::Status status, grpc::ByteBuffer* response) {
-  SettleMessage();
+  StopAwaitingClient();
   // A call whose client has left doesn't count as a success, because no one
   // reads the answer.
   if (status.ok() && *cancelled_) status = WhyGone();
@@ -267,9 +267,9 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   }
   reservation_.ShrinkTo(0);
   if (sample() != nullptr) SetEnd(status, sample());
-  RecordEnd(
-      services_, client(), context_,
-      {method_.name, std::nullopt, arrival_, SteadyNow(), status, sample()});
+  RecordEnd(services_, client(), context_,
+            {method_.service, method_.name, std::nullopt, arrival_, SteadyNow(),
+             status, sample()});
   // Frees the permit before the client gets its answer, because the client may
   // call again at once. A call that a disk still holds counts until it is
   // deleted, so that a client can't pile them up.

@@ -138,16 +138,15 @@ class Call : public grpc::ServerGenericBidiReactor {
   // thread calls OnSlowClient. Call it last: the call may be deleted when this
   // returns.
   void AwaitClient(absl::Time until, const std::function<void()>& start);
-  // Call it when the read or write has ended. Returns false if that is too
-  // late: OnSlowClient has the call, and the caller must not use it.
+  // Call it when the read or write has ended; no message is expected then.
+  // Returns false if that is too late: OnSlowClient has the call, and the
+  // caller must not use it.
   bool StopAwaitingClient();
 
   // Allows the call's connection to send a message of up to `bytes`. If the
   // connection sends more than all of its calls allow, gRPC cancels the call.
   // Call it before the message is read.
   void ExpectMessage(int64_t bytes);
-  // Call it when the message has come, or won't come.
-  void SettleMessage();
 
   // Makes gRPC cancel the call if the client doesn't take `bytes` in time. A
   // later call replaces an earlier one.

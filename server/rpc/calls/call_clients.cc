@@ -49,6 +49,7 @@ void Call::AwaitClient(absl::Time until, const std::function<void()>& start) {
 }
 
 bool Call::StopAwaitingClient() {
+  services_.arrivals->Settle(expected_message_.exchange(0));
   return services_.client_watch->Remove(client_wait_);
 }
 
@@ -94,10 +95,6 @@ void Call::ExpectMessage(int64_t bytes) {
                         : GRPC_STATUS_UNAVAILABLE,
             std::string(OverrunError().message()).c_str(), nullptr);
       });
-}
-
-void Call::SettleMessage() {
-  services_.arrivals->Settle(expected_message_.exchange(0));
 }
 
 void Call::WatchAnswer(int64_t bytes) {

@@ -11,8 +11,6 @@
 namespace convgrad {
 namespace {
 
-constexpr size_t kCallIdBytes = 16;
-
 // Returns the number under `key`, `fallback` if there is none. Errors:
 // kInvalidArgument if the text isn't a number or is negative.
 absl::StatusOr<int64_t> NumberOf(const CallSession::Metadata& metadata,
@@ -33,6 +31,14 @@ struct SumBytes {
 };
 
 }  // namespace
+
+absl::Status CheckCallId(absl::string_view field, absl::string_view id) {
+  constexpr size_t kBytes = 16;
+  if (id.size() == kBytes) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, field,
+                      absl::StrCat(id.size(), " bytes"),
+                      absl::StrCat(kBytes, " random bytes"));
+}
 
 absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
                                 const CallPermit& permit, bool only_computes) {
@@ -64,11 +70,7 @@ absl::Status CallSession::ReadChange(const Metadata& metadata) {
   ASSIGN_OR_RETURN(change.acknowledged,
                    NumberOf(metadata, kAcknowledgedKey, 0));
   change.call_id = std::string(metadata(kCallIdKey));
-  if (change.call_id.size() != kCallIdBytes) {
-    return InvalidField(Reason::kOutOfRange, kCallIdKey,
-                        absl::StrCat(change.call_id.size(), " bytes"),
-                        absl::StrCat(kCallIdBytes, " random bytes"));
-  }
+  RETURN_IF_ERROR(CheckCallId(kCallIdKey, change.call_id));
   change_ = std::move(change);
   return absl::OkStatus();
 }

@@ -26,6 +26,10 @@ inline SessionCaller CallerOf(const CallPermit& permit) {
           permit.role() >= Role::kAdmin};
 }
 
+// Returns kInvalidArgument unless `id`, the value of `field`, has the size of a
+// call's id.
+absl::Status CheckCallId(absl::string_view field, absl::string_view id);
+
 // A call without a session has an empty one (in_session() is false).
 //
 // Owned by its call, whose actions follow one another on any thread. Only

@@ -144,7 +144,6 @@ void MessageCall::OnSlowClient() {
 
 void MessageCall::OnReadDone(bool ok) {
   HandOver();
-  SettleMessage();
   if (!StopAwaitingClient()) return;
   if (!ok && FailedToRead()) return EndMessage(WhyGone());
   if (!ok) {

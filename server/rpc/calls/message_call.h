@@ -107,4 +107,34 @@ class MessageCall : public Call {
   MessageArrival arrival_;
 };
 
+// `PlainCall` handles an RPC that needs no state of its own, by one function.
+class PlainCall final : public MessageCall {
+ public:
+  // Does what OnMessage does.
+  using Handler = absl::Status (*)(PlainCall* call);
+
+  PlainCall(const Method& method, const CallServices& services,
+            grpc::GenericCallbackServerContext* context, Handler handler)
+      : MessageCall(method, services, context), handler_(handler) {}
+
+  // The functions of a call that handlers use.
+  using Call::AwaitSession;
+  using Call::cancelled;
+  using Call::client;
+  using Call::End;
+  using Call::permit;
+  using Call::reservation;
+  using Call::services;
+  using Call::session;
+  using Call::SessionOutcome;
+  using MessageCall::AnswerWith;
+  using MessageCall::Finish;
+  using MessageCall::Parse;
+
+ private:
+  absl::Status OnMessage() override { return handler_(this); }
+
+  const Handler handler_;
+};
+
 }  // namespace convgrad

@@ -25,7 +25,7 @@ enum class SessionRule {
 
 // One row of the server's table of RPCs (methods.h). Immutable.
 struct Method {
-  absl::string_view service;  // Of convgrad.v1, such as "ConvGrad".
+  absl::string_view service;  // E.g. "convgrad.v1.ConvGrad".
   absl::string_view name;     // Also the label of the method's metrics.
   // The role that a caller needs. A change needs at least kTrain.
   Role role;
@@ -38,6 +38,9 @@ struct Method {
   // Returns a new call, which deletes itself.
   Call* (*make)(const Method& method, const CallServices& services,
                 grpc::GenericCallbackServerContext* context);
+  // The label of its metrics: unary, client_stream, server_stream or
+  // bidi_stream.
+  absl::string_view type = "unary";
 
   bool needs_session() const { return session >= SessionRule::kReads; }
   bool may_change() const {

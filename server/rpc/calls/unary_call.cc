@@ -92,12 +92,10 @@ void UnaryCall::OnJobDone(JobOutcome outcome) {
   } else {
     outcome_ = std::move(outcome);
   }
-  if (!next_ || is_second) return Answer(Respond());
-  next_->job->job.continues = true;
-  services().scheduler->Submit(std::move(next_->job));
-}
-
-absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
+  if (next_ && !is_second) {
+    next_->job->job.continues = true;
+    return services().scheduler->Submit(std::move(next_->job));
+  }
   const absl::Time start = SteadyNow();
   sample_.bytes_sent = work_.tensors.sent_bytes();
   std::vector<grpc::Slice> payloads;
@@ -111,7 +109,7 @@ absl::StatusOr<grpc::ByteBuffer> UnaryCall::Respond() {
   // The rest serialises some hundred bytes, which takes microseconds.
   sample_.times.encode.Add(start, SteadyNow());
   sample_.times.total = SteadyNow() - arrival();
-  return Encode(outcome_, std::move(payloads));
+  Answer(Encode(outcome_, std::move(payloads)));
 }
 
 void UnaryCall::Settle(const absl::Status& status) {

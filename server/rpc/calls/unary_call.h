@@ -73,8 +73,8 @@ class UnaryCall : public MessageCall {
   // pays for.
   // Errors: those of Scheduler::Prepare and BoundTensors::Bind.
   absl::Status MakeJob(Request request, Reservation* reservation, Work* work);
+  // Submits the second job, or makes the response.
   void OnJobDone(JobOutcome outcome);
-  absl::StatusOr<grpc::ByteBuffer> Respond();
 
   Work work_{services().memory};
   std::optional<Work> next_;

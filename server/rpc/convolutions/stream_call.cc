@@ -59,7 +59,7 @@ void StreamCall::OnMemory(const absl::Status& status) {
 }
 
 void StreamCall::OnReadDone(bool ok) {
-  SettleMessage();
+  StopAwaitingClient();
   RunEvent([this, ok] {
     sample_.times.receive.Add(*in_flight_.read, last_event_);
     in_flight_.read.reset();

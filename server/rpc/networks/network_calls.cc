@@ -46,15 +46,15 @@ int64_t OperationBytes(const KeptProgram& program) {
 
 }  // namespace
 
-absl::Status LoadProgramCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto head, Parse<v1::LoadProgramRequest>());
+absl::Status HandleLoadProgram(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto head, call->Parse<v1::LoadProgramRequest>());
   RETURN_IF_ERROR(CheckName(head.name(), "name"));
   ASSIGN_OR_RETURN(Program program, DecodeProgram(head.program()));
-  const auto& programs = session().state().programs;
+  const auto& programs = call->session().state().programs;
   const auto old = programs.find(head.name());
   if (old != programs.end()) {
     if (*old->second->program == program) {
-      return AnswerWith(v1::LoadProgramResponse());
+      return call->AnswerWith(v1::LoadProgramResponse());
     }
     return MakeError(absl::StatusCode::kFailedPrecondition,
                      {Reason::kDuplicate, "name",
@@ -64,27 +64,27 @@ absl::Status LoadProgramCall::OnMessage() {
   const int64_t bytes =
       static_cast<int64_t>(head.ByteSizeLong()) * kMemoryPerProgramByte;
   auto kept = std::make_shared<KeptProgram>();
-  ASSIGN_OR_RETURN(kept->booking, session().table()->memory()->Book(
-                                      bytes, bytes, reservation()));
+  ASSIGN_OR_RETURN(kept->booking, call->session().table()->memory()->Book(
+                                      bytes, bytes, call->reservation()));
   kept->program = std::make_shared<const Program>(std::move(program));
-  session().writes()->programs[head.name()] = std::move(kept);
-  RETURN_IF_ERROR(session().Promise());
-  return AnswerWith(v1::LoadProgramResponse());
+  call->session().writes()->programs[head.name()] = std::move(kept);
+  RETURN_IF_ERROR(call->session().Promise());
+  return call->AnswerWith(v1::LoadProgramResponse());
 }
 
-absl::Status DropProgramsCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto head, Parse<v1::DropProgramsRequest>());
-  const KeptState& state = session().state();
+absl::Status HandleDropPrograms(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto head, call->Parse<v1::DropProgramsRequest>());
+  const KeptState& state = call->session().state();
   for (const std::string& name : head.programs()) {
     if (!state.programs.contains(name)) return NoProgram("programs", name);
-    session().writes()->programs[name] = nullptr;
+    call->session().writes()->programs[name] = nullptr;
   }
   // A tape may be missing, because its backward has dropped it.
   for (const std::string& name : head.tapes()) {
-    session().writes()->tapes[name] = nullptr;
+    call->session().writes()->tapes[name] = nullptr;
   }
-  RETURN_IF_ERROR(session().Promise());
-  return AnswerWith(v1::DropProgramsResponse());
+  RETURN_IF_ERROR(call->session().Promise());
+  return call->AnswerWith(v1::DropProgramsResponse());
 }
 
 absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(

@@ -1,5 +1,5 @@
-// These classes handle the RPCs of convgrad.v1.ConvGradNetworks, which load,
-// run and train programs of a session.
+// These classes and functions handle the RPCs of convgrad.v1.ConvGradNetworks,
+// which load, run and train programs of a session.
 #pragma once
 
 #include <memory>
@@ -15,24 +15,11 @@
 
 namespace convgrad {
 
-// `LoadProgramCall` handles LoadProgram: it checks a program and keeps it in
-// the session.
-class LoadProgramCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
+// Handles LoadProgram: checks a program and keeps it in the session.
+absl::Status HandleLoadProgram(PlainCall* call);
 
- private:
-  absl::Status OnMessage() override;
-};
-
-// `DropProgramsCall` handles DropPrograms.
-class DropProgramsCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
-
- private:
-  absl::Status OnMessage() override;
-};
+// Handles DropPrograms.
+absl::Status HandleDropPrograms(PlainCall* call);
 
 // `ProgramCall` is the base of RunProgram and BackwardProgram: an operation on
 // a program whose parameters the session keeps.

@@ -59,7 +59,6 @@ void PutStreamCall::OnSlowClient() {
 
 void PutStreamCall::OnReadDone(bool ok) {
   HandOver();
-  SettleMessage();
   if (!StopAwaitingClient()) return;
   if (!ok) return OnHalfClose();
   const absl::Time start = SteadyNow();

@@ -88,31 +88,31 @@ absl::Status GetTensorsCall::Convert() {
   return absl::OkStatus();
 }
 
-absl::Status DropTensorsCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto head, Parse<v1::DropTensorsRequest>());
+absl::Status HandleDropTensors(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto head, call->Parse<v1::DropTensorsRequest>());
   RETURN_IF_ERROR(CheckCount(head.names_size(), "names"));
   for (int i = 0; i < head.names_size(); ++i) {
-    RETURN_IF_ERROR(session()
+    RETURN_IF_ERROR(call->session()
                         .Find(head.names(i), 0, absl::StrCat("names[", i, "]"))
                         .status());
-    session().writes()->tensors[head.names(i)] = std::nullopt;
+    call->session().writes()->tensors[head.names(i)] = std::nullopt;
   }
   if (head.all()) {
-    for (const auto& [name, tensor] : session().state().tensors) {
-      session().writes()->tensors[name] = std::nullopt;
+    for (const auto& [name, tensor] : call->session().state().tensors) {
+      call->session().writes()->tensors[name] = std::nullopt;
     }
   }
-  RETURN_IF_ERROR(session().Promise());
-  return AnswerWith(v1::DropTensorsResponse());
+  RETURN_IF_ERROR(call->session().Promise());
+  return call->AnswerWith(v1::DropTensorsResponse());
 }
 
-absl::Status ListTensorsCall::OnMessage() {
-  ASSIGN_OR_RETURN(const auto head, Parse<v1::ListTensorsRequest>());
+absl::Status HandleListTensors(PlainCall* call) {
+  ASSIGN_OR_RETURN(const auto head, call->Parse<v1::ListTensorsRequest>());
   if (head.page_size() < 0) {
     return InvalidField(Reason::kOutOfRange, "page_size", head.page_size(),
                         "at least 0");
   }
-  const auto& tensors = session().state().tensors;
+  const auto& tensors = call->session().state().tensors;
   auto next = head.after().empty() ? tensors.begin()
                                    : tensors.upper_bound(head.after());
   int64_t count = std::distance(next, tensors.end());
@@ -120,14 +120,14 @@ absl::Status ListTensorsCall::OnMessage() {
     count = std::min<int64_t>(count, head.page_size());
   }
   // Pays for the message and for the objects that it is made of.
-  RETURN_IF_ERROR(reservation()->TryGrow(count * kListedBytes));
+  RETURN_IF_ERROR(call->reservation()->TryGrow(count * kListedBytes));
   v1::ListTensorsResponse list;
-  list.set_number(session().state().number);
+  list.set_number(call->session().state().number);
   for (; count > 0; --count, ++next) {
     *list.add_tensors() = InfoOf(next->first, next->second);
   }
   list.set_has_more(next != tensors.end());
-  return AnswerWith(list);
+  return call->AnswerWith(list);
 }
 
 }  // namespace convgrad

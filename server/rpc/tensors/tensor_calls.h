@@ -1,5 +1,5 @@
-// These classes handle the RPCs that put tensors into a session, get them, list
-// them and drop them.
+// These classes and functions handle the RPCs that put tensors into a session,
+// get them, list them and drop them.
 #pragma once
 
 #include <optional>
@@ -39,22 +39,10 @@ class GetTensorsCall final : public MessageCall {
   grpc::ByteBuffer response_;
 };
 
-// `DropTensorsCall` handles DropTensors.
-class DropTensorsCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
+// Handles DropTensors.
+absl::Status HandleDropTensors(PlainCall* call);
 
- private:
-  absl::Status OnMessage() override;
-};
-
-// `ListTensorsCall` handles ListTensors.
-class ListTensorsCall final : public MessageCall {
- public:
-  using MessageCall::MessageCall;
-
- private:
-  absl::Status OnMessage() override;
-};
+// Handles ListTensors.
+absl::Status HandleListTensors(PlainCall* call);
 
 }  // namespace convgrad

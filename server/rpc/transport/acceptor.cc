@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -114,21 +115,25 @@ void Acceptor::Run() {
     for (int i = 0; i < count; ++i) {
       const int file = events[i].data.fd;
       if (file == stop_.get()) return;
-      if (waiting_.count(file) > 0) {
+      if (by_socket_.contains(file)) {
         Look(file);
       } else {
         AcceptAll(file, now);
       }
     }
-    DropSilent(now);
+    while (!waiting_.empty() &&
+           now - waiting_.front().accepted_at >= patience_) {
+      DropFirst();
+    }
     if (now >= resume_at_) SetListening(true);
   }
 }
 
 absl::Duration Acceptor::UntilNextChore(absl::Time now) const {
   absl::Time next = resume_at_;
-  if (!silent_.empty())
-    next = std::min(next, silent_.front().first + patience_);
+  if (!waiting_.empty()) {
+    next = std::min(next, waiting_.front().accepted_at + patience_);
+  }
   return std::clamp(next - now, absl::ZeroDuration(), absl::Seconds(1));
 }
 
@@ -138,8 +143,8 @@ void Acceptor::AcceptAll(int listener, absl::Time now) {
         accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.ok()) {
       const int file = socket.get();
-      waiting_[file] = {std::move(socket), now};
-      silent_.emplace_back(now, file);
+      waiting_.push_back({std::move(socket), now});
+      by_socket_[file] = std::prev(waiting_.end());
       Watch(poll_.get(), file, EPOLLIN, EPOLL_CTL_ADD);
     } else if (!IsShortage(errno) || !MakeRoom(now)) {
       // A connection failed. poll_ reports the next one.
@@ -152,7 +157,7 @@ bool Acceptor::MakeRoom(absl::Time now) {
   if (!waiting_.empty()) {
     // Closes the connection that has been silent for the longest time. Clients
     // send first, so it is probably not a client.
-    while (!DropFirst()) continue;
+    DropFirst();
     return true;
   }
   if (now >= complain_at_) {
@@ -176,7 +181,10 @@ void Acceptor::Look(int socket) {
   char first;
   const ssize_t size = recv(socket, &first, 1, MSG_PEEK);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  Waiting connection = std::move(waiting_.extract(socket).mapped());
+  const auto found = by_socket_.find(socket);
+  FileDescriptor connection = std::move(found->second->socket);
+  waiting_.erase(found->second);
+  by_socket_.erase(found);
   if (size <= 0) return;
   std::string peer = PeerOf(socket);
   if ((first == kTlsHandshake) != speaks_tls_) {
@@ -189,24 +197,12 @@ void Acceptor::Look(int socket) {
   }
   Watch(poll_.get(), socket, 0, EPOLL_CTL_DEL);
   const HandshakesOf handshakes(std::move(peer));
-  take_(connection.socket.Release());
+  take_(connection.Release());
 }
 
-bool Acceptor::DropFirst() {
-  const auto [accepted_at, file] = silent_.front();
-  silent_.pop_front();
-  const auto found = waiting_.find(file);
-  // A later connection may have the number of one that has gone.
-  const bool waits =
-      found != waiting_.end() && found->second.accepted_at == accepted_at;
-  if (waits) waiting_.erase(found);
-  return waits;
-}
-
-void Acceptor::DropSilent(absl::Time now) {
-  while (!silent_.empty() && now - silent_.front().first >= patience_) {
-    DropFirst();
-  }
+void Acceptor::DropFirst() {
+  by_socket_.erase(waiting_.front().socket.get());
+  waiting_.pop_front();
 }
 
 }  // namespace convgrad

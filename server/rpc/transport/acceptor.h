@@ -3,8 +3,8 @@
 // again after one accept has failed (1.51; grpc issue 16058).
 #pragma once
 
-#include <deque>
 #include <functional>
+#include <list>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -56,10 +56,9 @@ class Acceptor {
   bool MakeRoom(absl::Time now);
   void SetListening(bool listening);
   void Look(int socket);
-  // Removes the first entry of `silent_`. Closes its connection and returns
-  // true if that still waits. Requires: `silent_` isn't empty.
-  bool DropFirst();
-  void DropSilent(absl::Time now);
+  // Closes the connection that has waited for the longest time. Requires: one
+  // waits.
+  void DropFirst();
 
   const bool speaks_tls_;
   const absl::Duration patience_;
@@ -67,10 +66,9 @@ class Acceptor {
   const FileDescriptor poll_;
   const FileDescriptor stop_;
   std::vector<FileDescriptor> listeners_;
-  std::unordered_map<int, Waiting> waiting_;  // by socket
-  // The time and socket of each connection, in the order of acceptance. Some
-  // sockets aren't in `waiting_` any more.
-  std::deque<std::pair<absl::Time, int>> silent_;
+  // The connections that have sent nothing, in the order of acceptance.
+  std::list<Waiting> waiting_;
+  std::unordered_map<int, std::list<Waiting>::iterator> by_socket_;
   absl::Time resume_at_ = absl::InfiniteFuture();
   absl::Time complain_at_ = absl::InfinitePast();
   std::thread thread_;

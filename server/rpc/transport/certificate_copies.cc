@@ -45,13 +45,6 @@ CertificateCopies::CertificateCopies(TlsFiles files)
 absl::Status CertificateCopies::Refresh() {
   if (files_.cert.empty()) return absl::OkStatus();
   MutexLock lock(&mutex_);
-  const absl::Status before = std::exchange(error_, Load());
-  // Without copies the server would listen in plaintext.
-  const bool has_copies = key_.file.ok();
-  return has_copies && error_ == before ? absl::OkStatus() : error_;
-}
-
-absl::Status CertificateCopies::Load() {
   RETURN_IF_ERROR(CheckNoPipe("--tls_cert", files_.cert));
   RETURN_IF_ERROR(CheckNoPipe("--tls_key", files_.key));
   RETURN_IF_ERROR(CheckNoPipe("--tls_client_ca", files_.client_ca));

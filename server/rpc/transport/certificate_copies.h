@@ -21,8 +21,7 @@ class CertificateCopies {
 
   // Copies the files if all of them are usable.
   // Errors: kInvalidArgument naming the flag of a file that isn't PEM, or of
-  // another certificate's key; the copies then stay as they were. Once there
-  // are copies, the same error isn't returned twice in a row.
+  // another certificate's key; the copies then stay as they were.
   absl::Status Refresh();
 
   // Returns the paths of the copies, which are valid as long as this. Requires
@@ -36,16 +35,14 @@ class CertificateCopies {
     FileDescriptor file;
   };
 
-  absl::Status Load() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::Status Write(std::string text, Copy* copy);
 
   const TlsFiles files_;
   mutable Mutex mutex_;
   Copy cert_ ABSL_GUARDED_BY(mutex_);
-  // The last one that Load writes.
+  // The last one that Refresh writes.
   Copy key_ ABSL_GUARDED_BY(mutex_);
   Copy client_ca_ ABSL_GUARDED_BY(mutex_);
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace convgrad

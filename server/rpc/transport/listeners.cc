@@ -156,84 +156,72 @@ Acceptor::Take TakeFor(
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(
-    const ListenerOptions& options, const std::vector<grpc::Service*>& services,
+    const ListenerOptions& options,
+    std::vector<std::unique_ptr<grpc::Service>> services,
     grpc::CallbackGenericService* generic_service, ConnectionTraffic* traffic) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<Listeners> listeners(new Listeners());
-  RETURN_IF_ERROR(
-      listeners->Listen(options, services, generic_service, traffic));
-  if (!options.health_address.empty()) {
-    RETURN_IF_ERROR(listeners->ListenForHealth(options.health_address));
+  listeners->services_ = std::move(services);
+  grpc::ServerBuilder calls;
+  Configure(options, &calls);
+  for (const auto& service : listeners->services_) {
+    calls.RegisterService(service.get());
   }
+  calls.RegisterCallbackGenericService(generic_service);
+  RETURN_IF_ERROR(Open("--listen", options.addresses, options.tls, traffic,
+                       &calls, &listeners->calls_));
+  if (options.health_address.empty()) return listeners;
+  grpc::ServerBuilder health;
+  LimitConnections(&health);
+  health.SetOption(std::make_unique<WithoutReflection>());
+  health.RegisterCallbackGenericService(&listeners->nothing_);
+  RETURN_IF_ERROR(Open("--health_listen", {options.health_address}, TlsFiles(),
+                       /*traffic=*/nullptr, &health, &listeners->health_));
+  listeners->health_address_ = listeners->health_.addresses.front();
   return listeners;
 }
 
 Listeners::~Listeners() {
-  acceptor_.reset();
-  health_acceptor_.reset();
-  for (const auto& server : {server_.get(), health_server_.get()}) {
-    if (server == nullptr) continue;
-    server->Shutdown(std::chrono::system_clock::now());
-    server->Wait();
+  for (Site* site : {&calls_, &health_}) site->acceptor.reset();
+  for (Site* site : {&calls_, &health_}) {
+    if (site->server == nullptr) continue;
+    site->server->Shutdown(std::chrono::system_clock::now());
+    site->server->Wait();
   }
 }
 
-absl::Status Listeners::Listen(const ListenerOptions& options,
-                               const std::vector<grpc::Service*>& services,
-                               grpc::CallbackGenericService* generic_service,
-                               ConnectionTraffic* traffic) {
-  const auto credentials = MakeCredentials(options.tls);
-  grpc::ServerBuilder builder;
-  Configure(options, &builder);
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  builder.RegisterCallbackGenericService(generic_service);
-  acceptor_ =
-      std::make_unique<Acceptor>(!options.tls.cert.empty(), kHandshakeTimeout);
-  std::vector<int> ports(options.addresses.size(), 0);
+absl::Status Listeners::Open(absl::string_view flag,
+                             const std::vector<std::string>& addresses,
+                             const TlsFiles& tls, ConnectionTraffic* traffic,
+                             grpc::ServerBuilder* builder, Site* site) {
+  site->acceptor =
+      std::make_unique<Acceptor>(!tls.cert.empty(), kHandshakeTimeout);
+  std::vector<int> ports(addresses.size(), 0);
   for (size_t i = 0; i < ports.size(); ++i) {
-    RETURN_IF_ERROR(AddAddress("--listen", options.addresses[i], &builder,
-                               acceptor_.get(), &ports[i]));
+    RETURN_IF_ERROR(AddAddress(flag, addresses[i], builder,
+                               site->acceptor.get(), &ports[i]));
   }
-  const Acceptor::Take take = TakeFor(credentials, &builder);
-  server_ = builder.BuildAndStart();
+  const Acceptor::Take take = TakeFor(MakeCredentials(tls), builder);
+  site->server = builder->BuildAndStart();
   for (size_t i = 0; i < ports.size(); ++i) {
-    const std::string& address = options.addresses[i];
-    if (server_ == nullptr || ports[i] == 0)
-      return NotFree("--listen", address, "gRPC");
-    addresses_.push_back(Resolved(address, ports[i]));
+    if (site->server == nullptr || ports[i] == 0) {
+      return NotFree(flag, addresses[i], "gRPC");
+    }
+    site->addresses.push_back(Resolved(addresses[i], ports[i]));
   }
-  acceptor_->Start([take, traffic](int socket) {
-    traffic->Add(socket);
+  site->acceptor->Start([take, traffic](int socket) {
+    if (traffic != nullptr) traffic->Add(socket);
     take(socket);
   });
   return absl::OkStatus();
 }
 
-absl::Status Listeners::ListenForHealth(const std::string& address) {
-  grpc::ServerBuilder builder;
-  LimitConnections(&builder);
-  builder.SetOption(std::make_unique<WithoutReflection>());
-  builder.RegisterCallbackGenericService(&nothing_);
-  health_acceptor_ = std::make_unique<Acceptor>(false, kHandshakeTimeout);
-  int port = 0;
-  RETURN_IF_ERROR(AddAddress("--health_listen", address, &builder,
-                             health_acceptor_.get(), &port));
-  const Acceptor::Take take =
-      TakeFor(grpc::InsecureServerCredentials(), &builder);
-  health_server_ = builder.BuildAndStart();
-  if (health_server_ == nullptr || port == 0) {
-    return NotFree("--health_listen", address, "gRPC");
-  }
-  health_acceptor_->Start(take);
-  health_address_ = Resolved(address, port);
-  return absl::OkStatus();
-}
-
 void Listeners::SetServing(const std::string& service, bool serving) {
-  server_->GetHealthCheckService()->SetServingStatus(service, serving);
-  if (health_server_ == nullptr) return;
-  health_server_->GetHealthCheckService()->SetServingStatus(service, serving);
+  for (const Site* site : {&calls_, &health_}) {
+    if (site->server == nullptr) continue;
+    site->server->GetHealthCheckService()->SetServingStatus(service, serving);
+  }
 }
 
 }  // namespace convgrad

@@ -32,18 +32,18 @@ struct ListenerOptions {
 class Listeners {
  public:
   // Listens and serves. Adds each TCP connection to the addresses of `options`
-  // to `traffic`. `services`, `generic_service` and `traffic` outlive it.
+  // to `traffic`. `generic_service` and `traffic` outlive it.
   // Errors: kInvalidArgument naming the flag.
   static absl::StatusOr<std::unique_ptr<Listeners>> Start(
       const ListenerOptions& options,
-      const std::vector<grpc::Service*>& services,
+      std::vector<std::unique_ptr<grpc::Service>> services,
       grpc::CallbackGenericService* generic_service,
       ConnectionTraffic* traffic);
   // Cancels the calls in flight and blocks until each has ended.
   ~Listeners();
 
   // The bound addresses in the order of `options`, with port 0 resolved.
-  const std::vector<std::string>& addresses() const { return addresses_; }
+  const std::vector<std::string>& addresses() const { return calls_.addresses; }
   const std::string& health_address() const { return health_address_; }
 
   // Sets the answer of grpc.health.v1 for `service`, on every socket.
@@ -51,21 +51,26 @@ class Listeners {
 
  private:
   Listeners() = default;
-  absl::Status Listen(const ListenerOptions& options,
-                      const std::vector<grpc::Service*>& services,
-                      grpc::CallbackGenericService* generic_service,
-                      ConnectionTraffic* traffic);
-  absl::Status ListenForHealth(const std::string& address);
 
-  std::vector<std::string> addresses_;
-  std::string health_address_;
+  // A server of gRPC, with the acceptor that passes connections to it.
+  struct Site {
+    std::vector<std::string> addresses;  // The bound ones.
+    std::unique_ptr<grpc::Server> server;
+    std::unique_ptr<Acceptor> acceptor;
+  };
+  // Starts the server of `builder` at `addresses`, the value of `flag`. Adds
+  // its TCP connections to `traffic` unless that is null.
+  static absl::Status Open(absl::string_view flag,
+                           const std::vector<std::string>& addresses,
+                           const TlsFiles& tls, ConnectionTraffic* traffic,
+                           grpc::ServerBuilder* builder, Site* site);
+
+  std::vector<std::unique_ptr<grpc::Service>> services_;
   // Answers UNIMPLEMENTED. gRPC starts no server without a service.
   grpc::CallbackGenericService nothing_;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<grpc::Server> health_server_;
-  // Declared last, because the acceptors pass connections to the servers.
-  std::unique_ptr<Acceptor> acceptor_;
-  std::unique_ptr<Acceptor> health_acceptor_;
+  Site calls_;
+  Site health_;  // Without a server if there is no address of its own.
+  std::string health_address_;
 };
 
 }  // namespace convgrad

@@ -17,14 +17,14 @@ namespace convgrad {
 inline ReplyFormat TextReplies() {
   ReplyFormat format;
   format.write =
-      [](const ChangeOrder::Reply& reply) -> absl::StatusOr<ImageBytes> {
+      [](const ChangeOrder::Reply& reply) -> absl::StatusOr<SharedBytes> {
     const auto text = std::static_pointer_cast<const std::string>(reply);
-    return ImageBytes{
-        text, {reinterpret_cast<const std::byte*>(text->data()), text->size()}};
+    return SharedBytes{reinterpret_cast<const std::byte*>(text->data()),
+                       std::ssize(*text), text};
   };
-  format.read = [](const ImageBytes& bytes) {
+  format.read = [](const SharedBytes& bytes) {
     return std::make_shared<const std::string>(
-        reinterpret_cast<const char*>(bytes.bytes.data()), bytes.bytes.size());
+        reinterpret_cast<const char*>(bytes.data), bytes.size);
   };
   return format;
 }

@@ -13,6 +13,13 @@
 namespace convgrad {
 namespace {
 
+absl::string_view TypeOf(const google::protobuf::MethodDescriptor& method) {
+  if (method.client_streaming()) {
+    return method.server_streaming() ? "bidi_stream" : "client_stream";
+  }
+  return method.server_streaming() ? "server_stream" : "unary";
+}
+
 TEST(Methods, HaveOneRowForEachRpcOfTheContract) {
   // service.proto lists all services.
   const google::protobuf::FileDescriptor* file =
@@ -26,7 +33,8 @@ TEST(Methods, HaveOneRowForEachRpcOfTheContract) {
       const Method& row =
           FindMethod(absl::StrCat("/", service.full_name(), "/", name));
       EXPECT_EQ(row.name, name);
-      EXPECT_EQ(row.service, service.name());
+      EXPECT_EQ(row.service, service.full_name());
+      EXPECT_EQ(row.type, TypeOf(*service.method(j)));
       EXPECT_TRUE(rows.insert(&row).second) << name;
     }
   }

@@ -11,20 +11,21 @@ namespace convgrad {
 
 class NoArchive : public SessionArchive {
  public:
-  void Load(std::shared_ptr<KeptSession> /*session*/) override {}
-  void Forget(std::shared_ptr<KeptSession> /*session*/) override {}
-  void Save(std::shared_ptr<KeptSession> /*session*/, Done done) override {
+  void Load(const std::shared_ptr<KeptSession>& /*session*/) override {}
+  void Forget(const std::shared_ptr<KeptSession>& /*session*/) override {}
+  void Save(const std::shared_ptr<KeptSession>& /*session*/,
+            Done done) override {
     done(absl::OkStatus());
   }
-  void Keep(std::shared_ptr<KeptSession> /*session*/,
+  void Keep(const std::shared_ptr<KeptSession>& /*session*/,
             const std::string& /*name*/, Done done) override {
     done(absl::OkStatus());
   }
-  void LoadNamed(std::shared_ptr<KeptSession> /*session*/,
+  void LoadNamed(const std::shared_ptr<KeptSession>& /*session*/,
                  const std::string& /*name*/, Loaded done) override {
     done(absl::NotFoundError("none"));
   }
-  void Drop(std::shared_ptr<KeptSession> /*session*/,
+  void Drop(const std::shared_ptr<KeptSession>& /*session*/,
             const std::string& /*name*/, Done done) override {
     done(absl::OkStatus());
   }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/server/snapshots/images.h"
@@ -32,8 +33,8 @@ TEST(ImageItemsTest, HasEachDtypeInTheWordsOfSafetensors) {
                                DataType::kU8, DataType::kI64, DataType::kU16}) {
     image.tensors = {TensorOf("a", {dtype, Layout::kNCX, {3}}, 1)};
     const ImageItem item = ItemsOf(image)[0];
-    EXPECT_EQ(SafetensorsElementBytes(item.dtype), ByteSizeOf(dtype))
-        << item.dtype;
+    EXPECT_EQ(item.dtype, absl::AsciiStrToUpper(NameOf(dtype)));
+    EXPECT_EQ(item.element_bytes, ByteSizeOf(dtype)) << item.dtype;
   }
 }
 

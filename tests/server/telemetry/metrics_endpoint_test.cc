@@ -12,6 +12,10 @@ namespace convgrad {
 namespace {
 
 std::unique_ptr<MetricsEndpoint> MustStart(MetricsOptions options = {}) {
+  constexpr char kService[] = "convgrad.v1.ConvGrad";
+  options.methods = {{"ConvForward", "unary", kService},
+                     {"ConvBackward", "unary", kService},
+                     {"GetCapabilities", "unary", kService}};
   options.backends = {"onednn", "reference"};
   options.operations = {"forward", "backward"};
   options.version = "1.2.3";

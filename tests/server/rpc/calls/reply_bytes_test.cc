@@ -12,9 +12,8 @@
 namespace convgrad {
 namespace {
 
-std::string TextOf(const ReplyBytes& bytes) {
-  return std::string(reinterpret_cast<const char*>(bytes.bytes.data()),
-                     bytes.bytes.size());
+std::string TextOf(const SharedBytes& bytes) {
+  return std::string(reinterpret_cast<const char*>(bytes.data), bytes.size);
 }
 
 ChangeOrder::Reply ReplyOf(const std::vector<std::string>& pieces) {
@@ -30,7 +29,7 @@ TEST(ReplyBytes, AreThoseOfAllPieces) {
     for (const std::string& piece : pieces) whole += piece;
     const ChangeOrder::Reply reply = ReplyOf(pieces);
     for (int i = 0; i < 2; ++i) {
-      const absl::StatusOr<ReplyBytes> bytes = BytesOfReply(reply);
+      const absl::StatusOr<SharedBytes> bytes = BytesOfReply(reply);
       ASSERT_TRUE(bytes.ok()) << bytes.status();
       EXPECT_EQ(TextOf(*bytes), whole);
     }
@@ -39,8 +38,8 @@ TEST(ReplyBytes, AreThoseOfAllPieces) {
 
 TEST(ReplyBytes, BecomeAReplyThatSharesThem) {
   const auto text = std::make_shared<const std::string>(1000, 'r');
-  const ChangeOrder::Reply reply = ReplyOver(
-      {text, {reinterpret_cast<const std::byte*>(text->data()), 1000}});
+  const ChangeOrder::Reply reply =
+      ReplyOver({reinterpret_cast<const std::byte*>(text->data()), 1000, text});
   EXPECT_EQ(text.use_count(), 2);
   EXPECT_EQ(TextOf(*BytesOfReply(reply)), *text);
 }
