@@ -50,7 +50,7 @@ class Call(Generic[R]):
     """Makes the result of a Response."""
     request_id: bytes = b""
     options: Options = field(default_factory=Options)
-    stream: Streamed | None = None
+    stream: Stream | Streamed | None = None
     """The same call as a stream, for servers whose messages are too small."""
     frames: Callable[[], Iterator[bytes]] | None = None
     """Yields the messages of a call with several messages and one answer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -34,14 +34,13 @@ class Reply(Protocol):
         """Returns the call's result. Raises Internal if something is missing."""
 
 
-class Streamed(Protocol):
+class Streamed(NamedTuple):
     """A call as a stream, which can be sent several times."""
 
-    def requests(self) -> Iterator[bytes]:
-        """Yields the messages."""
-
-    def reply(self) -> Reply:
-        """Returns an object that gathers the answer of one attempt."""
+    requests: Callable[[], Iterator[bytes]]
+    """Yields the messages."""
+    reply: Callable[[], Reply]
+    """Returns an object that gathers the answer of one attempt."""
 
 
 def _item_bytes(tensor: Descriptor) -> int:

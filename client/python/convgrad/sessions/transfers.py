@@ -18,6 +18,7 @@ from convgrad.options import Options
 from convgrad.placing import Loan, find_places
 from convgrad.region import Region
 from convgrad.requests import Call
+from convgrad.streams import Streamed
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import (
     FRAME_BYTES,
@@ -165,25 +166,12 @@ def get_request(names: Iterable[str], dtype: npt.DTypeLike | None, layout: str |
     return request
 
 
-@dataclass(frozen=True)
-class GetStream:
-    """A GetTensorsRequest whose answer arrives in frames."""
-
-    request: bytes
-    result: Callable[[dict[str, Array], int], Any]
-    """Makes the result of the arrays, and the number of the change as of which they are."""
-
-    def requests(self) -> Iterator[bytes]:
-        """Yields the request."""
-        yield self.request
-
-    def reply(self) -> GetReply:
-        """Returns an object that gathers the answer of one attempt."""
-        return GetReply(self.result)
-
-
 class GetReply:
-    """Gathers the answer of GetTensorsStream. Owned by one attempt."""
+    """Gathers the answer of GetTensorsStream. Owned by one attempt.
+
+    `result` makes the call's result of the arrays, and the number of the change as of which
+    they are.
+    """
 
     def __init__(self, result: Callable[[dict[str, Array], int], Any]) -> None:
         self._result = result
@@ -242,7 +230,8 @@ def get_call(method: str, request: session_pb2.GetTensorsRequest, options: Optio
     receives the arrays and the number of the change as of which they are."""
     message = request.SerializeToString()
     return Call(method, message, lambda response: result(*_got_tensors(response)),
-                options=options, stream=GetStream(message, result))
+                options=options,
+                stream=Streamed(lambda: iter([message]), lambda: GetReply(result)))
 
 
 def _got_tensors(response: Response) -> tuple[dict[str, Array], int]:
