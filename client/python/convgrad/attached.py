@@ -14,9 +14,9 @@ from convgrad.caller import Caller
 from convgrad.errors import Cancelled, FailedPrecondition, invalid, unimplemented
 from convgrad.kept import Kept, find, listed_tensors
 from convgrad.networks import Run
-from convgrad.options import Options, timeout_of
+from convgrad.options import Options
 from convgrad.problem import OPERANDS
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
 from convgrad.sessions.durable import save_state_call
 from convgrad.sessions.leases import ask_each
 from convgrad.sessions.session import Session
@@ -115,7 +115,7 @@ class Attached:
 
     def save_state(self, name: str = "", *, timeout: float | None = None) -> int:
         """Makes the server write the session to its disk, as Session.save_state() does."""
-        return self._perform(save_state_call(None, name, options=timeout_of(timeout)))
+        return self._perform(save_state_call(None, name, timeout=timeout))
 
     def close(self) -> None:
         """Ends the attachment; the session stays open."""
@@ -154,8 +154,8 @@ def attach(client: Caller, session: bytes | str) -> Attached:
                             "session.id: servers find a session by its name only for "
                             "session(resume=True), which takes it over")
     check_id("session", session)
-    message = session_pb2.ListTensorsRequest(page_size=1).SerializeToString()
-    call = Call("ConvGradSessions/ListTensors", message, listed_tensors)
+    call = session_call("ListTensors", session_pb2.ListTensorsRequest(page_size=1),
+                        listed_tensors)
     target, _ = ask_each(client, _attached(call, session, None))
     return Attached(client, session, target)
 

@@ -13,7 +13,7 @@ from convgrad.destinations import destinations_of
 from convgrad.errors import invalid, parsing_response, unimplemented
 from convgrad.kept import Kept, Operand, describe
 from convgrad.layouts import Array, Descriptor, Dims, text_of
-from convgrad.options import Options, wire_options
+from convgrad.options import Options, timeout_of, wire_options
 from convgrad.placing import Loan, Request
 from convgrad.problem import (
     OPERANDS,
@@ -95,6 +95,13 @@ class Call(Generic[R]):
             return replace(call, message=replace(message, payloads=list(payloads.values())),
                            stream=replace(self.stream, request=request))
         return call if message is None else replace(call, message=joined(message))
+
+
+def session_call(method: str, request: Any, decode: Callable[[Any], R],
+                 timeout: float | None = None, **settings: Any) -> Call[R]:
+    """Returns a call of the service ConvGradSessions with one message."""
+    return Call("ConvGradSessions/" + method, request.SerializeToString(), decode,
+                options=timeout_of(timeout), **settings)
 
 
 class RequestBuilder:

@@ -16,7 +16,7 @@ from convgrad.errors import Cancelled, invalid
 from convgrad.kept import Kept, find, listed_tensors
 from convgrad.layouts import Descriptor
 from convgrad.options import timeout_of
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
 from convgrad.sessions import snapshots
 from convgrad.sessions.attempts import Opened, Read
 from convgrad.sessions.changes import Changes
@@ -32,8 +32,6 @@ from convgrad.sessions.uploads import Uploads
 from convgrad.v1 import session_pb2
 
 R = TypeVar("R")
-
-_SERVICE = "ConvGradSessions/"
 
 
 class Session:
@@ -165,7 +163,7 @@ class Session:
             raise invalid("MISSING", "array", "nothing", "one beside the name")
         puts = [put_of(key, value, (layouts or {}).get(key, layout))  # type: ignore[arg-type]
                 for key, value in arrays.items()]
-        call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
+        call: Call[None] = Call("ConvGradSessions/PutTensors", None, lambda _: None,
                                 options=timeout_of(timeout), is_change=True)
         limit = self._uploads.message_limit(sum(put.payload.nbytes for put in puts), timeout)
         digests = {put.name: put.digest() for put in puts} if dedupe else {}
@@ -189,22 +187,21 @@ class Session:
         names = (name,) if isinstance(name, str) else name
         request = get_request(names, dtype, layout, first_item, items)
         return get_call(
-            _SERVICE + "GetTensors", request, timeout_of(timeout),
-            lambda arrays, _: arrays[name] if isinstance(name, str) else arrays)
+            request, lambda arrays, _: arrays[name] if isinstance(name, str) else arrays,
+            timeout)
 
     @method
     def drop(self, *names: str, timeout: float | None = None) -> Call[None]:
         """Drops these tensors, all or none; without names, all tensors. Errors: NotFound."""
         request = session_pb2.DropTensorsRequest(names=names, all=not names)
         self._known.forget(names)
-        return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
-                    options=timeout_of(timeout), is_change=True)
+        return session_call("DropTensors", request, lambda _: None, timeout, is_change=True)
 
     @method
     def tensors(self, *, timeout: float | None = None) -> Call[dict[str, Kept]]:
         """Returns the kept tensors by name."""
-        return Call(_SERVICE + "ListTensors", b"", listed_tensors,
-                    options=timeout_of(timeout))
+        return session_call("ListTensors", session_pb2.ListTensorsRequest(), listed_tensors,
+                            timeout)
 
     @property
     def is_at_home(self) -> bool:
