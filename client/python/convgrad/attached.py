@@ -89,20 +89,12 @@ class Attached:
     drop_state = Session.drop_state
 
     def __init__(self, client: Caller, session_id: bytes, target: str) -> None:
-        self._client = client
-        self._id = session_id
+        self.client = client
+        """The client that attached it."""
+        self.id = session_id
+        """The session's id. Keep it secret: who knows it may use the session."""
         self._target = target
         self._is_closed = False
-
-    @property
-    def client(self) -> Caller:
-        """The client that attached it."""
-        return self._client
-
-    @property
-    def id(self) -> bytes:
-        """The session's id. Keep it secret: who knows it may use the session."""
-        return self._id
 
     def run(self, program: str, inputs: Mapping[str, npt.ArrayLike | str],
             **keywords: Any) -> Run:
@@ -129,12 +121,12 @@ class Attached:
 
     def check_process(self) -> None:
         """Raises FailedPrecondition in a process that was forked since."""
-        self._client.check_process()
+        self.client.check_process()
 
     def _perform(self, call: Call[R]) -> R:
         if self._is_closed:
             raise Cancelled("the attachment is closed")
-        return self._client.run(_attached(call, self._id, self._target))
+        return self.client.run(_attached(call, self.id, self._target))
 
 
 # Methods of Session that would change the session.

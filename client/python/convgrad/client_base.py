@@ -65,7 +65,7 @@ class ClientBase:
         ping. If no answer arrives within the same time (at most 20 s), it closes the
         connection. The server accepts a ping every 10 s.
         """
-        targets = (target,) if isinstance(target, str) else tuple(target)
+        self.targets = (target,) if isinstance(target, str) else tuple(target)
         self.handle = uuid.uuid4().hex
         """Identifies the client in this process where only text can be passed."""
         self._living[self.handle] = self
@@ -78,8 +78,8 @@ class ClientBase:
         self._regions: WeakSet[Region] = WeakSet()
         self._at_close: list[Callable[[], None]] = []
         self._pool = ChannelPool(
-            Connections(targets, Tls() if tls is True else tls or None, token, connections,
-                        keepalive_seconds),
+            Connections(self.targets, Tls() if tls is True else tls or None, token,
+                        connections, keepalive_seconds),
             self._library)
 
     @classmethod
@@ -99,10 +99,6 @@ class ClientBase:
     def sibling(self, kind: type[C]) -> C:
         """Returns another client with the same servers and settings."""
         return _connect_again(kind, self._pool.connections, self._timeout, self.retry)
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return self._pool.connections.targets
 
     def replicas(self) -> list[str]:
         """Returns the targets, with the addresses of a name that has several instead of the

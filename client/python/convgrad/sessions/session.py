@@ -69,7 +69,8 @@ class Session:
 
     def __init__(self, client: Caller, opened: Opened, keep_open: bool,
                  replay_bytes: int = 0, recorder: Recorder | None = None) -> None:
-        self._client = client
+        self.client = client
+        """The client that opened it."""
         self._opened = opened
         self._keep_open = keep_open
         self._durable = (DurableChanges(client, opened, recorder, replay_bytes)
@@ -81,11 +82,6 @@ class Session:
         # A session that nobody closes expires after its lease.
         closed = Cancelled("the session is closed")
         self._stop = weakref.finalize(self, self._changes.stop, closed)
-
-    @property
-    def client(self) -> Caller:
-        """The client that opened it."""
-        return self._client
 
     @property
     def id(self) -> bytes:
@@ -142,7 +138,7 @@ class Session:
         call = prepare(self, *args, **kwargs).with_own_bytes()
         if call.is_change:
             return self._submitted(call, call.whole or call)
-        return self._client.submit(self._read, call, self._changes.begin_read())
+        return self.client.submit(self._read, call, self._changes.begin_read())
 
     @method
     def put(self, name: str | Mapping[str, npt.ArrayLike],
@@ -206,11 +202,11 @@ class Session:
     @property
     def is_at_home(self) -> bool:
         """Whether this process may use the session; processes forked later may not."""
-        return self._client.is_at_home
+        return self.client.is_at_home
 
     def check_process(self) -> None:
         """Raises FailedPrecondition unless `is_at_home`."""
-        self._client.check_process()
+        self.client.check_process()
 
     def close(self) -> None:
         """Closes the session and drops everything, after the outcomes of all changes are known.
@@ -237,7 +233,7 @@ class Session:
         has_ended = isinstance(self._changes.error, ENDS)
         self._stop()
         if not has_ended and not keep_open:
-            close_session(self._client, self._opened, self._changes)
+            close_session(self.client, self._opened, self._changes)
 
     def _perform(self, call: Call[R]) -> R:
         """Sends a read or a change and blocks until its outcome is known."""
@@ -260,7 +256,7 @@ class Session:
             raise
 
     def _read(self, call: Call[R], read: Read) -> R:
-        return run_read(self._client, self._opened, self._changes, call, read)
+        return run_read(self.client, self._opened, self._changes, call, read)
 
     def _operand(self, tensor: Any) -> Any:
         return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor
