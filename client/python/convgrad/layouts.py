@@ -110,8 +110,9 @@ class Descriptor:
 
     def byte_size(self) -> int:
         """Returns the packed size in bytes; 0 if an extent is 0."""
-        elements = 0 if 0 in self.dims else math.prod(self.shape())
-        return elements * KEPT_DTYPES[self.dtype].itemsize
+        is_padded = is_blocked(self.layout) and 0 not in self.dims
+        packed = self._blocked_shape() if is_padded else self.dims
+        return math.prod(packed) * KEPT_DTYPES[self.dtype].itemsize
 
     def _blocked_shape(self) -> Dims:
         outer, inner = (*self.dims, 1, 1)[:2]
