@@ -66,8 +66,8 @@ class LocalProcess:
             self._path = f"{folder}/calls"
             self.address = f"unix:{self._path}"
             self._process = self._start(program, folder, lock)
-            self.pid = self._process.pid
             try:
+                self.pid = self._process.pid
                 self._await()
             except BaseException:  # Ctrl-C, too
                 self._process.kill()
