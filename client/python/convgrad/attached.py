@@ -14,9 +14,9 @@ from convgrad.caller import Caller
 from convgrad.errors import Cancelled, FailedPrecondition, invalid, unimplemented
 from convgrad.kept import Kept, find, listed_tensors
 from convgrad.networks import Run
-from convgrad.options import Options, timeout_of
+from convgrad.options import Options
 from convgrad.problem import OPERANDS
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
 from convgrad.sessions.durable import save_state_call
 from convgrad.sessions.leases import ask_each
 from convgrad.sessions.session import Session
@@ -89,20 +89,12 @@ class Attached:
     drop_state = Session.drop_state
 
     def __init__(self, client: Caller, session_id: bytes, target: str) -> None:
-        self._client = client
-        self._id = session_id
+        self.client = client
+        """The client that attached it."""
+        self.id = session_id
+        """The session's id. Keep it secret: who knows it may use the session."""
         self._target = target
         self._is_closed = False
-
-    @property
-    def client(self) -> Caller:
-        """The client that attached it."""
-        return self._client
-
-    @property
-    def id(self) -> bytes:
-        """The session's id. Keep it secret: who knows it may use the session."""
-        return self._id
 
     def run(self, program: str, inputs: Mapping[str, npt.ArrayLike | str],
             **keywords: Any) -> Run:
@@ -115,7 +107,7 @@ class Attached:
 
     def save_state(self, name: str = "", *, timeout: float | None = None) -> int:
         """Makes the server write the session to its disk, as Session.save_state() does."""
-        return self._perform(save_state_call(None, name, options=timeout_of(timeout)))
+        return self._perform(save_state_call(None, name, timeout=timeout))
 
     def close(self) -> None:
         """Ends the attachment; the session stays open."""
@@ -129,12 +121,12 @@ class Attached:
 
     def check_process(self) -> None:
         """Raises FailedPrecondition in a process that was forked since."""
-        self._client.check_process()
+        self.client.check_process()
 
     def _perform(self, call: Call[R]) -> R:
         if self._is_closed:
             raise Cancelled("the attachment is closed")
-        return self._client.run(_attached(call, self._id, self._target))
+        return self.client.run(_attached(call, self.id, self._target))
 
 
 # Methods of Session that would change the session.
@@ -154,8 +146,8 @@ def attach(client: Caller, session: bytes | str) -> Attached:
                             "session.id: servers find a session by its name only for "
                             "session(resume=True), which takes it over")
     check_id("session", session)
-    message = session_pb2.ListTensorsRequest(page_size=1).SerializeToString()
-    call = Call("ConvGradSessions/ListTensors", message, listed_tensors)
+    call = session_call("ListTensors", session_pb2.ListTensorsRequest(page_size=1),
+                        listed_tensors)
     target, _ = ask_each(client, _attached(call, session, None))
     return Attached(client, session, target)
 

@@ -65,23 +65,21 @@ class ClientBase:
         ping. If no answer arrives within the same time (at most 20 s), it closes the
         connection. The server accepts a ping every 10 s.
         """
-        if isinstance(tls, bool):
-            tls_options = Tls() if tls else None
-        else:
-            tls_options = tls
-        targets = (target,) if isinstance(target, str) else tuple(target)
+        self.targets = (target,) if isinstance(target, str) else tuple(target)
         self.handle = uuid.uuid4().hex
         """Identifies the client in this process where only text can be passed."""
         self._living[self.handle] = self
         self._timeout = seconds_of(timeout)
-        self._retry = retry
+        self.retry = retry
+        """When and how often the client repeats a call that failed."""
         self.outages = Outages()
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._regions: WeakSet[Region] = WeakSet()
         self._at_close: list[Callable[[], None]] = []
         self._pool = ChannelPool(
-            Connections(targets, tls_options, token, connections, keepalive_seconds),
+            Connections(self.targets, Tls() if tls is True else tls or None, token,
+                        connections, keepalive_seconds),
             self._library)
 
     @classmethod
@@ -92,7 +90,7 @@ class ClientBase:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the client without secrets; the copy opens its own connections."""
         return (_connect_again, (type(self), self._pool.connections.without_secrets(),
-                                 self._timeout, self._retry))
+                                 self._timeout, self.retry))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ClientBase:
         """Returns the client itself, so that copies of a model share it."""
@@ -100,16 +98,7 @@ class ClientBase:
 
     def sibling(self, kind: type[C]) -> C:
         """Returns another client with the same servers and settings."""
-        return _connect_again(kind, self._pool.connections, self._timeout, self._retry)
-
-    @property
-    def retry(self) -> RetryPolicy:
-        """When and how often the client repeats a call that failed."""
-        return self._retry
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        return self._pool.connections.targets
+        return _connect_again(kind, self._pool.connections, self._timeout, self.retry)
 
     def replicas(self) -> list[str]:
         """Returns the targets, with the addresses of a name that has several instead of the
@@ -215,7 +204,7 @@ class ClientBase:
         is_ended_here = error.code == grpc.StatusCode.CANCELLED and self._closed.is_set()
         if error.code in IS_GOING:
             self._pool.mark_down(slot)
-        delay = None if is_ended_here else self._retry.delay(error, attempts.count)
+        delay = None if is_ended_here else self.retry.delay(error, attempts.count)
         late = attempts.deadline is not None and delay is not None and (
             time.monotonic() + delay >= attempts.deadline)
         if delay is None or late or self._is_silent_too_long(error, call, attempts):
@@ -229,15 +218,15 @@ class ClientBase:
         """Returns whether the call waited for silent servers as long as it would have waited
         between attempts. A server that has ever answered isn't given up for its silence."""
         servers = self._pool.strangers(call.target)
-        left = servers * self._retry.seconds_left(error, attempts.count)
+        left = servers * self.retry.seconds_left(error, attempts.count)
         return is_silent(error) and servers > 0 and attempts.silent_seconds >= left
 
     def note_repeat(self, what: str, target: str, error: ConvgradError, attempts: int,
                     delay: float, deadline: float | None, *, has_answered: bool = True) -> None:
         """Logs that `what` is repeated in `delay` seconds. Warns once about an outage."""
         _LOG.info("%s at %s: %s: %s; attempt %d of %d, the next one in %.2f s", what, target,
-                  error.code.name, error.message, attempts, self._retry.max_attempts, delay)
-        left = self._retry.seconds_left(error, attempts)
+                  error.code.name, error.message, attempts, self.retry.max_attempts, delay)
+        left = self.retry.seconds_left(error, attempts)
         if deadline is not None:
             left = min(left, deadline - time.monotonic())
         self.outages.note(target, error, attempts, delay, left, has_answered=has_answered)

@@ -7,7 +7,7 @@ from typing import Any
 
 from convgrad.caller import Caller
 from convgrad.errors import ConvgradError, ResourceExhausted
-from convgrad.requests import Call
+from convgrad.requests import session_call
 from convgrad.sessions.asking import ask
 from convgrad.sessions.events import EventThread
 from convgrad.v1 import session_pb2
@@ -26,9 +26,8 @@ def when_named(client: Caller, target: str, thread: EventThread, error: Convgrad
     if not isinstance(error, ResourceExhausted) or not (
             error.field == "kept bytes" or error.found.endswith(" in all of its sessions")):
         return then()
-    call = Call("ConvGradSessions/ListSessions",
-                session_pb2.ListSessionsRequest().SerializeToString(),
-                session_pb2.ListSessionsResponse.FromString, target=target)
+    call = session_call("ListSessions", session_pb2.ListSessionsRequest(),
+                        session_pb2.ListSessionsResponse.FromString, target=target)
 
     def on_listed(answer: Any, _: ConvgradError | None) -> None:
         if answer is not None:

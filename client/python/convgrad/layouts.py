@@ -108,17 +108,11 @@ class Descriptor:
             return self._blocked_shape()
         return tuple(self.dims[axis] for axis in memory_order(self.layout, len(self.dims)))
 
-    def byte_size(self) -> int | None:
-        """Returns the packed size in bytes; None beyond 63 bits."""
-        elements = math.prod(self.dims)
-        if not fits(elements):
-            return None
-        if is_blocked(self.layout) and elements > 0:
-            if max(self.dims) > 2**48:
-                return None
-            elements = math.prod(self.shape())
-        size = elements * KEPT_DTYPES[self.dtype].itemsize
-        return size if fits(elements) and fits(size) else None
+    def byte_size(self) -> int:
+        """Returns the packed size in bytes; 0 if an extent is 0."""
+        is_padded = is_blocked(self.layout) and 0 not in self.dims
+        packed = self._blocked_shape() if is_padded else self.dims
+        return math.prod(packed) * KEPT_DTYPES[self.dtype].itemsize
 
     def _blocked_shape(self) -> Dims:
         outer, inner = (*self.dims, 1, 1)[:2]

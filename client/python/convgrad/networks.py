@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convgrad import layouts
-from convgrad.errors import invalid, parsing_response
+from convgrad.errors import invalid
 from convgrad.kept import array_of, describe
 from convgrad.layouts import Array, Descriptor
 from convgrad.options import timeout_of
@@ -269,9 +269,8 @@ def _add_tensors(messages: Any, tensors: Mapping[str, npt.ArrayLike | str],
 
 
 def _decode_run(kind: Any, response: Response) -> Run:
-    with parsing_response():
-        head, payloads = split_message(response)
-        message = kind.FromString(head)
+    head, payloads = split_message(response)
+    message = kind.FromString(head)
     values = {value.name: array_of(value.name, value.tensor, payloads)
               for value in message.values}
     is_step = kind is network_pb2.RunProgramResponse and message.HasField("update")

@@ -11,7 +11,8 @@ The server validates requests: InvalidArgument names field, found and expected.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy.typing as npt
 
@@ -111,12 +112,9 @@ def conv_transpose_backward(
     **options: Unpack[Options],
 ) -> Call[Gradients]:
     """Does the same as conv_backward, transposed; grad_output determines output_padding."""
+    window = Window(stride, padding, dilation, groups, output_padding, transposed=True,
+                    activation=activation)
     arrays = _arrays(input=input, weight=weight, grad_output=grad_output, output=output)
-    layouts_of = RequestBuilder(Window(), options)
-    grad_output_dims = layouts_of.dims_of("grad_output", _get(arrays, "grad_output"), None)
-    size = grad_output_dims[2:] or None
-    window = Window(stride, padding, dilation, groups, output_padding, size,
-                    transposed=True, activation=activation)
     return _backward(window, arrays, (gradients, bias_shape),
                      {"input": input_shape, "weight": weight_shape}, options)
 
@@ -179,12 +177,11 @@ def _check_flat(name: str, shape: Dims) -> None:
 
 def _forward(window: Window, arrays: dict[str, Operand], shapes: dict[str, Dims | None],
              options: Options) -> Call[Forward]:
-    builder = RequestBuilder(window, options)
-    dims: dict[str, Any] = {
-        name: builder.dims_of(name, _get(arrays, name), shapes.get(name))
-        for name in ("input", "weight")}
-    builder.set_problem(dims["input"], dims["weight"],
-                        out_channels_of(dims["weight"], window))
+    builder = RequestBuilder(options)
+    input_dims, weight_dims = (
+        builder.dims_of(name, _get(arrays, name), shapes.get(name))
+        for name in ("input", "weight"))
+    builder.set_problem(window, input_dims, weight_dims, out_channels_of(weight_dims, window))
     for name, array in arrays.items():
         builder.add_operand(name, array)
     builder.add_results(["output"])
@@ -194,7 +191,7 @@ def _forward(window: Window, arrays: dict[str, Operand], shapes: dict[str, Dims 
 def _backward(window: Window, arrays: dict[str, Operand],
               results: tuple[Iterable[str], Dims | None],
               shapes: dict[str, Dims | None], options: Options) -> Call[Gradients]:
-    builder = RequestBuilder(window, options)
+    builder = RequestBuilder(options)
     input_dims, weight_dims = (
         builder.dims_of(name, arrays.get(name), shapes.get(name))
         for name in ("input", "weight"))
@@ -202,7 +199,9 @@ def _backward(window: Window, arrays: dict[str, Operand],
     channels = out_channels_of(weight_dims, window)
     if len(grad_output) > 1:
         channels = grad_output[1]
-    builder.set_problem(input_dims, weight_dims, channels)
+    if window.transposed:
+        window = replace(window, output_size=grad_output[2:] or None)
+    builder.set_problem(window, input_dims, weight_dims, channels)
     names = (results[0],) if isinstance(results[0], str) else results[0]
     # Sorted, because a set's order differs between processes.
     wanted = sorted(set(names))

@@ -94,19 +94,6 @@ class Request:
             return None
         places = {field.rpartition(".")[2]: place for field, place in found.items()
                   if field.startswith("out.")}
-        message, payloads = self._with_operands(found)
-        for which, request in zip(self.operation.results, message.results):
-            if which in places:
-                place = places[which]
-                request.region.region_id = place.region_id
-                request.region.byte_offset = place.byte_offset
-                request.region.byte_length = place.byte_length
-        answered = replace(self, destinations=replace(self.destinations, places=places))
-        return self._lent(message, payloads), answered, loan
-
-    def _with_operands(self, found: Places,
-                       ) -> tuple[operation_pb2.ConvOperation, list[memoryview]]:
-        """Returns a copy of the message with these places, and the other operands' bytes."""
         message = operation_pb2.ConvOperation()
         message.CopyFrom(self.message)
         payloads: list[memoryview] = []
@@ -118,7 +105,14 @@ class Request:
             else:
                 tensor.inline.payload_index = len(payloads)
                 payloads.append(payload)
-        return message, payloads
+        for which, request in zip(self.operation.results, message.results):
+            if which in places:
+                place = places[which]
+                request.region.region_id = place.region_id
+                request.region.byte_offset = place.byte_offset
+                request.region.byte_length = place.byte_length
+        answered = replace(self, destinations=replace(self.destinations, places=places))
+        return self._lent(message, payloads), answered, loan
 
     def _lent(self, message: operation_pb2.ConvOperation,
               payloads: list[memoryview]) -> LentMessage:

@@ -92,6 +92,7 @@ class Region:
             raise
         self._connection.setblocking(False)
         self._bytes = np.frombuffer(memory, np.uint8)
+        self.nbytes = self._bytes.nbytes
         self._begin = _address_of(self._bytes)
         self._arena = Arena(nbytes)
         self._held: list[object] = []
@@ -100,10 +101,6 @@ class Region:
         self._home = Home()
         self._home.settle()
         _regions.add(self)
-
-    @property
-    def nbytes(self) -> int:
-        return self._bytes.nbytes
 
     @property
     def is_open(self) -> bool:

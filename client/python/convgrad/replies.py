@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from convgrad.destinations import Destinations
-from convgrad.errors import bad_reply, parsing_response
+from convgrad.errors import bad_reply
 from convgrad.kept import payload_of
 from convgrad.layouts import Array, Descriptor, is_blocked, text_of, wire_dtype, wire_layout
 from convgrad.problem import Operation, wire_result
@@ -48,13 +48,13 @@ def decode(operation: Operation, response: Response,
            destinations: Destinations) -> tuple[Arrays, service_pb2.Report]:
     """Returns the arrays in a response, without the results that a session keeps.
 
-    Errors: Internal if it doesn't fit the operation.
+    Errors: Internal if it doesn't fit the operation; ValueError or protobuf's DecodeError for
+    a malformed response.
     """
     kind = (service_pb2.ConvForwardResponse if operation.forward
             else service_pb2.ConvBackwardResponse)
-    with parsing_response():
-        head, payloads = split_message(response)
-        message = kind.FromString(head)
+    head, payloads = split_message(response)
+    message = kind.FromString(head)
     if len(message.results) != len(operation.results):
         raise bad_reply("results", len(message.results), len(operation.results))
     arrays = {}

@@ -13,7 +13,7 @@ from convgrad.destinations import destinations_of
 from convgrad.errors import invalid, parsing_response, unimplemented
 from convgrad.kept import Kept, Operand, describe
 from convgrad.layouts import Array, Descriptor, Dims, text_of
-from convgrad.options import Options, wire_options
+from convgrad.options import Options, timeout_of, wire_options
 from convgrad.placing import Loan, Request
 from convgrad.problem import (
     OPERANDS,
@@ -50,7 +50,7 @@ class Call(Generic[R]):
     """Makes the result of a Response."""
     request_id: bytes = b""
     options: Options = field(default_factory=Options)
-    stream: Streamed | None = None
+    stream: Stream | Streamed | None = None
     """The same call as a stream, for servers whose messages are too small."""
     frames: Callable[[], Iterator[bytes]] | None = None
     """Yields the messages of a call with several messages and one answer."""
@@ -90,18 +90,25 @@ class Call(Generic[R]):
                 message.payloads):
             # Message and stream have the same payloads in the same order, and share the copies.
             payloads = {name: memoryview(bytes(payload))
-                        for name, payload in self.stream.payloads.items()}
+                        for name, payload in self.stream.request.payloads.items()}
+            request = replace(self.stream.request, payloads=payloads)
             return replace(call, message=replace(message, payloads=list(payloads.values())),
-                           stream=replace(self.stream, payloads=payloads))
+                           stream=replace(self.stream, request=request))
         return call if message is None else replace(call, message=joined(message))
+
+
+def session_call(method: str, request: Any, decode: Callable[[Any], R],
+                 timeout: float | None = None, **settings: Any) -> Call[R]:
+    """Returns a call of the service ConvGradSessions with one message."""
+    return Call("ConvGradSessions/" + method, request.SerializeToString(), decode,
+                options=timeout_of(timeout), **settings)
 
 
 class RequestBuilder:
     """Gathers a request's parts. Owned by one call."""
 
-    def __init__(self, window: Window, options: Options) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
-        self._window = window
         self._message = operation_pb2.ConvOperation()
         self._payloads: dict[str, memoryview] = {}
         self._operands: dict[str, Descriptor] = {}
@@ -129,9 +136,10 @@ class RequestBuilder:
             return ()
         return layouts.logical_dims(array.shape, layout)
 
-    def set_problem(self, input_dims: Dims, weight_dims: Dims, out_channels: int) -> None:
+    def set_problem(self, window: Window, input_dims: Dims, weight_dims: Dims,
+                    out_channels: int) -> None:
         problem = self._message.problem
-        self._window.write(problem, input_dims, weight_dims, out_channels)
+        window.write(problem, input_dims, weight_dims, out_channels)
         self._dims = {"input": input_dims, "weight": dims_of_weight(problem),
                       "output": dims_of_output(problem)}
 
@@ -232,17 +240,17 @@ class RequestBuilder:
     def call(self, forward: bool,
              result: Callable[[Arrays, service_pb2.Report], R]) -> Call[R]:
         """Returns the call; `result` makes its result of arrays."""
-        # If they don't fit, send no payloads: the server refuses the request with its own
-        # message.
-        payloads = self._payloads if self._fits() else {}
         operation = Operation(forward, self._dims["output"], self._operands,
                               self._results)
         destinations = destinations_of(operation, self._kept_results,
                                        self._options.get("out", {}), self._payloads)
-        request = Request(operation, self._message, wire_options(self._options), payloads,
-                          destinations)
-        size = sum(payload.nbytes for payload in payloads.values())
-        answer = sum(tensor.byte_size() or 0 for name, tensor in self._results.items()
+        streamed = Request(operation, self._message, wire_options(self._options),
+                           self._payloads, destinations)
+        # If they don't fit, send no payloads: the server refuses the request with its own
+        # message.
+        request = streamed if self._fits() else replace(streamed, payloads={})
+        size = sum(payload.nbytes for payload in request.payloads.values())
+        answer = sum(tensor.byte_size() for name, tensor in self._results.items()
                      if name not in self._kept_results)
         fits_message = max(size, answer) <= MAX_PAYLOAD_BYTES
         stays = bool(self._kept_results)
@@ -264,8 +272,7 @@ class RequestBuilder:
             results=self._results, is_change=stays, kept_results={
                 kept: self._results[name] for name, kept in self._kept_results.items()},
             stream=None if stays else Stream(
-                operation, self._message, request.options, self._payloads,
-                self._options.get("slice_items", 0), destinations, result))
+                streamed, self._options.get("slice_items", 0), result))
 
     def _c0(self, dtype: str) -> int:
         return self._options.get("c0", 0) or layouts.default_c0(dtype)

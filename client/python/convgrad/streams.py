@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from convgrad.destinations import Destinations
 from convgrad.errors import bad_reply, invalid, parsing_response
 from convgrad.layouts import Descriptor
-from convgrad.problem import OPERANDS, Operation, wire_result
+from convgrad.placing import Request
+from convgrad.problem import OPERANDS, wire_result
 from convgrad.replies import Arrays, check_tensor
 from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
 from convgrad.wire import FRAME_BYTES, join_message, split_bytes
@@ -34,31 +34,26 @@ class Reply(Protocol):
         """Returns the call's result. Raises Internal if something is missing."""
 
 
-class Streamed(Protocol):
+class Streamed(NamedTuple):
     """A call as a stream, which can be sent several times."""
 
-    def requests(self) -> Iterator[bytes]:
-        """Yields the messages."""
-
-    def reply(self) -> Reply:
-        """Returns an object that gathers the answer of one attempt."""
+    requests: Callable[[], Iterator[bytes]]
+    """Yields the messages."""
+    reply: Callable[[], Reply]
+    """Returns an object that gathers the answer of one attempt."""
 
 
 def _item_bytes(tensor: Descriptor) -> int:
-    return replace(tensor, dims=(1, *tensor.dims[1:])).byte_size() or 0
+    return replace(tensor, dims=(1, *tensor.dims[1:])).byte_size()
 
 
 @dataclass(frozen=True)
 class Stream:
     """An operation as a stream, which can be sent several times."""
 
-    operation: Operation
-    message: operation_pb2.ConvOperation
-    options: service_pb2.Options
-    payloads: dict[str, memoryview]
+    request: Request
     slice_items: int
     """Items of the batch per slice; 0: the contract's formula."""
-    destinations: Destinations
     result: Callable[[Arrays, service_pb2.Report], Any]
     """Makes the result of the gathered arrays."""
 
@@ -73,24 +68,25 @@ class Stream:
 
     def requests(self) -> Iterator[bytes]:
         """Yields the header, then frames: of uncut operands, then of the others by slices."""
-        items = self._items()
+        items, payloads = self._items(), self.request.payloads
         yield service_pb2.ConvStreamRequest(header=service_pb2.StreamHeader(
-            operation=self._streamed(), options=self.options,
+            operation=self._streamed(), options=self.request.options,
             slice_items=items)).SerializeToString()
-        cut = [n for n in OPERANDS if n in self.payloads and self._is_cut(n)]
-        for name in self.payloads:
+        cut = [n for n in OPERANDS if n in payloads and self._is_cut(n)]
+        for name in payloads:
             if name not in cut:
-                yield from self._frames(name, 0, self.payloads[name].nbytes)
-        for first in range(0, self.operation.batch, items):
-            last = min(first + items, self.operation.batch)
+                yield from self._frames(name, 0, payloads[name].nbytes)
+        operation = self.request.operation
+        for first in range(0, operation.batch, items):
+            last = min(first + items, operation.batch)
             for name in cut:
-                size = _item_bytes(self.operation.operands[name])
+                size = _item_bytes(operation.operands[name])
                 yield from self._frames(name, first * size, last * size)
 
     def _streamed(self) -> operation_pb2.ConvOperation:
         message = operation_pb2.ConvOperation()
-        message.CopyFrom(self.message)
-        for name in self.payloads:
+        message.CopyFrom(self.request.message)
+        for name in self.request.payloads:
             getattr(message.operands, name).stream.SetInParent()
         return message
 
@@ -100,25 +96,26 @@ class Stream:
             head = service_pb2.ConvStreamRequest()
             head.frame.which = which  # type: ignore[assignment]
             head.frame.byte_offset = at
-            payload = self.payloads[name][at:min(at + FRAME_BYTES, end)]
+            payload = self.request.payloads[name][at:min(at + FRAME_BYTES, end)]
             yield join_message(head.SerializeToString(), [payload])
 
     def _is_cut(self, name: str, tensor: Descriptor | None = None) -> bool:
         """Returns whether the tensor's first axis is the batch."""
-        output = self.operation.output
-        dims = (tensor or self.operation.operands[name]).dims
+        output = self.request.operation.output
+        dims = (tensor or self.request.operation.operands[name]).dims
         if name in ("bias", "grad_bias"):
             return len(dims) == len(output) and output[0] != 1 and dims[0] == output[0]
         return name not in ("weight", "grad_weight")
 
     def _items(self) -> int:
-        batch = max(self.operation.batch, 1)
+        operation = self.request.operation
+        batch = max(operation.batch, 1)
         if self.slice_items:
             return min(self.slice_items, batch)
-        per_item = sum(_item_bytes(tensor) for name, tensor in
-                       self.operation.operands.items() if self._is_cut(name))
+        per_item = sum(_item_bytes(tensor) for name, tensor in operation.operands.items()
+                       if self._is_cut(name))
         sums = 0
-        for name, tensor in self.operation.results.items():
+        for name, tensor in operation.results.items():
             if self._is_cut(name, tensor):
                 per_item += _item_bytes(tensor)
             else:
@@ -131,14 +128,14 @@ class StreamReply:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._results = stream.operation.results
+        self._results = stream.request.operation.results
         self._received = dict.fromkeys(self._results, 0)
         self._end: service_pb2.StreamEnd | None = None
 
     @cached_property
     def _arrays(self) -> Arrays:
         """The results' arrays, allocated when the server has accepted the request."""
-        return {name: self._stream.destinations.array(name, tensor)
+        return {name: self._stream.request.destinations.array(name, tensor)
                 for name, tensor in self._results.items()}
 
     def take(self, response: bytes) -> None:

@@ -7,7 +7,7 @@ two. The native module needs no copy, because it sends the parts in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -101,20 +101,9 @@ def split_message(message: Response) -> tuple[bytes, Sequence[memoryview | Paylo
 
 def split_bytes(message: bytes) -> tuple[bytes, list[memoryview]]:
     """Does the same as split_message for a message in one piece."""
-    view = memoryview(message)
+    view, at = memoryview(message), 0
     head: list[memoryview] = []
     payloads: list[memoryview] = []
-    for tag, start, body, end in _fields(view):
-        if tag == _PAYLOAD_TAG:
-            payloads.append(view[body:end])
-        else:
-            head.append(view[start:end])
-    return b"".join(head), payloads
-
-
-def _fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
-    """Yields each field's tag, start, start of its body, and end."""
-    at = 0
     while at < len(view):
         start = at
         tag, at = _read_varint(view, at)
@@ -133,7 +122,11 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
             raise ValueError(f"wire type {wire_type}")
         if at > len(view):
             raise ValueError("a field beyond the message's end")
-        yield tag, start, body, at
+        if tag == _PAYLOAD_TAG:
+            payloads.append(view[body:at])
+        else:
+            head.append(view[start:at])
+    return b"".join(head), payloads
 
 
 def _read_varint(view: memoryview, at: int) -> tuple[int, int]:

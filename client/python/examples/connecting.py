@@ -8,8 +8,10 @@ import pathlib
 import convgrad
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --target, --ca, --cert, --key and --token, as the tool `convgrad` has them."""
+def new_parser(description: str) -> argparse.ArgumentParser:
+    """Returns a parser with --target, --ca, --cert, --key and --token, as the tool `convgrad`
+    has them. Its help begins with the first paragraph of `description`."""
+    parser = argparse.ArgumentParser(description=description.split("\n\n")[0])
     parser.add_argument("--target", metavar="ADDRESS",
                         help="the server's address, e.g. localhost:7070; default: starts a "
                         "server on this machine")
@@ -19,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", metavar="PEM")
     parser.add_argument("--token", type=pathlib.Path, metavar="FILE",
                         help="file with the client's token")
+    return parser
 
 
 def connect(arguments: argparse.Namespace) -> convgrad.Client:

@@ -11,7 +11,6 @@ default 97 % after 15 epochs or more.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import time
@@ -131,11 +130,10 @@ def accuracy(run: Run, model: nn.Module, images: torch.Tensor,
 
 
 def plot(runs: list[Run], path: str) -> None:
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
     for run in runs:
         remote = run.client is not None
         style = dict(color=f"C{run.seed % 10}", linestyle="-" if remote else "--",
@@ -160,8 +158,7 @@ def report(run: Run) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    connecting.add_arguments(parser)
+    parser = connecting.new_parser(__doc__)
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--bf16", action="store_true",

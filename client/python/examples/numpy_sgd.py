@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
-
 import connecting
 import numpy as np
 
@@ -35,8 +33,7 @@ def learn(client: convgrad.Client, steps: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    connecting.add_arguments(parser)
+    parser = connecting.new_parser(__doc__)
     parser.add_argument("--steps", type=int, default=60)
     arguments = parser.parse_args()
     with connecting.connect(arguments) as client:

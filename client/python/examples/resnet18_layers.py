@@ -107,8 +107,7 @@ def measure(layer: Layer, dtype: torch.dtype, arguments: argparse.Namespace,
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    connecting.add_arguments(parser)
+    parser = connecting.new_parser(__doc__)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--repeat", type=int, default=5, help="of which the fastest counts")
     arguments = parser.parse_args()

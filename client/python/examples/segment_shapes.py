@@ -9,12 +9,6 @@ Exits with 1 if too few pixels of unseen images are right: fewer than --expect, 
 
 from __future__ import annotations
 
-import argparse
-import os
-
-# See digits.py.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
 import connecting
 import torch
 import torch.nn.functional as F
@@ -79,14 +73,11 @@ def generate(batch: int, generator: torch.Generator) -> tuple[torch.Tensor, torc
 
 def draw(images: torch.Tensor, labels: torch.Tensor, found: torch.Tensor, path: str) -> None:
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError:
         return print("no picture: it needs matplotlib, pip install matplotlib")
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(3, len(images), figsize=(2 * len(images), 6),
-                                   layout="constrained")
+    figure = Figure(figsize=(2 * len(images), 6), layout="constrained")
+    axes = figure.subplots(3, len(images))
     for i, column in enumerate(axes.T):
         column[0].imshow(images[i].permute(1, 2, 0).clamp(0, 1))
         for axis, classes in zip(column[1:], (labels[i], found[i])):
@@ -100,8 +91,7 @@ def draw(images: torch.Tensor, labels: torch.Tensor, found: torch.Tensor, path: 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    connecting.add_arguments(parser)
+    parser = connecting.new_parser(__doc__)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--picture", metavar="PNG", help="save what is found in unseen images")

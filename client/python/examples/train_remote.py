@@ -15,17 +15,12 @@ high: above --expect, by default 1.25 times PyTorch's.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
-
-# See digits.py.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import connecting
 import torch
@@ -187,11 +182,10 @@ def network(client: convgrad.Client, model: nn.Module,
 
 
 def plot(runs: list[Run], path: str) -> None:
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
-    figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
     for run, style in zip(runs, ("-", "--")):
         axes.plot(run.losses, style, label=run.name)
     axes.set(xlabel="step", ylabel="training loss", yscale="log")
@@ -200,8 +194,7 @@ def plot(runs: list[Run], path: str) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    connecting.add_arguments(parser)
+    parser = connecting.new_parser(__doc__)
     parser.add_argument("--network", choices=sorted(NETWORKS), default="resnet18")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--steps", type=int, default=20)

@@ -166,7 +166,9 @@ class ChannelPool:
                 raise Cancelled("the client is closed")
             now = time.monotonic()
             if target not in self._turns:
-                self._turns[target] = self._slots_of_one(str(target))
+                options = self.connections.channel_options(self._server_names.get(str(target)))
+                self._turns[target] = [Slot(str(target), options)
+                                       for _ in range(self.connections.connections)]
             turn = self._turns[target]
             slot = next((s for s in turn if s.down_until <= now), turn[0])
             # One assignment, because Ctrl-C between two calls would lose the slot.
@@ -232,10 +234,6 @@ class ChannelPool:
             channels = [channel for turn in self._turns.values() for slot in turn
                         for channel in (slot.unary_channel, slot.stream_channel)]
             return [*{id(channel): channel for channel in channels if channel}.values()]
-
-    def _slots_of_one(self, target: str) -> list[Slot]:
-        options = self.connections.channel_options(self._server_names.get(target))
-        return [Slot(target, options) for _ in range(self.connections.connections)]
 
     def _unary_channel(self, slot: Slot) -> Any:
         if slot.unary_channel is None:

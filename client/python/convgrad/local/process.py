@@ -55,7 +55,6 @@ class LocalProcess:
         Errors: FailedPrecondition in one line, with the end of the server's log.
         """
         program = server_program()
-        self._process: subprocess.Popen[bytes] | None = None
         self.settings = settings
         self.owner = os.getpid()
         self._log, self.log_path = _open_log(settings.log)
@@ -63,26 +62,23 @@ class LocalProcess:
         # with this object.
         weakref.finalize(self, os.close, self._log).atexit = False
         self._log_begin = os.fstat(self._log).st_size
-        try:
-            with _socket_folder() as (folder, lock):
-                self._path = f"{folder}/calls"
-                self.address = f"unix:{self._path}"
-                self._process = self._start(program, folder, lock)
-            self._await()
-        except BaseException:  # Ctrl-C, too
-            self._abandon()
-            raise
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        with _socket_folder() as (folder, lock):
+            self._path = f"{folder}/calls"
+            self.address = f"unix:{self._path}"
+            self._process = self._start(program, folder, lock)
+            try:
+                self.pid = self._process.pid
+                self._await()
+            except BaseException:  # Ctrl-C, too
+                self._process.kill()
+                self._process.wait()
+                raise
 
     @property
     def end(self) -> str | None:
         """Returns how the server has ended; None while it runs, or in a process other than its
         owner."""
-        if self._process is None or os.getpid() != self.owner:
+        if os.getpid() != self.owner:
             return None
         status = self._process.poll()
         if status is None:
@@ -103,7 +99,7 @@ class LocalProcess:
 
     def stop(self) -> None:
         """Ends the server and waits for its end."""
-        if self._process is None or os.getpid() != self.owner:
+        if os.getpid() != self.owner:
             return
         self._process.terminate()
         try:
@@ -125,13 +121,6 @@ class LocalProcess:
             raise FailedPrecondition.of(
                 "local server", f"'{program}': {error.strerror}",
                 "a program that this machine runs") from None
-
-    def _abandon(self) -> None:
-        """Kills a server that failed to start and removes its files."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            shutil.rmtree(os.path.dirname(self._path), ignore_errors=True)
 
     def _await(self) -> None:
         deadline = time.monotonic() + _START_SECONDS

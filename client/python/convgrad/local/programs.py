@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from convgrad.errors import FailedPrecondition
@@ -66,20 +65,16 @@ def main() -> None:
     """Runs the commands of convgrad.moving. Otherwise replaces this process by the tool
     `convgrad` with the same arguments or, after `serve`, by the server. The help names those
     commands first, because the tool doesn't know them."""
-    if sys.argv[1:2] and sys.argv[1] in COMMANDS:
+    command, *rest = sys.argv[1:] or [""]
+    if command in COMMANDS:
         sys.exit(run_command(sys.argv[1:]))
-    if sys.argv[1:2] == ["serve"]:
-        _become(server_program, sys.argv[2:])
-    if sys.argv[1:] in (["help"], ["-h"], ["--help"]):
+    if not rest and command in ("help", "-h", "--help"):
         print(f"python -m convgrad also has serve (starts the server), "
               f"{', '.join(COMMANDS[:-1])} and {COMMANDS[-1]}; COMMAND --help lists options.\n")
-    _become(tool_program, sys.argv[1:])
-
-
-def _become(find: Callable[[], Path], arguments: list[str]) -> None:
+    is_server = command == "serve"
     try:
-        program = find()
+        program = server_program() if is_server else tool_program()
     except FailedPrecondition as error:
         sys.exit(f"convgrad: {error.message}")
     sys.stdout.flush()
-    os.execv(program, [str(program), *arguments])
+    os.execv(program, [str(program), *(rest if is_server else sys.argv[1:])])

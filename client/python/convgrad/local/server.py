@@ -54,11 +54,8 @@ class LocalServer:
                           tuple(flags))
         self._found = _shared.take(wanted)
         self._release = weakref.finalize(self, _shared.give, self._found)
-
-    @property
-    def address(self) -> str:
+        self.address = self._found.address
         """The address for a Client: "unix:PATH"."""
-        return self._found.address
 
     @property
     def pid(self) -> int | None:

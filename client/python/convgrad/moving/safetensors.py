@@ -62,7 +62,7 @@ class TensorFile:
             length = self._length(size)
             self._start = _LENGTH_BYTES + length
             self.entries, self.metadata = self._parsed(
-                self._bytes(length), size - self._start)
+                self._next_bytes(length).tobytes(), size - self._start)
         except BaseException:
             self._file.close()
             raise
@@ -77,9 +77,8 @@ class TensorFile:
         """Returns a tensor of the file."""
         entry = self.entries[name]
         self._file.seek(self._start + entry.begin)
-        array = np.empty(entry.shape, KEPT_DTYPES[entry.dtype])
-        self._fill(array.reshape(-1).view(np.uint8).data)
-        return array
+        found = self._next_bytes(entry.end - entry.begin)
+        return found.view(KEPT_DTYPES[entry.dtype]).reshape(entry.shape)
 
     def refuse(self, field: str, found: object, expected: object) -> NoReturn:
         """Raises the error for a field of the file."""
@@ -90,23 +89,16 @@ class TensorFile:
         most = min(_MOST_HEADER_BYTES, file_bytes - _LENGTH_BYTES)
         if most < 0:
             self.refuse("header length", f"a file of {file_bytes} bytes", "at least 8")
-        length = int.from_bytes(self._bytes(_LENGTH_BYTES), "little")
+        length = int.from_bytes(self._next_bytes(_LENGTH_BYTES).data, "little")
         if length > most:
             self.refuse("header length", length, f"at most {most}")
         return length
 
-    def _bytes(self, count: int) -> bytes:
-        buffer = bytearray(count)
-        self._fill(memoryview(buffer))
-        return bytes(buffer)
-
-    def _fill(self, target: memoryview) -> None:
-        done = 0
-        while done < len(target):
-            count = self._file.readinto(target[done:])
-            if not count:
-                self.refuse("", "a file that became shorter", "the bytes of its header")
-            done += count
+    def _next_bytes(self, count: int) -> Array:
+        found = np.fromfile(self._file, np.uint8, count)
+        if len(found) != count:
+            self.refuse("", "a file that became shorter", "the bytes of its header")
+        return found
 
     def _parsed(self, text: bytes, data_bytes: int) -> tuple[dict[str, Entry], dict[str, str]]:
         def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -26,8 +26,7 @@ from convgrad.layouts import (
 )
 from convgrad.moving.machine import differences, facts_of
 from convgrad.moving.safetensors import Entry, TensorFile, write_tensors
-from convgrad.options import Options
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
 from convgrad.sessions.methods import plain
 from convgrad.sessions.session import Session
 from convgrad.sessions.transfers import get_call
@@ -153,7 +152,7 @@ def _snapshot(session: Session | Attached) -> tuple[int, dict[str, Kept], dict[s
 
 
 def _list_call() -> Call[tuple[int, dict[str, Kept]]]:
-    return Call("ConvGradSessions/ListTensors", b"", lambda response: (
+    return session_call("ListTensors", session_pb2.ListTensorsRequest(), lambda response: (
         session_pb2.ListTensorsResponse.FromString(response).number, listed_tensors(response)))
 
 
@@ -164,8 +163,7 @@ def _get_all_call(kept: Mapping[str, Kept]) -> Call[tuple[int, dict[str, Array]]
         layout = one.descriptor.layout
         if layout != _logical(layout):
             wanted.layout = wire_layout(_logical(layout), "layout")
-    return get_call("ConvGradSessions/GetTensors", request, Options(),
-                    lambda arrays, number: (number, arrays))
+    return get_call(request, lambda arrays, number: (number, arrays))
 
 
 # Ask the session's server.

@@ -162,11 +162,8 @@ class Attached:
 
     def __init__(self, attached: attached.Attached) -> None:
         self._attached = attached
-
-    @property
-    def id(self) -> bytes:
+        self.id = attached.id
         """The session's id. Keep it secret: who knows it may use the session."""
-        return self._attached.id
 
     async def blocking(self, function: Callable[[attached.Attached], R]) -> R:
         """Calls a function with the convgrad.Attached, on a thread. Returns its result."""

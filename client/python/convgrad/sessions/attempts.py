@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from convgrad.errors import ConvgradError, number_in
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
 from convgrad.v1 import session_pb2
 from convgrad.wire import Response
 
@@ -23,9 +23,8 @@ DURABLE_TRAILER = "convgrad-durable-number"
 _VOID_SECONDS = 10.0
 # Replaces a change that its caller has given up. If the server has neither begun nor committed
 # that change, this one fails there and ends the epoch of the changes behind it.
-VOID: Call[None] = Call(
-    "ConvGradSessions/DropTensors",
-    session_pb2.DropTensorsRequest(names=[""]).SerializeToString(), lambda _: None)
+VOID: Call[None] = session_call(
+    "DropTensors", session_pb2.DropTensorsRequest(names=[""]), lambda _: None)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from convgrad.errors import (
     SessionTakenOver,
 )
 from convgrad.moving.machine import tell_differences
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
 from convgrad.sessions.asking import ask_again
 from convgrad.sessions.attempts import DURABLE_TRAILER, Change, Opened, Read, number_of
 from convgrad.sessions.changes import Changes
@@ -42,8 +42,8 @@ def save_state_call(changes: DurableChanges | None, name: str = "",
             changes.note_durable(number)
         return number
 
-    request = session_pb2.SaveStateRequest(name=name)
-    return Call("ConvGradSessions/SaveState", request.SerializeToString(), decode, **settings)
+    return session_call("SaveState", session_pb2.SaveStateRequest(name=name), decode,
+                        **settings)
 
 
 class DurableChanges(Changes):
@@ -156,8 +156,8 @@ class DurableChanges(Changes):
         request = session_pb2.ResumeSessionRequest(
             session_id=self._opened.answer.session_id, epoch=self.epoch,
             call_id=os.urandom(16))
-        call = Call("ConvGradSessions/ResumeSession", request.SerializeToString(),
-                    session_pb2.SessionResponse.FromString, target=self._opened.target)
+        call = session_call("ResumeSession", request, session_pb2.SessionResponse.FromString,
+                            target=self._opened.target)
         ask_again(self._client, self.thread, call, _DISK_SECONDS, lambda answer, failed: (
             self._repeat_all(answer) if failed is None else self.stop(failed)))
 

@@ -21,13 +21,12 @@ from convgrad.errors import (
     bad_reply,
 )
 from convgrad.options import Options
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
 from convgrad.sessions.asking import ask
 from convgrad.sessions.attempts import Opened
 from convgrad.sessions.changes import Changes
 from convgrad.v1 import session_pb2
 
-_SERVICE = "ConvGradSessions/"
 _RENEWALS_PER_LEASE = 3
 # Firewalls and NATs forget connections that are silent for minutes. A call reaches the server,
 # whereas a ping would end at a proxy.
@@ -69,10 +68,11 @@ class OpenSession:
     """The changes after which Session.save_state() has kept snapshots, by name."""
 
 
-def call_of(method: str, request: Any, **settings: Any) -> Call[Any]:
-    """Returns a call of the service ConvGradSessions."""
-    return Call(_SERVICE + method, request.SerializeToString(),
-                session_pb2.SessionResponse.FromString, **settings)
+def call_of(method: str, request: Any, timeout: float | None = None,
+            **settings: Any) -> Call[Any]:
+    """Returns a call that is answered with a session."""
+    return session_call(method, request, session_pb2.SessionResponse.FromString, timeout,
+                        **settings)
 
 
 def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: int,
@@ -88,14 +88,14 @@ def open_session(client: Caller, name: str, lease_seconds: float, quota_bytes: i
         return _found(client, target, answer)
     except BaseException as error:  # Ctrl-C, too
         # Nobody else knows its id, and its name would stay in use.
-        brief = Options(timeout=_BRIEF_SECONDS)
         with contextlib.suppress(ConvgradError):
             if answer is None and not isinstance(error, ConvgradError):
                 # The server may have opened it, and finds it by its open_id.
-                target, answer = client.run_somewhere(replace(call, options=brief))
+                target, answer = client.run_somewhere(replace(
+                    call, options=Options(timeout=_BRIEF_SECONDS)))
             if answer is not None:
                 close = session_pb2.CloseSessionRequest(session_id=answer.session_id)
-                client.run(call_of("CloseSession", close, target=target, options=brief))
+                client.run(call_of("CloseSession", close, _BRIEF_SECONDS, target=target))
         raise
 
 
@@ -200,11 +200,12 @@ def renew_regularly(client: Caller, opened: Opened, changes: Changes) -> None:
 
 def list_sessions(client: Caller, everybody: bool) -> list[OpenSession]:
     """Returns the sessions on all of the client's servers."""
-    message = session_pb2.ListSessionsRequest(everybody=everybody).SerializeToString()
+    request = session_pb2.ListSessionsRequest(everybody=everybody)
     found = []
     for target in client.replicas():
-        listed = client.run(Call(_SERVICE + "ListSessions", message,
-                                 session_pb2.ListSessionsResponse.FromString, target=target))
+        listed = client.run(session_call(
+            "ListSessions", request, session_pb2.ListSessionsResponse.FromString,
+            target=target))
         found += [OpenSession(
             one.handle, one.name, one.client, one.number, one.tensors, one.kept_bytes,
             one.reply_bytes, one.quota_bytes, one.lease_seconds, one.remaining_seconds,
@@ -230,5 +231,4 @@ def close_session(client: Caller, opened: Opened, changes: Changes) -> None:
     request = session_pb2.CloseSessionRequest(
         session_id=opened.answer.session_id, epoch=changes.epoch)
     with contextlib.suppress(ConvgradError):
-        client.run(call_of("CloseSession", request, target=opened.target,
-                           options=Options(timeout=seconds)))
+        client.run(call_of("CloseSession", request, seconds, target=opened.target))

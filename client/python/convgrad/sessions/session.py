@@ -16,7 +16,7 @@ from convgrad.errors import Cancelled, invalid
 from convgrad.kept import Kept, find, listed_tensors
 from convgrad.layouts import Descriptor
 from convgrad.options import timeout_of
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
 from convgrad.sessions import snapshots
 from convgrad.sessions.attempts import Opened, Read
 from convgrad.sessions.changes import Changes
@@ -32,8 +32,6 @@ from convgrad.sessions.uploads import Uploads
 from convgrad.v1 import session_pb2
 
 R = TypeVar("R")
-
-_SERVICE = "ConvGradSessions/"
 
 
 class Session:
@@ -71,7 +69,8 @@ class Session:
 
     def __init__(self, client: Caller, opened: Opened, keep_open: bool,
                  replay_bytes: int = 0, recorder: Recorder | None = None) -> None:
-        self._client = client
+        self.client = client
+        """The client that opened it."""
         self._opened = opened
         self._keep_open = keep_open
         self._durable = (DurableChanges(client, opened, recorder, replay_bytes)
@@ -83,11 +82,6 @@ class Session:
         # A session that nobody closes expires after its lease.
         closed = Cancelled("the session is closed")
         self._stop = weakref.finalize(self, self._changes.stop, closed)
-
-    @property
-    def client(self) -> Caller:
-        """The client that opened it."""
-        return self._client
 
     @property
     def id(self) -> bytes:
@@ -144,7 +138,7 @@ class Session:
         call = prepare(self, *args, **kwargs).with_own_bytes()
         if call.is_change:
             return self._submitted(call, call.whole or call)
-        return self._client.submit(self._read, call, self._changes.begin_read())
+        return self.client.submit(self._read, call, self._changes.begin_read())
 
     @method
     def put(self, name: str | Mapping[str, npt.ArrayLike],
@@ -165,7 +159,7 @@ class Session:
             raise invalid("MISSING", "array", "nothing", "one beside the name")
         puts = [put_of(key, value, (layouts or {}).get(key, layout))  # type: ignore[arg-type]
                 for key, value in arrays.items()]
-        call: Call[None] = Call(_SERVICE + "PutTensors", None, lambda _: None,
+        call: Call[None] = Call("ConvGradSessions/PutTensors", None, lambda _: None,
                                 options=timeout_of(timeout), is_change=True)
         limit = self._uploads.message_limit(sum(put.payload.nbytes for put in puts), timeout)
         digests = {put.name: put.digest() for put in puts} if dedupe else {}
@@ -189,31 +183,30 @@ class Session:
         names = (name,) if isinstance(name, str) else name
         request = get_request(names, dtype, layout, first_item, items)
         return get_call(
-            _SERVICE + "GetTensors", request, timeout_of(timeout),
-            lambda arrays, _: arrays[name] if isinstance(name, str) else arrays)
+            request, lambda arrays, _: arrays[name] if isinstance(name, str) else arrays,
+            timeout)
 
     @method
     def drop(self, *names: str, timeout: float | None = None) -> Call[None]:
         """Drops these tensors, all or none; without names, all tensors. Errors: NotFound."""
         request = session_pb2.DropTensorsRequest(names=names, all=not names)
         self._known.forget(names)
-        return Call(_SERVICE + "DropTensors", request.SerializeToString(), lambda _: None,
-                    options=timeout_of(timeout), is_change=True)
+        return session_call("DropTensors", request, lambda _: None, timeout, is_change=True)
 
     @method
     def tensors(self, *, timeout: float | None = None) -> Call[dict[str, Kept]]:
         """Returns the kept tensors by name."""
-        return Call(_SERVICE + "ListTensors", b"", listed_tensors,
-                    options=timeout_of(timeout))
+        return session_call("ListTensors", session_pb2.ListTensorsRequest(), listed_tensors,
+                            timeout)
 
     @property
     def is_at_home(self) -> bool:
         """Whether this process may use the session; processes forked later may not."""
-        return self._client.is_at_home
+        return self.client.is_at_home
 
     def check_process(self) -> None:
         """Raises FailedPrecondition unless `is_at_home`."""
-        self._client.check_process()
+        self.client.check_process()
 
     def close(self) -> None:
         """Closes the session and drops everything, after the outcomes of all changes are known.
@@ -240,7 +233,7 @@ class Session:
         has_ended = isinstance(self._changes.error, ENDS)
         self._stop()
         if not has_ended and not keep_open:
-            close_session(self._client, self._opened, self._changes)
+            close_session(self.client, self._opened, self._changes)
 
     def _perform(self, call: Call[R]) -> R:
         """Sends a read or a change and blocks until its outcome is known."""
@@ -263,7 +256,7 @@ class Session:
             raise
 
     def _read(self, call: Call[R], read: Read) -> R:
-        return run_read(self._client, self._opened, self._changes, call, read)
+        return run_read(self.client, self._opened, self._changes, call, read)
 
     def _operand(self, tensor: Any) -> Any:
         return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor

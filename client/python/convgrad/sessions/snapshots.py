@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from convgrad.moving.machine import tell_differences
-from convgrad.options import timeout_of
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
 from convgrad.sessions.durable import save_state_call
 from convgrad.sessions.methods import Owner, method
 from convgrad.v1 import session_pb2
-
-_SERVICE = "ConvGradSessions/"
 
 
 @method
@@ -23,7 +20,7 @@ def save_state(self: Owner, name: str = "", *, timeout: float | None = None) -> 
     Errors: FailedPrecondition if the session isn't durable; Internal if the server can't write;
     ResourceExhausted for more than 16 names, or if the client's quota is full.
     """
-    return save_state_call(self._durable, name, options=timeout_of(timeout))
+    return save_state_call(self._durable, name, timeout=timeout)
 
 
 @method
@@ -45,9 +42,8 @@ def restore_state(self: Owner, name: str, *,
         return answer.trainer_state
 
     self._known.forget(())
-    request = session_pb2.RestoreStateRequest(name=name)
-    return Call(_SERVICE + "RestoreState", request.SerializeToString(), decode,
-                options=timeout_of(timeout), is_change=True)
+    return session_call("RestoreState", session_pb2.RestoreStateRequest(name=name), decode,
+                        timeout, is_change=True)
 
 
 @method
@@ -56,6 +52,5 @@ def drop_state(self: Owner, name: str, *, timeout: float | None = None) -> Call[
 
     Errors: FailedPrecondition if the session isn't durable.
     """
-    request = session_pb2.DropStateRequest(name=name)
-    return Call(_SERVICE + "DropState", request.SerializeToString(), lambda _: None,
-                options=timeout_of(timeout))
+    return session_call("DropState", session_pb2.DropStateRequest(name=name), lambda _: None,
+                        timeout)

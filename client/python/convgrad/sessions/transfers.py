@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -14,10 +15,10 @@ from convgrad import layouts
 from convgrad.errors import bad_reply, invalid, parsing_response
 from convgrad.kept import array_of, describe, descriptor_of, empty_array
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
-from convgrad.options import Options
 from convgrad.placing import Loan, find_places
 from convgrad.region import Region
-from convgrad.requests import Call
+from convgrad.requests import Call, session_call
+from convgrad.streams import Streamed
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import (
     FRAME_BYTES,
@@ -92,17 +93,12 @@ class PutRequest:
 
     def message(self) -> LentMessage:
         """Returns a PutTensorsRequest that refers to the tensors' bytes."""
-        payloads: list[memoryview] = []
-
-        def add(tensor: tensor_pb2.Tensor, put: Put) -> None:
-            tensor.inline.payload_index = len(payloads)
-            payloads.append(put.payload)
-
-        return LentMessage(self._head(add).SerializeToString(), payloads)
+        return LentMessage(self._head(is_stream=False).SerializeToString(),
+                           [put.payload for put in self.puts if self._is_sent(put)])
 
     def frames(self) -> Iterator[bytes]:
         """Yields the messages of PutTensorsStream."""
-        head = self._head(lambda tensor, _: tensor.stream.SetInParent())
+        head = self._head(is_stream=True)
         yield session_pb2.PutTensorsStreamRequest(header=head).SerializeToString()
         for index, put in enumerate(self.puts):
             if not self._is_sent(put):
@@ -119,9 +115,9 @@ class PutRequest:
     def _is_sent(self, put: Put) -> bool:
         return put.place is None and not self._is_known(put)
 
-    def _head(self, add_source: Callable[[tensor_pb2.Tensor, Put], None],
-              ) -> session_pb2.PutTensorsRequest:
+    def _head(self, *, is_stream: bool) -> session_pb2.PutTensorsRequest:
         head = session_pb2.PutTensorsRequest(trainer_state=self.trainer_state)
+        indices = itertools.count()
         for put in self.puts:
             message = head.tensors.add(name=put.name, digest=self.digests.get(put.name, b""))
             if self._is_known(put):
@@ -129,8 +125,10 @@ class PutRequest:
             describe(put.descriptor, message.tensor)
             if put.place is not None:
                 message.tensor.region.CopyFrom(put.place)
+            elif is_stream:
+                message.tensor.stream.SetInParent()
             else:
-                add_source(message.tensor, put)
+                message.tensor.inline.payload_index = next(indices)
         return head
 
 
@@ -165,25 +163,12 @@ def get_request(names: Iterable[str], dtype: npt.DTypeLike | None, layout: str |
     return request
 
 
-@dataclass(frozen=True)
-class GetStream:
-    """A GetTensorsRequest whose answer arrives in frames."""
-
-    request: bytes
-    result: Callable[[dict[str, Array], int], Any]
-    """Makes the result of the arrays, and the number of the change as of which they are."""
-
-    def requests(self) -> Iterator[bytes]:
-        """Yields the request."""
-        yield self.request
-
-    def reply(self) -> GetReply:
-        """Returns an object that gathers the answer of one attempt."""
-        return GetReply(self.result)
-
-
 class GetReply:
-    """Gathers the answer of GetTensorsStream. Owned by one attempt."""
+    """Gathers the answer of GetTensorsStream. Owned by one attempt.
+
+    `result` makes the call's result of the arrays, and the number of the change as of which
+    they are.
+    """
 
     def __init__(self, result: Callable[[dict[str, Array], int], Any]) -> None:
         self._result = result
@@ -236,13 +221,15 @@ class GetReply:
         self._next = tensor, at
 
 
-def get_call(method: str, request: session_pb2.GetTensorsRequest, options: Options,
-             result: Callable[[dict[str, Array], int], R]) -> Call[R]:
+def get_call(request: session_pb2.GetTensorsRequest,
+             result: Callable[[dict[str, Array], int], R],
+             timeout: float | None = None) -> Call[R]:
     """Returns a call whose answer is a message, or a stream if a message is too small. `result`
     receives the arrays and the number of the change as of which they are."""
-    message = request.SerializeToString()
-    return Call(method, message, lambda response: result(*_got_tensors(response)),
-                options=options, stream=GetStream(message, result))
+    stream = Streamed(lambda: iter([request.SerializeToString()]), lambda: GetReply(result))
+    return session_call("GetTensors", request,
+                        lambda response: result(*_got_tensors(response)), timeout,
+                        stream=stream)
 
 
 def _got_tensors(response: Response) -> tuple[dict[str, Array], int]:

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from convgrad import operations
 from convgrad.caller import Caller
-from convgrad.options import timeout_of
-from convgrad.requests import MAX_PAYLOAD_BYTES, Call
+from convgrad.requests import MAX_PAYLOAD_BYTES, session_call
 from convgrad.v1 import session_pb2
 
 # Every server's messages hold this much, so the client needn't ask.
@@ -29,10 +28,9 @@ class Uploads:
         if not asked:
             return frozenset()
         request = session_pb2.HaveTensorsRequest(digests=asked)
-        answer = self._client.run(Call(
-            "ConvGradSessions/HaveTensors", request.SerializeToString(),
-            session_pb2.HaveTensorsResponse.FromString, target=self._target,
-            options=timeout_of(timeout)))
+        answer = self._client.run(session_call(
+            "HaveTensors", request, session_pb2.HaveTensorsResponse.FromString, timeout,
+            target=self._target))
         return frozenset(digest for digest, have in zip(asked, answer.have) if have)
 
     def message_limit(self, size: int, timeout: float | None) -> int:

@@ -81,5 +81,5 @@ def test_names_that_sessions_tells_exist():
         assert name in WORDS or any(hasattr(one, name) for one in known), name
 
 
-WORDS = {"with", "lease", "train", "admin", "state_dict", "prepare", "timeout", "replay_bytes",
-         "train_step", "export", "import", "UserWarning"}
+WORDS = {"with", "lease", "train", "admin", "state_dict", "prepare", "retry", "timeout",
+         "replay_bytes", "train_step", "export", "import", "UserWarning"}

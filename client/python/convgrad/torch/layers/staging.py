@@ -73,7 +73,7 @@ class _Stage:
         size = sum(one.nbytes for one in operands if isinstance(one, np.ndarray))
         if size >= _LEAST_BYTES:
             results = prepare(*operands, **keywords).results
-            size += sum(result.byte_size() or 0 for result in results.values())
+            size += sum(result.byte_size() for result in results.values())
             region = self._region_of(client, size)
             if region is not None:
                 found = self._run_in(region, client, method, results, operands, keywords)
