@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from convgrad.importers.tensors import Tensor
 from convgrad.shapes import broadcast
 
 
@@ -38,9 +39,9 @@ def chosen(mask: Any, x: Any, y: Any) -> Any:
     broadcast. What isn't chosen has no effect on values and gradients, not even NaN. Requires:
     one of both is a tensor; the other one may be a number, but not NaN."""
     to, other = mask.to, None
-    if not hasattr(y, "to"):
+    if not isinstance(y, Tensor):
         operands, other = [mask, x], float(y)
-    elif not hasattr(x, "to"):
+    elif not isinstance(x, Tensor):
         operands, other = [inverted(mask), y], float(x)
     else:
         operands = [mask, x, y]

@@ -12,7 +12,8 @@ class Tensor:
     are numbers or other tensors, which are broadcast."""
 
     to: Any = field(compare=False, repr=False, kw_only=True)
-    """The importer. Its methods `of_each` and `binary` add steps of one and of two operands."""
+    """The importer, as a weak proxy, so that what it holds is freed when the import ends. Its
+    methods `of_each` and `binary` add steps of one and of two operands."""
 
     def __neg__(self) -> Any:
         return self.to.of_each("neg", self)

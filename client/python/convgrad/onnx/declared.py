@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import math
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,8 @@ class Declared:
     """Has the steps, and the parameters by name. Owned by one thread."""
 
     def __init__(self, graph: Any, training: bool) -> None:
+        self.own = weakref.proxy(self)
+        """Values' importer."""
         self.training = training
         """Whether BatchNormalization and Dropout train."""
         self.node = Node("", "", (), (), {}, 0)
@@ -83,7 +86,7 @@ class Declared:
             *(operand and operand.source for operand in operands), *sources],
             {key: one for key, one in attributes.items() if one is not None})
         self.steps.append(source)
-        value = Value(source, tuple(shape), dtype, to=self)
+        value = Value(source, tuple(shape), dtype, to=self.own)
         self.note(value)
         return value
 
@@ -246,4 +249,4 @@ def _declared(to: Declared, info: Any, given: Sequence[int | None] | None,
     elif len(shape) > _MOST_INPUT_AXES or shape[:1] == [Batch()] and len(shape) < 2:
         raise refuse(info.name, f"an input of {text_of(shape)}",
                      "at most five axes, and two if the first one is the batch")
-    return Value(Source(info.name), tuple(shape), dtype, to=to)
+    return Value(Source(info.name), tuple(shape), dtype, to=to.own)

@@ -54,7 +54,7 @@ class Importer(Declared):
     def value(self, operand: Any, rank: int = 0) -> Value:
         """Returns the operand as a value with leading axes of 1 up to `rank`."""
         x = super().value(operand)
-        return views.reshaped(self, x, padded(x.shape, rank))
+        return x if len(x.shape) >= rank else views.reshaped(self, x, padded(x.shape, rank))
 
     def follow(self, shapes: Mapping[str, Sequence[int | None]]) -> Imported:
         """Errors: Refused naming all nodes that programs don't have."""

@@ -1,6 +1,7 @@
 """Tests the conversion of PyTorch models to programs: their steps, and refusals."""
 
 import collections
+import gc
 from typing import NamedTuple
 
 import pytest
@@ -12,6 +13,7 @@ from torch.nn.utils import parametrize
 
 import convgrad
 from convgrad.torch.networks.exporting import Output, shapes_of
+from convgrad.torch.networks.importer import Importer
 from convgrad.torch.networks.importing import Loss, import_model
 from convgrad.torch.networks.tracing import check_model
 
@@ -327,3 +329,14 @@ def test_what_is_refused(model, words):
 def test_what_is_invalid(model, words):
     with pytest.raises(convgrad.InvalidArgument, match=words):
         check_model(model())
+
+
+def test_memory_of_an_import_needs_no_collector():
+    """An importer holds the exported model."""
+    gc.collect()
+    gc.disable()
+    try:
+        import_(Residual(4, 8, 2), shape=(2, 4, 8, 8))
+        assert not [one for one in gc.get_objects() if type(one) is Importer]
+    finally:
+        gc.enable()

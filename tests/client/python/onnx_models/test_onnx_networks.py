@@ -1,5 +1,7 @@
 """Tests whole ONNX models: prediction for any batch, names, and training."""
 
+import gc
+
 import numpy as np
 import onnx
 import pytest
@@ -18,6 +20,7 @@ from onnx_graphs import (
 )
 
 import convgrad.onnx
+from convgrad.onnx.importer import Importer
 
 NETWORKS = {"resnet": (resnet, 32), "mobilenet": (mobilenet, 16), "vit": (vit, 16)}
 
@@ -230,3 +233,14 @@ def test_an_if_whose_condition_follows_from_shapes(client, channels):
         "v": random.random((4, 4), np.float32)})
     assert_same(client, model, x=random.random((2, channels, 3), np.float32))
     assert sorted(convgrad.onnx.load(model).trainable) == ["v", "w"]
+
+
+def test_memory_of_an_import_needs_no_collector():
+    """An importer holds all initializers."""
+    gc.collect()
+    gc.disable()
+    try:
+        convgrad.onnx.load(vit())
+        assert not [one for one in gc.get_objects() if type(one) is Importer]
+    finally:
+        gc.enable()

@@ -42,15 +42,6 @@ def pointwise(operator: str, **attributes: tuple[str, Any]) -> Callable[..., Val
         name: node.get(*given) for name, given in attributes.items()})
 
 
-def with_number(to: Declared, operator: str, x: Value, number: float) -> Value:
-    """Adds a step of a value and a constant."""
-    before = x.source
-    if operator == "mul" and number == 0.5 and before.operator == "mul" and (
-            before.attributes.get("other") == 2 and before.operands[0] is not None):
-        return replace(x, source=before.operands[0])  # a GELU's halves; a power of 2 is exact
-    return of_each(to, operator, x, other=float(number))
-
-
 def two(operator: str) -> Callable[..., Any]:
     """Returns the row of an operator of two operands."""
     return lambda to, node, x, y: binary(to, operator, x, y)
@@ -69,7 +60,7 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
     if isinstance(x, Bell) or isinstance(y, Bell):
         return _with_bell(to, operator, x, y)
     if isinstance(y, (int, float)):
-        return _with_constant(to, operator, x, y)
+        return _with_number(to, operator, x, y)
     if isinstance(x, (int, float)):
         return of_number(operator, x, y)
     for operand in (x, y):
@@ -80,21 +71,26 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
     shape = _broadcast(to, operator, x.shape, y.shape)
     number = to.number_of(y)
     if number is not None:
-        return _with_constant(to, operator, reshaped(to, to.value(x), shape), number)
+        return _with_number(to, operator, reshaped(to, to.value(x), shape), number)
     number = to.number_of(x)
     if number is not None:
         return of_number(operator, number, reshaped(to, to.value(y), shape))
     return of_two(to, operator, to.value(x), to.value(y), shape)
 
 
-def _with_constant(to: Declared, operator: str, x: Value, number: float) -> Value:
+def _with_number(to: Declared, operator: str, x: Value, number: float) -> Value:
+    """Adds a step of a value and a constant."""
     if operator == "maximum":
         return of_each(to, "clamp", x, min=number)
     if operator == "minimum":
         return of_each(to, "clamp", x, max=number)
     if operator == "div" and number == 0:
         raise to.refuse("Div by 0", "another number")
-    return with_number(to, operator, x, number)
+    before = x.source
+    if operator == "mul" and number == 0.5 and before.operator == "mul" and (
+            before.attributes.get("other") == 2 and before.operands[0] is not None):
+        return replace(x, source=before.operands[0])  # a GELU's halves; a power of 2 is exact
+    return of_each(to, operator, x, other=float(number))
 
 
 def _broadcast(to: Declared, operator: str, x: Sequence[Extent], y: Sequence[Extent]) -> Shape:

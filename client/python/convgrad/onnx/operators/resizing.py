@@ -168,14 +168,13 @@ def _step(to: Declared, x: Value, mode: str, old: Sequence[int], new: Sequence[i
     if own_mode is None:
         return None
     for align in (False, True) if mode != "nearest" else (False,):
-        for by_scale in (False, True) if scale is not None else (False,):
-            found = [_own_matrix(mode, align, old[i], new[i], scale[i] if by_scale and (
-                scale is not None) else 0, len(old)) for i in range(len(old))]
+        for factors in (None, scale) if scale is not None else (None,):
+            found = [_own_matrix(mode, align, old[i], new[i], factors[i] if factors else 0,
+                                 len(old)) for i in range(len(old))]
             if all(np.abs(a - b).max() < _TOLERANCE for a, b in zip(found, wanted)):
-                attributes: dict[str, Any] = {"scale_factor": [float(n) for n in scale]} if (
-                    by_scale and scale is not None) else {"size": list(new)}
                 return to.add("upsample", x, shape=(*x.shape[:2], *new), mode=own_mode,
-                              align_corners=align, **attributes)
+                              align_corners=align, size=None if factors else list(new),
+                              scale_factor=factors and [float(n) for n in factors])
     return None
 
 

@@ -15,12 +15,12 @@ from convgrad.onnx.extents import Batch, Extent, is_known, text_of
 from convgrad.onnx.values import Known, Operand, Value
 from convgrad.shapes import MOST_AXES, axis_of, padded
 
-Tensor = TypeVar("Tensor", Value, Known)
+Moved = TypeVar("Moved", Value, Known)
 MOST_PLACES = 2**24
 """Of the numbers that are computed for a node."""
 
 
-def reshaped(to: Declared, x: Tensor, shape: Sequence[Extent]) -> Tensor:
+def reshaped(to: Declared, x: Moved, shape: Sequence[Extent]) -> Moved:
     """Returns the value or the constant with another shape of as many elements."""
     shape = tuple(shape)
     if math.prod(x.shape) != math.prod(shape):
@@ -36,7 +36,7 @@ def reshaped(to: Declared, x: Tensor, shape: Sequence[Extent]) -> Tensor:
     return to.add("reshape", x, shape=shape, shape_=sizes)
 
 
-def permuted(to: Declared, x: Tensor, order: Sequence[int]) -> Tensor:
+def permuted(to: Declared, x: Moved, order: Sequence[int]) -> Moved:
     if list(order) == sorted(order):
         return x
     if isinstance(x, Known):

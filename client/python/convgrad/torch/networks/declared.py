@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,7 @@ class Declared(Importer):
     value, product = views.as_value, tokens.product
 
     def __init__(self, model: Any, exported: Exported) -> None:
+        self._own = weakref.proxy(self)  # values' importer
         self._exported = exported
         self._node: Any = None
         self._env: dict[torch.fx.Node, Any] = {}
@@ -48,7 +50,7 @@ class Declared(Importer):
         self.program = Program()
         self._values = {
             name: Value(self.program.input(name), self._memories.new(), kind="an input",
-                        to=self)
+                        to=self._own)
             for name in exported.inputs.values()}
         self._with_gradient = set(self._values)
         # By the tensor's id; a tied parameter has the first of its names.
@@ -67,7 +69,7 @@ class Declared(Importer):
         if tensor.requires_grad:
             self._with_gradient.add(name)
         found = Value(name, self._memories.new(), kind="a parameter",
-                      shape=tuple(tensor.shape), dtype=tensor.dtype, to=self)
+                      shape=tuple(tensor.shape), dtype=tensor.dtype, to=self._own)
         self._kept[found.memory] = found
         return found
 
@@ -130,7 +132,7 @@ class Declared(Importer):
             self._given[self.program.input(name)] = Given(node, part, then, until, calls)
             return Value(name, self._memories.new(), kind="an input",
                          shape=tuple(map(plain, result.shape)), dtype=result.dtype,
-                         time=self._memories.time, to=self)
+                         time=self._memories.time, to=self._own)
 
         if isinstance(results, torch.Tensor):
             return declared(results, None)

@@ -280,10 +280,10 @@ class Importer(Declared):
             self._with_gradient.add(name)
         if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
             self.counted.append(name)
-        y = Value(name, self._memories.new(), shape=shape, time=self._memories.time, to=self)
+        y = Value(name, self._memories.new(), shape=shape, time=self._memories.time,
+                  to=self._own)
         return y if view is None else replace(
-            y, memory=view.base.memory, branch=view.base.branch,
-            views=(*view.base.views, view))
+            y, memory=view.base.memory, branch=view.base.branch, views=(*view.base.views, view))
 
     def count_batch(self, batches: Value) -> Value:
         if not table.is_in_place(self._node.target):
