@@ -1,6 +1,5 @@
 #include "backends/cuda/cuda_backend.h"
 
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,8 +13,6 @@
 
 namespace convgrad {
 namespace {
-
-constexpr int64_t kMaxWorkspaceBytes = int64_t{1} << 30;
 
 // A device and the objects that compute on it. The members are destroyed in
 // reverse order.
@@ -81,7 +78,7 @@ class CudaBackend final : public ConvBackend {
       const PlanOptions& options) const override {
     DeviceUnit& unit = *units_[options.device];
     RETURN_IF_ERROR(unit.Select());
-    return cuda::MakeConvPlan(operation, kMaxWorkspaceBytes, &unit.worker);
+    return cuda::MakeConvPlan(operation, &unit.worker);
   }
 
   int device_count() const override { return static_cast<int>(units_.size()); }

@@ -2,9 +2,7 @@
 // best first, for which it has an engine.
 #pragma once
 
-#include <functional>
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "backends/core/convolution/lowering.h"
@@ -22,12 +20,6 @@ struct PassSpec {
   bool bias = false;
 };
 
-// Inputs of making graphs.
-struct GraphPlanner {
-  const GraphTarget& target;
-  int64_t max_workspace_bytes = 0;
-};
-
 // A graph and the tensors on which it works. They are dense, and contain the
 // padding if no engine supports the pads.
 struct Candidate {
@@ -43,7 +35,7 @@ struct Candidate {
 // preferred for the dtype, then the other.
 // Errors: kUnimplemented with the first reason if all fail.
 absl::StatusOr<Candidate> ChooseCandidate(const PassSpec& spec,
-                                          const GraphPlanner& planner);
+                                          const GraphTarget& target);
 
 // Returns the layout of the candidate's dense tensor for `role`. `view` says
 // which part of it the caller's tensor fills.

@@ -24,22 +24,13 @@ struct Worker {
 };
 
 // Returns a plan for `worker`, which must outlive it. A plan of a worker
-// without device and lane can't run.
+// without device and lane can't run. Requires: no unneeded operand.
 // Errors: kUnimplemented, kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
-    const ConvOperation& operation, int64_t max_workspace_bytes,
-    Worker* worker);
+    const ConvOperation& operation, Worker* worker);
 
 // Returns the number of equal slices into which to cut the batch. It is small
 // enough that the work of a slice justifies its launches.
 int64_t SliceCount(const ConvOperation& operation);
-
-// Returns the operation on one of `slices` equal slices. Results that are sums
-// over the batch become f32 addends, row-major and unscaled.
-ConvOperation SliceOf(const ConvOperation& operation, int64_t slices);
-
-// Returns whether a tensor of these dims has a separate part for each slice.
-bool IsCut(const ConvProblem& problem, Operand operand, const Dims& dims);
-bool IsCut(const ConvProblem& problem, Result result, const Dims& dims);
 
 }  // namespace convgrad::cuda

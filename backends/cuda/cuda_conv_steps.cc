@@ -35,14 +35,12 @@ bool AreTheSame(MappedTensor a, MappedTensor b) {
          a.size == b.size && !a.has_gaps && !b.has_gaps;
 }
 
-// Translates one operation; used once. The operation and the planner must
+// Translates one operation; used once. The operation and the target must
 // outlive it.
 class Translator {
  public:
-  Translator(const ConvOperation& operation, const GraphPlanner& planner)
-      : operation_(operation),
-        lowering_(operation.problem),
-        planner_(planner) {}
+  Translator(const ConvOperation& operation, const GraphTarget& target)
+      : operation_(operation), lowering_(operation.problem), target_(target) {}
 
   // Errors: kUnimplemented, kInternal.
   absl::StatusOr<ConvSteps> Translate();
@@ -80,7 +78,7 @@ class Translator {
 
   const ConvOperation& operation_;
   const Lowering lowering_;
-  const GraphPlanner& planner_;
+  const GraphTarget& target_;
   Location masked_;
   ConvSteps made_;
 };
@@ -181,14 +179,14 @@ absl::StatusOr<Candidate> Translator::Choose(const PassStep& step) const {
   if (may_fuse) {
     PassSpec fused = spec;
     fused.bias = true;
-    auto candidate = ChooseCandidate(fused, planner_);
+    auto candidate = ChooseCandidate(fused, target_);
     // Not if that requires computing 16-bit operands in f32.
     if (candidate.ok() && candidate->spec.operands == spec.operands) {
       return candidate;
     }
   }
   if (epilogue.needs_sums()) spec.result = DataType::kF32;
-  return ChooseCandidate(spec, planner_);
+  return ChooseCandidate(spec, target_);
 }
 
 absl::Status Translator::Add(const PassStep& step) {
@@ -256,8 +254,8 @@ absl::StatusOr<ConvSteps> Translator::Translate() {
 }  // namespace
 
 absl::StatusOr<ConvSteps> MakeConvSteps(const ConvOperation& operation,
-                                        const GraphPlanner& planner) {
-  return Translator(operation, planner).Translate();
+                                        const GraphTarget& target) {
+  return Translator(operation, target).Translate();
 }
 
 }  // namespace convgrad::cuda

@@ -23,6 +23,6 @@ struct ConvSteps {
 // Requires: Validate(operation).ok() and a batch of at least 1.
 // Errors: kUnimplemented, kInternal.
 absl::StatusOr<ConvSteps> MakeConvSteps(const ConvOperation& operation,
-                                        const GraphPlanner& planner);
+                                        const GraphTarget& target);
 
 }  // namespace convgrad::cuda

@@ -7,35 +7,35 @@
 namespace convgrad::cuda {
 namespace {
 
-// The problems that an engine computes wrongly.
-enum class Domain { kAll, kGroups, kStrides, kGroupsOrStrides };
+// The problems that an engine computes wrongly, as bits.
+enum Domain { kGroups = 1, kStrides = 2, kAll = 4 };
 
 struct Rule {
   Pass pass;
   const char* engine;
-  Domain domain;
+  int domain;
 };
 
 constexpr Rule kRules[] = {
     // Inf reaches the sums of other groups or of other channels.
-    {Pass::kForward, "eng22", Domain::kGroups},
-    {Pass::kForward, "eng47", Domain::kAll},
+    {Pass::kForward, "eng22", kGroups},
+    {Pass::kForward, "eng47", kAll},
     // Inf reaches the sums of other groups, or pixels between the strides.
-    {Pass::kBackwardData, "eng22", Domain::kGroups},
-    {Pass::kBackwardData, "eng40", Domain::kGroupsOrStrides},
-    {Pass::kBackwardData, "eng43", Domain::kStrides},
-    {Pass::kBackwardData, "eng46", Domain::kGroups},
-    {Pass::kBackwardData, "eng57", Domain::kStrides},
-    {Pass::kBackwardData, "eng67", Domain::kGroups},
+    {Pass::kBackwardData, "eng22", kGroups},
+    {Pass::kBackwardData, "eng40", kGroups | kStrides},
+    {Pass::kBackwardData, "eng43", kStrides},
+    {Pass::kBackwardData, "eng46", kGroups},
+    {Pass::kBackwardData, "eng57", kStrides},
+    {Pass::kBackwardData, "eng67", kGroups},
     // Doesn't write the pixels after the last window, either.
-    {Pass::kBackwardData, "eng78", Domain::kGroupsOrStrides},
+    {Pass::kBackwardData, "eng78", kGroups | kStrides},
     // Rounds products, as Winograd's algorithm or FFT does.
-    {Pass::kBackwardWeight, "eng17", Domain::kAll},
+    {Pass::kBackwardWeight, "eng17", kAll},
     // Round parts of the sum to 16 bits before they add them.
-    {Pass::kBackwardWeight, "eng61", Domain::kAll},
-    {Pass::kBackwardWeight, "eng62", Domain::kAll},
+    {Pass::kBackwardWeight, "eng61", kAll},
+    {Pass::kBackwardWeight, "eng62", kAll},
     // Returns wrong sums if channels come first.
-    {Pass::kBackwardWeight, "eng70", Domain::kStrides},
+    {Pass::kBackwardWeight, "eng70", kStrides},
 };
 
 bool HasStrides(const ConvProblem& problem) {
@@ -43,18 +43,9 @@ bool HasStrides(const ConvProblem& problem) {
                      [](const SpatialAxis& axis) { return axis.stride > 1; });
 }
 
-bool IsIn(Domain domain, const ConvProblem& problem) {
-  switch (domain) {
-    case Domain::kAll:
-      return true;
-    case Domain::kGroups:
-      return problem.groups > 1;
-    case Domain::kStrides:
-      return HasStrides(problem);
-    case Domain::kGroupsOrStrides:
-      return problem.groups > 1 || HasStrides(problem);
-  }
-  return true;
+bool IsIn(int domain, const ConvProblem& problem) {
+  return domain == kAll || ((domain & kGroups) != 0 && problem.groups > 1) ||
+         ((domain & kStrides) != 0 && HasStrides(problem));
 }
 
 // Adds the engines that cut a sum into k0 > 1 parts, and round each part to the

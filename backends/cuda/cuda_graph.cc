@@ -137,9 +137,7 @@ struct ConvGraph::Impl {
                              {fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}),
                          "heuristics"));
     graph.deselect_numeric_notes(ForbiddenNotes(spec.operands));
-    if (!spec.allows_forbidden) {
-      graph.deselect_engines(ForbiddenEngines(spec));
-    }
+    if (!spec.allows_forbidden) graph.deselect_engines(ForbiddenEngines(spec));
     graph.deselect_workspace_greater_than(spec.max_workspace_bytes);
     return absl::OkStatus();
   }

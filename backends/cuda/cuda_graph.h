@@ -58,10 +58,10 @@ struct GraphSpec {
   // rounding.
   bool bias = false;
   // Excludes engines that need more workspace.
-  int64_t max_workspace_bytes = 0;
+  int64_t max_workspace_bytes = int64_t{1} << 30;
   // cuDNN's name of the engine to use, if it is allowed. Otherwise, or if
   // empty: the first engine of cuDNN's heuristics.
-  std::string engine;
+  std::string engine = {};
   // Allows the engines that ForbiddenEngines names. Only for tests of them.
   bool allows_forbidden = false;
 };

@@ -39,28 +39,14 @@ inline fe::graph::Tensor_attributes Describe(Uid uid, const GraphTensor& shape,
   return tensor;
 }
 
-// Describes the three tensors of a convolution.
-class Shapes {
- public:
-  explicit Shapes(const GraphSpec& spec) : spec_(spec) {}
-
-  fe::graph::Tensor_attributes Data(DataType dtype) const {
-    return Describe(kData, Of(Role::kData), dtype);
-  }
-  fe::graph::Tensor_attributes Weight(DataType dtype) const {
-    return Describe(kWeight, Of(Role::kWeight), dtype);
-  }
-  fe::graph::Tensor_attributes Out(DataType dtype) const {
-    return Describe(kOut, Of(Role::kOut), dtype);
-  }
-
- private:
-  GraphTensor Of(Role role) const {
-    return GraphTensorOf(DimsFor(spec_.problem, role), spec_.format);
-  }
-
-  const GraphSpec& spec_;
-};
+// Describes the convolution's tensor with `role`.
+inline fe::graph::Tensor_attributes Describe(const GraphSpec& spec, Role role,
+                                             DataType dtype) {
+  constexpr Uid kUids[] = {kData, kWeight, kOut};  // by Role
+  return Describe(kUids[static_cast<size_t>(role)],
+                  GraphTensorOf(DimsFor(spec.problem, role), spec.format),
+                  dtype);
+}
 
 template <typename Attributes>
 Attributes ConvAttributes(const ConvProblem& problem) {
@@ -72,52 +58,52 @@ Attributes ConvAttributes(const ConvProblem& problem) {
   return attributes;
 }
 
-inline void SetResult(const TensorHandle& tensor,
-                      const fe::graph::Tensor_attributes& shape) {
-  tensor->set_output(true)
-      .set_uid(shape.get_uid())
-      .set_dim(shape.get_dim())
-      .set_stride(shape.get_stride())
-      .set_data_type(shape.get_data_type());
-}
-
-inline TensorHandle AddForward(const GraphSpec& spec, fe::graph::Graph* graph) {
-  const Shapes shapes(spec);
-  TensorHandle sum = graph->conv_fprop(
-      graph->tensor(shapes.Data(spec.operands)),
-      graph->tensor(shapes.Weight(spec.operands)),
-      ConvAttributes<fe::graph::Conv_fprop_attributes>(spec.problem));
-  if (!spec.bias) return sum;
-  const fe::graph::Tensor_attributes out = shapes.Out(spec.result);
-  sum->set_dim(out.get_dim()).set_stride(out.get_stride());
-  const GraphTensor bias =
-      GraphTensorOf(PerChannelDims(spec.problem), spec.format);
+inline TensorHandle AddBias(const GraphSpec& spec, const TensorHandle& sum,
+                            fe::graph::Graph* graph) {
+  const ConvProblem& problem = spec.problem;
+  const GraphTensor out = GraphTensorOf(OutputDims(problem), spec.format);
+  sum->set_dim(out.dims).set_stride(out.strides);
+  const GraphTensor bias = GraphTensorOf(
+      BroadcastBiasDims(problem, PerChannelBiasDims(problem)), spec.format);
   return graph->pointwise(
       sum, graph->tensor(Describe(kBias, bias, DataType::kF32)),
       fe::graph::Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
 }
 
-// Adds the pass to the graph; its tensors have their Uids.
-inline void AddPass(const GraphSpec& spec, fe::graph::Graph* graph) {
-  const Shapes shapes(spec);
+// Adds the convolution to the graph and returns its result.
+inline TensorHandle AddSums(const GraphSpec& spec, fe::graph::Graph* graph) {
+  const auto operand = [&](Role role) {
+    return graph->tensor(Describe(spec, role, spec.operands));
+  };
+  const ConvProblem& problem = spec.problem;
   switch (spec.pass) {
     case Pass::kForward:
-      return SetResult(AddForward(spec, graph), shapes.Out(spec.result));
+      return graph->conv_fprop(
+          operand(Role::kData), operand(Role::kWeight),
+          ConvAttributes<fe::graph::Conv_fprop_attributes>(problem));
     case Pass::kBackwardData:
-      return SetResult(
-          graph->conv_dgrad(
-              graph->tensor(shapes.Out(spec.operands)),
-              graph->tensor(shapes.Weight(spec.operands)),
-              ConvAttributes<fe::graph::Conv_dgrad_attributes>(spec.problem)),
-          shapes.Data(spec.result));
+      return graph->conv_dgrad(
+          operand(Role::kOut), operand(Role::kWeight),
+          ConvAttributes<fe::graph::Conv_dgrad_attributes>(problem));
     case Pass::kBackwardWeight:
-      return SetResult(
-          graph->conv_wgrad(
-              graph->tensor(shapes.Out(spec.operands)),
-              graph->tensor(shapes.Data(spec.operands)),
-              ConvAttributes<fe::graph::Conv_wgrad_attributes>(spec.problem)),
-          shapes.Weight(spec.result));
+      break;
   }
+  return graph->conv_wgrad(
+      operand(Role::kOut), operand(Role::kData),
+      ConvAttributes<fe::graph::Conv_wgrad_attributes>(problem));
+}
+
+// Adds the pass to the graph; its tensors have their Uids.
+inline void AddPass(const GraphSpec& spec, fe::graph::Graph* graph) {
+  TensorHandle result = AddSums(spec, graph);
+  if (spec.bias) result = AddBias(spec, result, graph);
+  const fe::graph::Tensor_attributes shape =
+      Describe(spec, ResultOf(spec.pass), spec.result);
+  result->set_output(true)
+      .set_uid(shape.get_uid())
+      .set_dim(shape.get_dim())
+      .set_stride(shape.get_stride())
+      .set_data_type(shape.get_data_type());
 }
 
 }  // namespace convgrad::cuda

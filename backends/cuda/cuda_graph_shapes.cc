@@ -7,23 +7,8 @@ absl::string_view NameOf(Format format) {
 }
 
 Dims DimsFor(const ConvProblem& problem, Role role) {
-  Dims dims = {problem.batch, problem.in_channels};
-  int64_t SpatialAxis::*extent = &SpatialAxis::in;
-  if (role == Role::kOut) {
-    dims[1] = problem.out_channels;
-    extent = &SpatialAxis::out;
-  } else if (role == Role::kWeight) {
-    dims = {problem.out_channels, problem.in_channels / problem.groups};
-    extent = &SpatialAxis::kernel;
-  }
-  for (const SpatialAxis& axis : problem.axes) dims.push_back(axis.*extent);
-  return dims;
-}
-
-Dims PerChannelDims(const ConvProblem& problem) {
-  Dims dims(problem.axes.size() + 2, 1);
-  dims[1] = problem.out_channels;
-  return dims;
+  if (role == Role::kData) return InputDims(problem);
+  return role == Role::kWeight ? WeightDims(problem) : OutputDims(problem);
 }
 
 GraphTensor GraphTensorOf(const Dims& dims, Format format) {

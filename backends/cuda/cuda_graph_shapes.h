@@ -15,11 +15,8 @@ enum class Format { kNXC, kNCX };
 // Returns "nxc" or "ncx".
 absl::string_view NameOf(Format format);
 
-// Returns a tensor's dims, with as many spatial axes as the problem has.
+// Returns a tensor's dims. Requires: an ordinary problem.
 Dims DimsFor(const ConvProblem& problem, Role role);
-
-// Returns (1, O, 1...), the dims of a fused bias.
-Dims PerChannelDims(const ConvProblem& problem);
 
 // Dims and strides with at least two spatial axes. A single axis becomes the
 // second of two, because cuDNN has no convolution with one.

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "backends/core/checked_math.h"
 #include "backends/core/fractal_layout.h"
 #include "backends/core/physical_layout.h"
 
@@ -12,12 +13,6 @@ namespace {
 
 // Returns the map's axis for spatial axis i of a tensor with `rank` dims.
 size_t SpatialAxisOf(size_t i, size_t rank) { return kMapAxes - rank + i; }
-
-int64_t Product(const Extents& extents) {
-  int64_t product = 1;
-  for (int64_t extent : extents) product *= extent;
-  return product;
-}
 
 // Returns the extents of `dims`, with the first axis split into groups.
 Extents ExtentsOf(const Dims& dims, int64_t groups) {
@@ -41,27 +36,7 @@ void SetStrides(const Dims& strides, int64_t outer, TensorMap* map) {
   }
 }
 
-// Formulas: proto/layouts.md, "FRACTAL_Z_3D".
-TensorMap FractalMap(const TensorDescriptor& tensor, const Extents& extents) {
-  const FractalExtents f = FractalExtentsOf(tensor);
-  const int64_t row = f.n1 * kFractalBlock * tensor.c0;
-  const int64_t height = extents[kMapAxes - 2], width = extents[kMapAxes - 1];
-  TensorMap map;
-  map.block = tensor.c0;
-  map.block_stride = height * width * row;
-  map.fused_groups = f.fused_groups;
-  map.group_outer = f.ocg;
-  map.group_channels = f.icg;
-  map.stride[kOuterAxis] = tensor.c0;
-  map.stride[kMapAxes - 1] = row;
-  map.stride[kMapAxes - 2] = width * row;
-  map.stride[kMapAxes - 3] = f.c1 * map.block_stride;
-  map.stride[kGroupAxis] = extents[kMapAxes - 3] * map.stride[kMapAxes - 3];
-  return map;
-}
-
-TensorMap BlockedMap(const TensorDescriptor& tensor) {
-  const PhysicalLayout layout = PhysicalLayoutOf(tensor);
+TensorMap BlockedMap(const PhysicalLayout& layout) {
   Dims strides;
   for (const PhysicalAxis& axis : layout.axes) strides.push_back(axis.stride);
   TensorMap map;
@@ -71,17 +46,28 @@ TensorMap BlockedMap(const TensorDescriptor& tensor) {
   return map;
 }
 
+TensorMap FractalMap(const TensorDescriptor& tensor) {
+  const GroupedWeight weight(tensor, tensor.groups);
+  const FractalExtents f = FractalExtentsOf(tensor);
+  TensorMap map = BlockedMap(weight.Group(0));
+  map.stride[kGroupAxis] = weight.super_group_stride();
+  map.fused_groups = f.fused_groups;
+  map.group_outer = f.ocg;
+  map.group_channels = f.icg;
+  return map;
+}
+
 }  // namespace
 
 MappedTensor MapOf(const TensorDescriptor& tensor, int64_t groups) {
   if (!IsWeightLayout(tensor.layout)) groups = 1;
   MappedTensor mapped{tensor.dtype, ExtentsOf(tensor.dims, groups), {}, 0};
   mapped.size = *ByteSize(tensor) / ByteSizeOf(tensor.dtype);
-  mapped.has_gaps = mapped.size != Product(mapped.extents);
+  mapped.has_gaps = mapped.size != *CheckedProduct(mapped.extents);
   if (tensor.layout == Layout::kFractalZ3D) {
-    mapped.map = FractalMap(tensor, mapped.extents);
+    mapped.map = FractalMap(tensor);
   } else if (tensor.layout == Layout::kNDC1HWC0) {
-    mapped.map = BlockedMap(tensor);
+    mapped.map = BlockedMap(PhysicalLayoutOf(tensor));
   } else {
     SetStrides(Strides(tensor), mapped.extents[kOuterAxis], &mapped.map);
   }
@@ -94,18 +80,13 @@ MappedTensor MapOf(const StridedView& view, bool is_weight, int64_t groups,
   MappedTensor mapped{view.dtype, ExtentsOf(view.dims, groups), {}, size};
   SetStrides(view.strides, mapped.extents[kOuterAxis], &mapped.map);
   mapped.map.offset = view.offset;
-  mapped.has_gaps = size != Product(mapped.extents);
+  mapped.has_gaps = size != *CheckedProduct(mapped.extents);
   return mapped;
 }
 
 TensorMap BroadcastMap(const Dims& dims) {
-  Dims strides(dims.size(), 0);
-  int64_t stride = 1;
-  for (size_t i = dims.size(); i-- > 0; stride *= dims[i]) {
-    if (dims[i] != 1) strides[i] = stride;
-  }
   TensorMap map;
-  SetStrides(strides, 0, &map);
+  SetStrides(BroadcastStrides(dims, dims), 0, &map);
   return map;
 }
 

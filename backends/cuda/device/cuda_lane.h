@@ -12,7 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "backends/core/mutex.h"
 #include "backends/cuda/device/cuda_device.h"
 

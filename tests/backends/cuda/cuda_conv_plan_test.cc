@@ -25,8 +25,6 @@ using convgrad::testing_support::RandomProblems;
 using convgrad::testing_support::ReadShapeList;
 using convgrad::testing_support::RowMajorLayouts;
 
-constexpr int64_t kWorkspace = int64_t{1} << 30;
-
 GraphTarget H200() {
   std::stringstream text;
   text << std::ifstream(CONVGRAD_H200).rdbuf();
@@ -43,7 +41,7 @@ class CudaConvPlan : public testing::Test {
   }
 
   std::string ImplementationOf(const ConvOperation& operation) {
-    const auto plan = MakeConvPlan(operation, kWorkspace, &worker_);
+    const auto plan = MakeConvPlan(operation, &worker_);
     EXPECT_TRUE(plan.ok()) << ToString(operation) << ": " << plan.status();
     return plan.ok() ? std::string((*plan)->implementation()) : "";
   }
@@ -98,7 +96,6 @@ TEST_F(CudaConvPlan, SixteenBitsAreComputedOnTensorCores) {
 TEST_F(CudaConvPlan, WorkspaceBeyondTheCapIsNotPlanned) {
   GraphSpec spec;
   spec.problem = Lowering(*Parse("conv2d_n16_c64_o64_i56_k3_p1")).problem();
-  spec.max_workspace_bytes = int64_t{1} << 30;
   const auto large = ConvGraph::Make(spec, target_);
   ASSERT_TRUE(large.ok()) << large.status();
   ASSERT_GT((*large)->workspace_bytes(), 1 << 20);
@@ -111,7 +108,6 @@ TEST_F(CudaConvPlan, TheEngineThatIsNamedIsTaken) {
   GraphSpec spec;
   spec.problem = Lowering(*Parse("conv2d_n16_c64_o64_i56_k3_p1")).problem();
   spec.operands = spec.result = DataType::kBF16;
-  spec.max_workspace_bytes = kWorkspace;
   const auto engines = ConvGraph::ListEngines(spec, target_, {3, 3});
   ASSERT_TRUE(engines.ok()) << engines.status();
   ASSERT_EQ(engines->size(), 3u);
@@ -128,7 +124,6 @@ TEST_F(CudaConvPlan, ForbiddenEnginesArentListed) {
   GraphSpec spec;
   spec.pass = Pass::kBackwardWeight;
   spec.problem = Lowering(*Parse("conv2d_n16_c64_o64_i56_k3_p1")).problem();
-  spec.max_workspace_bytes = kWorkspace;
   ASSERT_THAT(ForbiddenEngines(spec), testing::Contains("eng17"));
   const auto engines = ConvGraph::ListEngines(spec, target_, {200, 1});
   ASSERT_TRUE(engines.ok()) << engines.status();
@@ -142,7 +137,6 @@ TEST_F(CudaConvPlan, NoEngineSplitsSumsIn16Bits) {
   spec.pass = Pass::kBackwardWeight;
   spec.problem = Lowering(*Parse("conv2d_n4_c124_o19_i17_k1")).problem();
   spec.operands = spec.result = DataType::kBF16;
-  spec.max_workspace_bytes = kWorkspace;
   const auto splits = [&] {
     const auto engines = ConvGraph::ListEngines(spec, target_, {200, 200});
     EXPECT_TRUE(engines.ok()) << engines.status();
@@ -162,7 +156,7 @@ TEST_F(CudaConvPlan, NoEngineSplitsSumsIn16Bits) {
 TEST_F(CudaConvPlan, UnequalPadsLieInTheData) {
   const PassSpec pass{Pass::kBackwardWeight,
                       Lowering(*Parse("conv2d_n4_c8_o8_i9_k3_pb1")).problem()};
-  const auto candidate = ChooseCandidate(pass, {target_, kWorkspace});
+  const auto candidate = ChooseCandidate(pass, target_);
   ASSERT_TRUE(candidate.ok()) << candidate.status();
   EXPECT_EQ(candidate->spec.problem.axes[0].pad_begin, 0);
   EXPECT_EQ(candidate->spec.problem.axes[0].in, 10);
@@ -193,31 +187,6 @@ TEST(SliceCount, KeepsAWeightGradientIn16BitsWhole) {
     request.descriptor.dtype = DataType::kBF16;
   }
   EXPECT_EQ(SliceCount(operation), 1);
-}
-
-TEST(SliceOf, CutsTheBatchAndTurnsSumsIntoAddends) {
-  ConvOperation operation =
-      WholeOperation(*Parse("conv2d_n8_c16_o32_i9_k3_p1_b8x1x1x1_relu"),
-                     Direction::kBackward, DataType::kBF16, Layout::kNXC);
-  for (ResultRequest& request : operation.results) {
-    request.scale = 2;
-    if (request.which != Result::kGradWeight) continue;
-    request.descriptor.dtype = DataType::kBF16;
-    request.descriptor.layout = Layout::kXIO;
-  }
-  ASSERT_TRUE(Validate(operation).ok()) << Validate(operation);
-  const ConvOperation slice = SliceOf(operation, 4);
-  EXPECT_TRUE(Validate(slice).ok()) << Validate(slice);
-  EXPECT_EQ(slice.problem.batch, 2);
-  EXPECT_EQ(slice.operand(Operand::kGradOutput)->dims[0], 2);
-  EXPECT_EQ(slice.operand(Operand::kWeight)->dims[0], 32);
-  const ResultRequest& weight = *slice.result(Result::kGradWeight);
-  EXPECT_EQ(weight.scale, 1);
-  EXPECT_EQ(weight.descriptor.dtype, DataType::kF32);
-  EXPECT_EQ(weight.descriptor.layout, Layout::kOIX);
-  // One number per image: each slice has its own.
-  EXPECT_EQ(slice.result(Result::kGradBias)->descriptor.dims[0], 2);
-  EXPECT_EQ(slice.result(Result::kGradBias)->scale, 2);
 }
 
 }  // namespace
