@@ -157,8 +157,8 @@ std::vector<double> ExactOutput(const ConvProblem& problem,
   return y;
 }
 
-}  // namespace
-
+// Returns grad_output where the ReLU's output is > 0 and 0 elsewhere, also
+// instead of NaN; or grad_output itself if `problem` has no ReLU.
 std::vector<double> MaskedGradOutput(const ConvProblem& problem,
                                      const ExactOperands& operands) {
   std::vector<double> g = operands[PositionOf(Operand::kGradOutput)];
@@ -167,6 +167,8 @@ std::vector<double> MaskedGradOutput(const ConvProblem& problem,
   for (size_t o = 0; o < g.size(); ++o) g[o] = output[o] > 0 ? g[o] : 0;
   return g;
 }
+
+}  // namespace
 
 std::vector<double> ExactResult(const ConvOperation& operation, Result which,
                                 const ExactOperands& operands) {

@@ -14,11 +14,6 @@ namespace convgrad {
 // operation has none.
 using ExactOperands = std::array<std::vector<double>, kOperandCount>;
 
-// Returns grad_output where the ReLU's output is > 0 and 0 elsewhere, also
-// instead of NaN; or grad_output itself if `problem` has no ReLU.
-std::vector<double> MaskedGradOutput(const ConvProblem& problem,
-                                     const ExactOperands& operands);
-
 // Returns result `which` of `operation`, row-major in logical order, before
 // scale and rounding. Thread-safe.
 // Requires: Validate(operation).ok(); `which` is requested; the operands that

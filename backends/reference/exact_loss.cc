@@ -22,45 +22,42 @@ double DenominatorOf(const StepData& data, double of_mean) {
 
 // The attributes of a cross entropy and its positions, each of which has one
 // logit per class, and one class index or a probability per class as target.
-class CrossEntropy {
- public:
-  explicit CrossEntropy(const StepData& data)
-      : data_(data),
-        view_(data.dims(0)),
-        has_indices_(StepDims(*data.step, *data.shapes).IsIndex(kTarget)),
-        smoothing_(FloatAttribute(*data.step, "label_smoothing")),
-        ignored_(IntAttribute(*data.step, "ignore_index")) {}
+struct CrossEntropy {
+  explicit CrossEntropy(const StepData& of)
+      : data(of),
+        view(data.dims(0)),
+        has_indices(StepDims(*data.step, *data.shapes).IsIndex(kTarget)),
+        smoothing(FloatAttribute(*data.step, "label_smoothing")),
+        ignored(IntAttribute(*data.step, "ignore_index")) {}
 
-  int64_t positions() const { return view_.batch * view_.positions; }
-  int64_t classes() const { return view_.channels; }
-  bool has_indices() const { return has_indices_; }
-  double smoothing() const { return smoothing_; }
+  int64_t positions() const { return view.batch * view.positions; }
+  int64_t classes() const { return view.channels; }
   // Returns where the logit of `label` at `position` lies.
   int64_t OffsetOf(int64_t position, int64_t label) const {
-    const int64_t n = position / view_.positions;
-    return (n * view_.channels + label) * view_.positions +
-           position % view_.positions;
+    const int64_t n = position / view.positions;
+    return (n * view.channels + label) * view.positions +
+           position % view.positions;
   }
   int64_t TargetAt(int64_t position) const {
-    return static_cast<int64_t>(data_.operands[kTarget][position]);
+    return static_cast<int64_t>(data.operands[kTarget][position]);
   }
   bool IsIgnored(int64_t position) const {
-    return has_indices_ && TargetAt(position) == ignored_;
+    return has_indices && TargetAt(position) == ignored;
   }
   // Returns whether the loss at `position` depends on the class `label`. As in
   // PyTorch, a share of 0 times an infinite logarithm is then NaN.
   bool Counts(int64_t position, int64_t label) const {
-    return !has_indices_ || smoothing_ > 0 || TargetAt(position) == label;
+    return !has_indices || smoothing > 0 || TargetAt(position) == label;
   }
   double WeightOf(int64_t label) const {
-    return data_.Has(kWeight) ? data_.operands[kWeight][label] : 1;
+    return data.Has(kWeight) ? data.operands[kWeight][label] : 1;
   }
 
   // Returns the logarithms of the classes' probabilities.
   Values LogProbabilities(int64_t position) const {
     Values logits;
     for (int64_t c = 0; c < classes(); ++c) {
-      logits.push_back(data_.operands[0][OffsetOf(position, c)]);
+      logits.push_back(data.operands[0][OffsetOf(position, c)]);
     }
     const double top = *std::max_element(logits.begin(), logits.end());
     double sum = 0;
@@ -74,54 +71,52 @@ class CrossEntropy {
   // the negative logarithms.
   Values Shares(int64_t position) const {
     Values shares(classes());
-    for (int64_t c = 0; c < classes() && smoothing_ > 0; ++c) {
-      shares[c] = smoothing_ / static_cast<double>(classes()) * WeightOf(c);
+    for (int64_t c = 0; c < classes() && smoothing > 0; ++c) {
+      shares[c] = smoothing / static_cast<double>(classes()) * WeightOf(c);
     }
-    if (has_indices_) {
+    if (has_indices) {
       const int64_t target = TargetAt(position);
-      shares[target] += (1 - smoothing_) * WeightOf(target);
+      shares[target] += (1 - smoothing) * WeightOf(target);
       return shares;
     }
     for (int64_t c = 0; c < classes(); ++c) {
-      const double target = data_.operands[kTarget][OffsetOf(position, c)];
-      shares[c] += (1 - smoothing_) * target * WeightOf(c);
+      const double target = data.operands[kTarget][OffsetOf(position, c)];
+      shares[c] += (1 - smoothing) * target * WeightOf(c);
     }
     return shares;
   }
 
   // Returns what the sum is divided by.
   double Denominator() const {
-    if (!has_indices_)
-      return DenominatorOf(data_, static_cast<double>(positions()));
+    if (!has_indices)
+      return DenominatorOf(data, static_cast<double>(positions()));
     double sum = 0;
     for (int64_t i = 0; i < positions(); ++i) {
       if (!IsIgnored(i)) sum += WeightOf(TargetAt(i));
     }
-    return DenominatorOf(data_, sum);
+    return DenominatorOf(data, sum);
   }
 
- private:
-  const StepData& data_;
-  ChannelView view_;
-  bool has_indices_;
-  double smoothing_;
-  int64_t ignored_;
+  const StepData& data;
+  const ChannelView view;
+  const bool has_indices;
+  const double smoothing;
+  const int64_t ignored;
 };
 
 // Checks that each class index is one, or ignore_index.
 // Errors: kInvalidArgument, reason OUT_OF_RANGE.
 absl::Status CheckTargets(const StepData& data) {
   const CrossEntropy loss(data);
-  for (int64_t i = 0; loss.has_indices() && i < loss.positions(); ++i) {
+  for (int64_t i = 0; loss.has_indices && i < loss.positions(); ++i) {
     const int64_t target = loss.TargetAt(i);
     const bool is_class = target >= 0 && target < loss.classes();
     if (is_class || loss.IsIgnored(i)) continue;
     return InvalidField(
         Reason::kOutOfRange,
-        absl::StrCat(OperandAt(*data.step, kTarget), "[", i, "]"),
-        absl::StrCat(target),
+        absl::StrCat(OperandAt(*data.step, kTarget), "[", i, "]"), target,
         absl::StrCat("a class from 0 to ", loss.classes() - 1, ", or ",
-                     IntAttribute(*data.step, "ignore_index")));
+                     loss.ignored));
   }
   return absl::OkStatus();
 }
@@ -147,7 +142,7 @@ StepGradients CrossEntropyBackward(const StepData& data,
   StepGradients gradients(data.operands.size());
   Values& values = gradients[0];
   values.resize(data.operands[0].size());
-  if (!loss.has_indices()) gradients[kTarget].resize(values.size());
+  if (!loss.has_indices) gradients[kTarget].resize(values.size());
   for (int64_t i = 0; i < loss.positions(); ++i) {
     if (loss.IsIgnored(i)) continue;
     const Values logs = loss.LogProbabilities(i);
@@ -160,9 +155,9 @@ StepGradients CrossEntropyBackward(const StepData& data,
     for (int64_t c = 0; c < loss.classes(); ++c) {
       values[loss.OffsetOf(i, c)] =
           scale * (probabilities[c] * total - shares[c]);
-      if (loss.has_indices()) continue;
+      if (loss.has_indices) continue;
       gradients[kTarget][loss.OffsetOf(i, c)] =
-          -scale * (1 - loss.smoothing()) * loss.WeightOf(c) * logs[c];
+          -scale * (1 - loss.smoothing) * loss.WeightOf(c) * logs[c];
     }
   }
   return gradients;
@@ -228,14 +223,8 @@ constexpr ElementLoss kElementLosses[] = {
               FloatAttribute(step, "pos_weight") * LogSigmoid(x);
      }}};
 
-const ElementLoss& LossOf(Operator op) {
-  size_t i = 0;
-  while (kElementLosses[i].op != op) ++i;
-  return kElementLosses[i];
-}
-
 Values ElementForward(const StepData& data) {
-  const ElementLoss& loss = LossOf(data.step->op);
+  const ElementLoss& loss = RowOf(kElementLosses, data.step->op);
   double sum = 0;
   for (size_t i = 0; i < data.operands[0].size(); ++i) {
     sum +=
@@ -247,7 +236,7 @@ Values ElementForward(const StepData& data) {
 
 StepGradients ElementBackward(const StepData& data,
                               absl::Span<const double> gradient) {
-  const ElementLoss& loss = LossOf(data.step->op);
+  const ElementLoss& loss = RowOf(kElementLosses, data.step->op);
   const double scale =
       gradient[0] /
       DenominatorOf(data, static_cast<double>(CountOf(data.dims(0))));
@@ -263,13 +252,12 @@ StepGradients ElementBackward(const StepData& data,
 }  // namespace
 
 std::vector<ExactOperator> ExactLosses() {
-  std::vector<ExactOperator> operators = {{.op = Operator::kCrossEntropy,
-                                           .forward = &CrossEntropyForward,
-                                           .backward = &CrossEntropyBackward,
-                                           .check = &CheckTargets}};
-  for (const ElementLoss& loss : kElementLosses) {
-    operators.push_back({loss.op, &ElementForward, &ElementBackward});
-  }
+  std::vector<ExactOperator> operators =
+      OperatorsOf(kElementLosses, &ElementForward, &ElementBackward);
+  operators.push_back({.op = Operator::kCrossEntropy,
+                       .forward = &CrossEntropyForward,
+                       .backward = &CrossEntropyBackward,
+                       .check = &CheckTargets});
   return operators;
 }
 

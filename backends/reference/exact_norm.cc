@@ -97,9 +97,7 @@ StepGradients BatchNormBackward(const StepData& data,
     for (size_t i = 0; i < normals.size(); ++i) {
       const int64_t c = view.ChannelOf(i);
       double centred = gradient[i];
-      if (is_training) {
-        centred -= (sums[c] + normals[i] * products[c]) / count;
-      }
+      if (is_training) centred -= (sums[c] + normals[i] * products[c]) / count;
       const double weight = data.Has(kWeight) ? data.operands[kWeight][c] : 1;
       gradients[kX].push_back(centred * inverse[c] * weight);
     }

@@ -27,6 +27,24 @@ struct ExactOperator {
 
 const ExactOperator& ExactOf(Operator op);
 
+// Returns the row of `op` in a file's own table of functions.
+template <typename Row, size_t kRows>
+const Row& RowOf(const Row (&table)[kRows], Operator op) {
+  size_t i = 0;
+  while (table[i].op != op) ++i;
+  return table[i];
+}
+// Returns the operators of such a table. They share `forward` and `backward`,
+// which use RowOf.
+template <typename Row, size_t kRows>
+std::vector<ExactOperator> OperatorsOf(
+    const Row (&table)[kRows], Values (*forward)(const StepData&),
+    StepGradients (*backward)(const StepData&, absl::Span<const double>)) {
+  std::vector<ExactOperator> operators;
+  for (const Row& row : table) operators.push_back({row.op, forward, backward});
+  return operators;
+}
+
 // Return the rows of the table; each source file has a function.
 std::vector<ExactOperator> ExactConvolutions();
 std::vector<ExactOperator> ExactNorms();

@@ -1,9 +1,7 @@
 // Computes poolings and upsampling.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backends/core/program/operators/windows/pooling.h"
@@ -25,8 +23,8 @@ struct AxisMap {
   std::vector<double> divisors = {1};                   // by output
 };
 
-// Missing leading axes map one element to itself.
-using AxisMaps = std::array<AxisMap, 3>;
+// The three spatial axes. Missing leading axes map one element to itself.
+using AxisMaps = std::vector<AxisMap>;
 
 AxisMap EmptyMap(int64_t in, int64_t out) {
   AxisMap map;
@@ -93,9 +91,10 @@ AxisMap MapOf(const UpsampleAxis& axis, const std::string& mode) {
   return map;
 }
 
-std::vector<AxisMap> MapsOfStep(const StepData& data) {
+// Returns the axes that the operand has.
+AxisMaps MapsOfStep(const StepData& data) {
   const ProgramStep& step = *data.step;
-  std::vector<AxisMap> maps;
+  AxisMaps maps;
   if (step.op == Operator::kUpsample) {
     const std::string mode = WordAttribute(step, "mode");
     for (const UpsampleAxis& axis : UpsampleAxesOf(step, *data.shapes)) {
@@ -120,11 +119,8 @@ std::vector<AxisMap> MapsOfStep(const StepData& data) {
 // Returns the inputs that each output of a pooling or an upsampling reads, axis
 // by axis. A max_pool has no divisors.
 AxisMaps AxisMapsOf(const StepData& data) {
-  std::vector<AxisMap> given = MapsOfStep(data);
-  AxisMaps maps;
-  for (size_t i = 0; i < given.size(); ++i) {
-    maps[maps.size() - given.size() + i] = std::move(given[i]);
-  }
+  AxisMaps maps = MapsOfStep(data);
+  maps.insert(maps.begin(), 3 - maps.size(), AxisMap());
   return maps;
 }
 
@@ -132,7 +128,7 @@ AxisMaps AxisMapsOf(const StepData& data) {
 // `planes` planes, outputs and then inputs in row-major order.
 template <typename Visit>
 void ForEachTap(const AxisMaps& maps, int64_t planes, const Visit& visit) {
-  const auto& [d, h, w] = maps;
+  const AxisMap &d = maps[0], &h = maps[1], &w = maps[2];
   int64_t out = 0;
   for (int64_t plane = 0; plane < planes; ++plane) {
     for (size_t od = 0; od < d.taps.size(); ++od) {

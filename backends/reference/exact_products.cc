@@ -56,44 +56,35 @@ StepGradients MatmulBackward(const StepData& data,
 enum Position { kQuery, kKey, kValue, kMask };
 
 // The keys and values that one query sees.
-class QueryRow {
- public:
-  QueryRow(const StepData& data, int64_t row)
-      : data_(data), problem_(AttentionOf(*data.step, *data.shapes)) {
-    matrix_ = row / problem_.queries;
-    query_ = row * problem_.features;
-    seen_ = problem_.causal
-                ? std::min(row % problem_.queries + 1, problem_.keys)
-                : problem_.keys;
+struct QueryRow {
+  int64_t query() const { return row * problem.features; }
+  int64_t seen() const {
+    return problem.causal ? std::min(row % problem.queries + 1, problem.keys)
+                          : problem.keys;
   }
-
   int64_t KeyAt(int64_t i) const {
-    return (matrix_ * problem_.keys + i) * problem_.features;
+    return (row / problem.queries * problem.keys + i) * problem.features;
   }
   int64_t ValueAt(int64_t i) const {
-    return (matrix_ * problem_.keys + i) * problem_.out_features;
+    return (row / problem.queries * problem.keys + i) * problem.out_features;
   }
-  int64_t query() const { return query_; }
-  int64_t seen() const { return seen_; }
-  const AttentionProblem& problem() const { return problem_; }
 
   // Returns the weight of each visible key: 0 if the mask hides all of them.
-  // `mask` has the mask's element for each key.
-  Values Weights(absl::Span<const int64_t> mask) const {
+  Values Weights() const {
     Values weights;
     constexpr double kHidden = -std::numeric_limits<double>::infinity();
     double largest = kHidden, sum = 0;
-    for (int64_t i = 0; i < seen_; ++i) {
+    for (int64_t i = 0; i < seen(); ++i) {
       double score = 0;
-      for (int64_t j = 0; j < problem_.features; ++j) {
-        score += data_.operands[kQuery][query_ + j] *
-                 data_.operands[kKey][KeyAt(i) + j];
+      for (int64_t j = 0; j < problem.features; ++j) {
+        score += data.operands[kQuery][query() + j] *
+                 data.operands[kKey][KeyAt(i) + j];
       }
-      score *= problem_.scale;
-      if (data_.Has(kMask)) score += data_.operands[kMask][mask[i]];
+      score *= problem.scale;
+      if (data.Has(kMask)) score += data.operands[kMask][mask[i]];
       weights.push_back(score);
     }
-    data_.WriteIntermediate(&weights);
+    data.WriteIntermediate(&weights);
     if (std::all_of(weights.begin(), weights.end(),
                     [](double score) { return score == kHidden; })) {
       return Values(weights.size());
@@ -101,14 +92,15 @@ class QueryRow {
     for (const double score : weights) largest = std::max(largest, score);
     for (double& weight : weights) sum += weight = std::exp(weight - largest);
     for (double& weight : weights) weight /= sum;
-    data_.WriteIntermediate(&weights);
+    data.WriteIntermediate(&weights);
     return weights;
   }
 
- private:
-  const StepData& data_;
-  const AttentionProblem problem_;
-  int64_t matrix_, query_, seen_;
+  const StepData& data;
+  const AttentionProblem& problem;
+  int64_t row;
+  // The mask's element for each key; empty without a mask.
+  absl::Span<const int64_t> mask;
 };
 
 // Returns the mask's element for each query and each of its keys.
@@ -119,7 +111,7 @@ std::vector<int64_t> MaskElements(const StepData& data) {
   return BroadcastOffsets(data.dims(kMask), scores);
 }
 
-// Calls visit(row, query, mask) for each query.
+// Calls visit(QueryRow) for each query.
 template <typename Visit>
 void ForEachQuery(const StepData& data, const Visit& visit) {
   const std::vector<int64_t> elements = MaskElements(data);
@@ -128,19 +120,18 @@ void ForEachQuery(const StepData& data, const Visit& visit) {
     const auto mask = elements.empty() ? absl::Span<const int64_t>()
                                        : absl::MakeSpan(elements).subspan(
                                              row * problem.keys, problem.keys);
-    visit(row, QueryRow(data, row), mask);
+    visit(QueryRow{data, problem, row, mask});
   }
 }
 
 Values AttentionForward(const StepData& data) {
   Values y(CountOf(data.result_dims()));
-  ForEachQuery(data, [&](int64_t row, const QueryRow& query,
-                         absl::Span<const int64_t> mask) {
-    const Values weights = query.Weights(mask);
-    const int64_t columns = query.problem().out_features;
+  ForEachQuery(data, [&](const QueryRow& query) {
+    const Values weights = query.Weights();
+    const int64_t columns = query.problem.out_features;
     for (int64_t i = 0; i < query.seen(); ++i) {
       for (int64_t j = 0; j < columns; ++j) {
-        y[row * columns + j] +=
+        y[query.row * columns + j] +=
             weights[i] * data.operands[kValue][query.ValueAt(i) + j];
       }
     }
@@ -154,12 +145,11 @@ StepGradients AttentionBackward(const StepData& data,
   for (const auto operand : data.operands) {
     gradients.emplace_back(operand.size());
   }
-  ForEachQuery(data, [&](int64_t row, const QueryRow& query,
-                         absl::Span<const int64_t> mask) {
-    const AttentionProblem& problem = query.problem();
-    const Values weights = query.Weights(mask);
-    const auto dy =
-        gradient.subspan(row * problem.out_features, problem.out_features);
+  ForEachQuery(data, [&](const QueryRow& query) {
+    const AttentionProblem& problem = query.problem;
+    const Values weights = query.Weights();
+    const auto dy = gradient.subspan(query.row * problem.out_features,
+                                     problem.out_features);
     Values steepness(weights.size());  // d loss / d weight
     double mean = 0;
     for (int64_t i = 0; i < query.seen(); ++i) {
@@ -173,7 +163,7 @@ StepGradients AttentionBackward(const StepData& data,
     data.WriteIntermediate(&steepness);
     for (int64_t i = 0; i < query.seen(); ++i) {
       const double score = weights[i] * (steepness[i] - mean);
-      if (data.Has(kMask)) gradients[kMask][mask[i]] += score;
+      if (data.Has(kMask)) gradients[kMask][query.mask[i]] += score;
       for (int64_t j = 0; j < problem.features; ++j) {
         const int64_t q = query.query() + j, k = query.KeyAt(i) + j;
         gradients[kQuery][q] += score * problem.scale * data.operands[kKey][k];

@@ -128,9 +128,7 @@ absl::Status ExactForward(const ProgramOperation& operation, DropoutSeed seed,
     const ProgramStep& step = program.steps[i];
     const StepData data = evaluation.DataOf(i);
     const ExactOperator& exact = ExactOf(step.op);
-    if (exact.check != nullptr) {
-      RETURN_IF_ERROR(exact.check(data));
-    }
+    if (exact.check != nullptr) RETURN_IF_ERROR(exact.check(data));
     Values result = exact.forward(data);
     const bool is_loss = SpecOf(step.op).is_loss;
     write(is_loss ? Precision::kF32 : Precision::kCompute, &result);
@@ -153,9 +151,7 @@ void ExactBackward(const ProgramOperation& operation, DropoutSeed seed,
     const ProgramStep& step = program.steps[i];
     const auto gradient = gradients->find(step.result);
     if (gradient == gradients->end() || !names.contains(step.result)) continue;
-    if (!SpecOf(step.op).is_loss) {
-      write(Precision::kCompute, &gradient->second);
-    }
+    if (!SpecOf(step.op).is_loss) write(Precision::kCompute, &gradient->second);
     StepData data = evaluation.DataOf(i);
     data.result = values.at(step.result);
     for (const std::string& name : step.operands) {

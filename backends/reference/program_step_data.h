@@ -9,7 +9,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
-#include "backends/core/program/operators/products.h"
+#include "backends/core/checked_math.h"
 #include "backends/core/program/philox.h"
 #include "backends/core/program/program.h"
 #include "backends/core/program/program_shapes.h"
@@ -84,11 +84,7 @@ inline size_t AxisOf(const StepData& data) {
 // Gradients by position of the operand; empty if not requested.
 using StepGradients = std::vector<Values>;
 
-inline int64_t CountOf(const Dims& dims) {
-  int64_t count = 1;
-  for (const int64_t extent : dims) count *= extent;
-  return count;
-}
+inline int64_t CountOf(const Dims& dims) { return *CheckedProduct(dims); }
 
 // Calls visit(i, at) with each index of a row-major tensor of dims `dims` and
 // the offset, `first` and the sum of its index times the stride of each axis.

@@ -1,39 +1,33 @@
-#include "backends/reference/reference_program_plan.h"
+#include "backends/reference/reference_program_run.h"
 
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/logical_tensor.h"
 #include "backends/core/program/philox.h"
 #include "backends/core/status.h"
-#include "backends/core/steady_now.h"
 #include "backends/reference/exact_program.h"
 
 namespace convgrad {
 namespace {
 
-// Rounds each number once to the precision in which it is written.
-class Rounding {
- public:
-  explicit Rounding(DataType compute_dtype) : compute_dtype_(compute_dtype) {}
-
-  void operator()(Precision precision, Values* values) const {
-    if (precision == Precision::kIntermediate) return;
-    const DataType dtype =
-        precision == Precision::kF32 ? DataType::kF32 : compute_dtype_;
-    for (double& value : *values) {
-      float stored = 0;
-      StoreRounded(dtype, value, &stored);
-      value = LoadAsDouble(dtype, &stored);
-    }
-  }
-
- private:
-  DataType compute_dtype_;
-};
+// Returns a function that rounds each number once to the precision in which it
+// is written.
+auto RoundingOf(const ProgramOperation& operation) {
+  return
+      [compute_dtype = operation.dtype()](Precision precision, Values* values) {
+        if (precision == Precision::kIntermediate) return;
+        const DataType dtype =
+            precision == Precision::kF32 ? DataType::kF32 : compute_dtype;
+        for (double& value : *values) {
+          float stored = 0;
+          StoreRounded(dtype, value, &stored);
+          value = LoadAsDouble(dtype, &stored);
+        }
+      };
+}
 
 // Reads operands and writes results in the order of ProgramOperation's table.
 class TensorsInOrder {
@@ -122,17 +116,6 @@ void LoadParameters(const Program& program, TensorsInOrder* tensors,
   }
 }
 
-void StoreForward(const ProgramOperation& operation, const NamedValues& values,
-                  TensorsInOrder* tensors) {
-  for (const std::string& name : operation.request().fetched) {
-    tensors->Store(values.at(name));
-  }
-  const Program& program = operation.program();
-  for (const size_t index : UpdatedStatistics(program)) {
-    tensors->Store(values.at(program.parameters[index].name));
-  }
-}
-
 void StoreGradients(const ProgramOperation& operation,
                     const NamedValues& gradients, TensorsInOrder* tensors) {
   ForEachGradient(operation, [&](const std::string& name, Precision) {
@@ -143,7 +126,7 @@ void StoreGradients(const ProgramOperation& operation,
 absl::Status RunForward(const ProgramOperation& operation,
                         const RunBuffers& buffers) {
   const Program& program = operation.program();
-  const Rounding rounding(operation.request().compute_dtype);
+  const auto rounding = RoundingOf(operation);
   TensorsInOrder tensors(operation, buffers);
   NamedValues values;
   for (const ProgramInput& input : program.inputs) {
@@ -156,7 +139,12 @@ absl::Status RunForward(const ProgramOperation& operation,
     seed = {words[0], words[1]};
   }
   RETURN_IF_ERROR(ExactForward(operation, seed, rounding, &values));
-  StoreForward(operation, values, &tensors);
+  for (const std::string& name : operation.request().fetched) {
+    tensors.Store(values.at(name));
+  }
+  for (const size_t index : UpdatedStatistics(program)) {
+    tensors.Store(values.at(program.parameters[index].name));
+  }
   if (operation.request().part == ProgramPart::kForwardTape) {
     StoreTape(operation, seed, values, tensors.TakeResult());
   }
@@ -176,38 +164,26 @@ void RunBackward(const ProgramOperation& operation, const RunBuffers& buffers) {
     gradients[name] = tensors.Load();
   }
   LoadParameters(operation.program(), &tensors, &values);
-  ExactBackward(operation, seed, Rounding(operation.request().compute_dtype),
-                values, &gradients);
+  ExactBackward(operation, seed, RoundingOf(operation), values, &gradients);
   StoreGradients(operation, gradients, &tensors);
 }
 
 }  // namespace
 
-ReferenceProgramPlan::ReferenceProgramPlan(ProgramOperation operation)
-    : operation_(std::move(operation)) {}
-
-absl::StatusOr<RunTimes> ReferenceProgramPlan::Run(
-    const RunBuffers& buffers) const {
-  const absl::Time start = SteadyNow();
-  if (operation_.request().part == ProgramPart::kBackward) {
-    RunBackward(operation_, buffers);
-  } else {
-    RETURN_IF_ERROR(RunForward(operation_, buffers));
+absl::Status RunReferenceProgram(const ProgramOperation& operation,
+                                 const RunBuffers& buffers) {
+  if (operation.request().part != ProgramPart::kBackward) {
+    return RunForward(operation, buffers);
   }
-  RunTimes times;
-  times.compute = SteadyNow() - start;
-  return times;
+  RunBackward(operation, buffers);
+  return absl::OkStatus();
 }
 
-int64_t ReferenceProgramPlan::tape_bytes() const {
-  const ProgramPart part = operation_.request().part;
+int64_t ReferenceTapeBytes(const ProgramOperation& operation) {
+  const ProgramPart part = operation.request().part;
   const bool has_tape =
       part == ProgramPart::kForwardTape || part == ProgramPart::kBackward;
-  return has_tape ? TapeBytesOf(operation_) : 0;
-}
-
-int64_t ReferenceProgramPlan::resident_bytes() const {
-  return static_cast<int64_t>(sizeof(*this) + operation_.text().size());
+  return has_tape ? TapeBytesOf(operation) : 0;
 }
 
 }  // namespace convgrad
