@@ -50,15 +50,15 @@ double IntegerAt(uint64_t seed, uint64_t position) {
   return static_cast<double>((z ^ (z >> 31)) % 9) - 4;
 }
 
-NanBuffer Fill(const TensorDescriptor& tensor, uint64_t seed) {
-  NanBuffer buffer(*ByteSize(tensor));
+// Writes integers; pad lanes stay as they are.
+void FillIntegers(size_t seed, const TensorDescriptor& tensor,
+                  std::byte* data) {
   const int64_t width = ByteSizeOf(tensor.dtype);
   uint64_t position = 0;
   for (int64_t offset : LogicalOffsets(tensor)) {
     StoreRounded(tensor.dtype, IntegerAt(seed, position++),
-                 buffer.data() + offset * width);
+                 data + offset * width);
   }
-  return buffer;
 }
 
 // Returns the names of operands, by position.
@@ -99,10 +99,21 @@ absl::Status RunWithScratch(const Plan& plan, RunBuffers* buffers) {
   return plan.Run(*buffers).status();
 }
 
-// Runs the reference and the plan on the operands in `buffers`.
-absl::StatusOr<BothResults> RunBoth(const Operation& operation,
-                                    const Plan& plan, const Backend& reference,
-                                    RunBuffers buffers) {
+// Runs the reference and the plan on operands that `fill` writes.
+absl::StatusOr<BothResults> RunBoth(
+    const Operation& operation, const Plan& plan, const Backend& reference,
+    absl::FunctionRef<void(size_t position, const TensorDescriptor& tensor,
+                           std::byte* data)>
+        fill) {
+  const TensorUses uses = operation.OperandUses();
+  std::vector<NanBuffer> operands;
+  RunBuffers buffers(uses.size());
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (uses[i].tensor == nullptr) continue;
+    operands.emplace_back(*ByteSize(*uses[i].tensor));
+    buffers.operands[i] = operands.back().data();
+    fill(i, *uses[i].tensor, operands.back().data());
+  }
   const auto new_results = [&] {
     std::vector<NanBuffer> results;
     buffers.results.clear();
@@ -157,15 +168,8 @@ bool AreClose(const TensorDescriptor& tensor, const NanBuffer& got,
 absl::StatusOr<std::vector<Result>> WrongResults(const ConvOperation& operation,
                                                  const Plan& plan,
                                                  const Backend& reference) {
-  std::vector<NanBuffer> operands;
-  RunBuffers buffers(kOperandCount);
-  for (size_t i = 0; i < kOperandCount; ++i) {
-    if (!operation.operands[i]) continue;
-    operands.push_back(Fill(*operation.operands[i], i));
-    buffers.operands[i] = operands.back().data();
-  }
   ASSIGN_OR_RETURN(const BothResults both,
-                   RunBoth(operation, plan, reference, buffers));
+                   RunBoth(operation, plan, reference, FillIntegers));
   std::vector<Result> wrong;
   for (size_t i = 0; i < operation.results.size(); ++i) {
     const ResultRequest& request = operation.results[i];
@@ -180,18 +184,13 @@ absl::StatusOr<std::vector<Result>> WrongResults(const ConvOperation& operation,
 absl::StatusOr<bool> AgreesWithReference(const ProgramOperation& operation,
                                          const Plan& plan,
                                          const Backend& reference) {
-  const TensorUses uses = operation.OperandUses();
   const std::vector<std::string> names = NamesOf(operation);
-  std::vector<NanBuffer> operands;
-  RunBuffers buffers(uses.size());
-  for (size_t i = 0; i < uses.size(); ++i) {
-    const TensorDescriptor& tensor = *uses[i].tensor;
-    operands.emplace_back(*ByteSize(tensor));
-    StoreLogical(tensor, ValuesOf(names[i], tensor, i), operands[i].data());
-    buffers.operands[i] = operands[i].data();
-  }
+  const auto fill = [&](size_t i, const TensorDescriptor& tensor,
+                        std::byte* data) {
+    StoreLogical(tensor, ValuesOf(names[i], tensor, i), data);
+  };
   ASSIGN_OR_RETURN(const BothResults both,
-                   RunBoth(operation, plan, reference, buffers));
+                   RunBoth(operation, plan, reference, fill));
   if (!both.ran) return false;
   const double tolerance =
       operation.dtype() == DataType::kF32 ? 1e-4 : 1.0 / 16;

@@ -87,7 +87,6 @@ const std::vector<Row>& Rows() {
       {"var", {{2, 19, 7}}, "y = var(x, dim=-1, keepdim=true)\n"},
       {"mul", {{2, 19, 3, 5}, {2, 19, 1, 1}}, "input z\ny = mul(x, z)\n"},
       {"concat", {{2, 19, 3, 5}, {2, 16, 3, 5}}, "input z\ny = concat(x, z)\n"},
-      {"flatten", {{2, 19, 3, 5}}, "y = flatten(x)\n"},
       {"reshape", {{2, 6, 19}}, "y = reshape(x, shape=[2, 3, -1])\n"},
       {"permute", {{2, 6, 19}}, "y = permute(x, dims=[0, 2, 1])\n"},
       {"slice", {{2, 6, 19}}, "y = slice(x, axis=1, end=6, step=2)\n"},
@@ -133,12 +132,6 @@ const std::vector<Row>& Rows() {
       {"cross_entropy soft",
        {{6, 19}, {6, 19}},
        "input z\ny = cross_entropy(x, z, label_smoothing=0.125)\n"},
-      {"mse", {{6, 19}, {6, 19}}, "input z\ny = mse(x, z)\n"},
-      {"l1", {{6, 19}, {6, 19}}, "input z\ny = l1(x, z)\n"},
-      {"smooth_l1", {{6, 19}, {6, 19}}, "input z\ny = smooth_l1(x, z)\n"},
-      {"binary_cross_entropy_with_logits",
-       {{6, 19}, {6, 19}},
-       "input z\ny = binary_cross_entropy_with_logits(x, z)\n"},
   };
   return *kRows;
 }

@@ -251,12 +251,11 @@ class Checking {
 };
 
 absl::Status NothingToCheck() {
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, "options.self_check",
-                    "an operation with nothing to check",
-                    "a forward, or a backward that asks for grad_bias or "
-                    "grad_residual, or that has input, weight and "
-                    "grad_output and asks for grad_input or grad_weight"});
+  return Unsupported(
+      "options.self_check", "an operation with nothing to check",
+      "a forward, or a backward that asks for grad_bias or grad_residual, or "
+      "that has input, weight and grad_output and asks for grad_input or "
+      "grad_weight");
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "backends/core/convolution/error_bound.h"
-#include "backends/core/program/operators/products.h"
 #include "backends/kernels/copies/element_convert.h"
 #include "backends/kernels/copies/reorder.h"
 
