@@ -48,22 +48,17 @@ constexpr std::pair<absl::string_view, absl::string_view> kOthers[] = {
     {"pointwise strided ", "conv2d_n2_c32_o32_i6_k1_s2"},
     {"odd channels ", "conv2d_n2_c19_o21_i5_k3_p1"}};
 
-void Describe(const LayoutPair& layouts, int64_t c0, int64_t groups,
-              TensorDescriptor* tensor) {
-  tensor->layout =
-      IsWeightLayout(tensor->layout) ? layouts.weight : layouts.activation;
-  if (IsRowMajor(tensor->layout)) return;
-  tensor->c0 = c0;
-  tensor->groups = groups;
-}
-
 ConvOperation OperationOf(absl::string_view problem_text, const Kind& kind,
                           const LayoutPair& layouts, DataType dtype) {
   const ConvProblem problem = *Parse(absl::StrCat(problem_text, kind.tail));
   ConvOperation operation =
       WholeOperation(problem, kind.direction, dtype, Layout::kNCX);
   const auto describe = [&](TensorDescriptor* tensor) {
-    Describe(layouts, DefaultC0(dtype), problem.groups, tensor);
+    tensor->layout =
+        IsWeightLayout(tensor->layout) ? layouts.weight : layouts.activation;
+    if (IsRowMajor(tensor->layout)) return;
+    tensor->c0 = DefaultC0(dtype);
+    tensor->groups = problem.groups;
   };
   for (Operand which : kAllOperands) {
     auto& tensor = operation.operand(which);

@@ -17,12 +17,6 @@ std::string PhraseOf(absl::string_view family, Remedy remedy) {
       family, remedy == Remedy::kByF32 ? ": by way of f32" : ": refused");
 }
 
-std::string WayOf(const ConvOperation& operation, const PlanOptions& options,
-                  const Plan& plan) {
-  return absl::StrCat(options.compute_in_f32 ? "f32 by " : "",
-                      WayOf(operation, plan.implementation()));
-}
-
 }  // namespace
 
 ProvenBackend::ProvenBackend(std::unique_ptr<Backend> wrapped,
@@ -108,7 +102,8 @@ absl::StatusOr<std::unique_ptr<Plan>> ProvenBackend::MakeProvenPlan(
 absl::StatusOr<ProvenBackend::Proof> ProvenBackend::ProofOf(
     const ConvOperation& operation, const PlanOptions& options,
     const Plan& plan) const {
-  const std::string way = WayOf(operation, options, plan);
+  const std::string way = absl::StrCat(options.compute_in_f32 ? "f32 by " : "",
+                                       WayOf(operation, plan.implementation()));
   {
     MutexLock lock(&mutex_);
     const auto known = proofs_.find(way);
