@@ -61,7 +61,7 @@ struct GraphSpec {
   int64_t max_workspace_bytes = int64_t{1} << 30;
   // cuDNN's name of the engine to use, if it is allowed. Otherwise, or if
   // empty: the first engine of cuDNN's heuristics.
-  std::string engine;
+  std::string engine = {};
   // Allows the engines that ForbiddenEngines names. Only for tests of them.
   bool allows_forbidden = false;
 };

@@ -13,20 +13,10 @@ namespace convgrad::cuda {
 namespace fe = cudnn_frontend;
 using TensorHandle = std::shared_ptr<fe::graph::Tensor_attributes>;
 
+// Requires: a dtype of convolutions.
 inline fe::DataType_t TypeOf(DataType dtype) {
-  switch (dtype) {
-    case DataType::kBF16:
-      return fe::DataType_t::BFLOAT16;
-    case DataType::kF16:
-      return fe::DataType_t::HALF;
-    case DataType::kF32:
-    // Convolutions don't have these dtypes.
-    case DataType::kU8:
-    case DataType::kI64:
-    case DataType::kU16:
-      break;
-  }
-  return fe::DataType_t::FLOAT;
+  if (dtype == DataType::kBF16) return fe::DataType_t::BFLOAT16;
+  return dtype == DataType::kF16 ? fe::DataType_t::HALF : fe::DataType_t::FLOAT;
 }
 
 enum Uid : int64_t { kData = 1, kWeight, kOut, kBias };

@@ -44,38 +44,25 @@ __device__ int64_t OffsetOf(const TensorMap& map, const int64_t* index) {
   return offset;
 }
 
+// Requires a dtype of convolutions, as StoreFloat does.
 __device__ float LoadFloat(const void* data, DataType dtype, int64_t offset) {
-  switch (dtype) {
-    case DataType::kBF16:
-      return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[offset]);
-    case DataType::kF16:
-      return __half2float(static_cast<const __half*>(data)[offset]);
-    case DataType::kF32:
-    // Convolutions don't have these dtypes.
-    case DataType::kU8:
-    case DataType::kI64:
-    case DataType::kU16:
-      break;
+  if (dtype == DataType::kBF16) {
+    return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[offset]);
+  }
+  if (dtype == DataType::kF16) {
+    return __half2float(static_cast<const __half*>(data)[offset]);
   }
   return static_cast<const float*>(data)[offset];
 }
 
 __device__ void StoreFloat(void* data, DataType dtype, int64_t offset,
                            float value) {
-  switch (dtype) {
-    case DataType::kBF16:
-      static_cast<__nv_bfloat16*>(data)[offset] = __float2bfloat16_rn(value);
-      return;
-    case DataType::kF16:
-      static_cast<__half*>(data)[offset] = __float2half_rn(value);
-      return;
-    case DataType::kF32:
-      static_cast<float*>(data)[offset] = value;
-      return;
-    case DataType::kU8:
-    case DataType::kI64:
-    case DataType::kU16:
-      return;
+  if (dtype == DataType::kBF16) {
+    static_cast<__nv_bfloat16*>(data)[offset] = __float2bfloat16_rn(value);
+  } else if (dtype == DataType::kF16) {
+    static_cast<__half*>(data)[offset] = __float2half_rn(value);
+  } else {
+    static_cast<float*>(data)[offset] = value;
   }
 }
 

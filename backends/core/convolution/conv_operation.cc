@@ -71,34 +71,19 @@ DataType ConvOperation::dtype() const {
 }
 
 Dims DimsOf(const ConvProblem& problem, Operand operand) {
-  switch (operand) {
-    case Operand::kInput:
-      return InputDims(problem);
-    case Operand::kWeight:
-      return WeightDims(problem);
-    case Operand::kBias:
-      return problem.bias ? *problem.bias : Dims();
-    case Operand::kResidual:
-    case Operand::kGradOutput:
-    case Operand::kOutput:
-      return OutputDims(problem);
-  }
-  return {};
+  if (operand == Operand::kInput) return InputDims(problem);
+  if (operand == Operand::kWeight) return WeightDims(problem);
+  if (operand == Operand::kBias) return problem.bias ? *problem.bias : Dims();
+  return OutputDims(problem);
 }
 
 Dims DimsOf(const ConvProblem& problem, Result result) {
-  switch (result) {
-    case Result::kGradInput:
-      return InputDims(problem);
-    case Result::kGradWeight:
-      return WeightDims(problem);
-    case Result::kGradBias:
-      return problem.bias.value_or(PerChannelBiasDims(problem));
-    case Result::kOutput:
-    case Result::kGradResidual:
-      return OutputDims(problem);
+  if (result == Result::kGradInput) return InputDims(problem);
+  if (result == Result::kGradWeight) return WeightDims(problem);
+  if (result == Result::kGradBias) {
+    return problem.bias.value_or(PerChannelBiasDims(problem));
   }
-  return {};
+  return OutputDims(problem);
 }
 
 bool IsNeeded(const ConvOperation& operation, Operand operand) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 
 namespace convgrad::cuda {
@@ -10,19 +11,13 @@ namespace {
 
 constexpr int64_t kAlignment = 256;  // as in cudaMalloc
 
-// Reserves areas of a buffer that is allocated once all are known.
-class Layouter {
- public:
-  int64_t Take(int64_t bytes) {
-    const int64_t at = size_;
-    size_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return at;
-  }
-  int64_t size() const { return size_; }
-
- private:
-  int64_t size_ = 0;
-};
+// Reserves an area at the end of a buffer, which is allocated once all areas
+// are known. Returns its offset.
+int64_t TakeArea(int64_t bytes, int64_t* size) {
+  const int64_t at = *size;
+  *size += CeilDiv(bytes, kAlignment) * kAlignment;
+  return at;
+}
 
 std::byte* At(void* memory, int64_t offset) {
   return static_cast<std::byte*>(memory) + offset;
@@ -43,11 +38,11 @@ class Lane::Slices {
     for (size_t i = 0; i < shape.results.size(); ++i) {
       results_.push_back(Place(shape.results[i], host.results[i]));
     }
-    scratch_ = device_layout_.Take(shape.scratch_bytes);
+    scratch_ = TakeArea(shape.scratch_bytes, &device_bytes_);
   }
 
-  int64_t device_bytes() const { return device_layout_.size(); }
-  int64_t pinned_bytes() const { return pinned_layout_.size(); }
+  int64_t device_bytes() const { return device_bytes_; }
+  int64_t pinned_bytes() const { return pinned_bytes_; }
   absl::Duration computing() const { return computing_; }
 
   absl::Status Run(void* device, void* pinned, const SliceWork& work) {
@@ -93,10 +88,10 @@ class Lane::Slices {
     for (int slot = 0; slot < kSlots; ++slot) {
       const bool is_new = slot < copies;
       placed.device[slot] =
-          is_new ? device_layout_.Take(placed.bytes) : placed.device[0];
+          is_new ? TakeArea(placed.bytes, &device_bytes_) : placed.device[0];
       if (placed.is_pinned) continue;
       placed.pinned[slot] =
-          is_new ? pinned_layout_.Take(placed.bytes) : placed.pinned[0];
+          is_new ? TakeArea(placed.bytes, &pinned_bytes_) : placed.pinned[0];
     }
     return placed;
   }
@@ -221,7 +216,7 @@ class Lane::Slices {
 
   Lane& lane_;
   const int64_t slices_;
-  Layouter device_layout_, pinned_layout_;
+  int64_t device_bytes_ = 0, pinned_bytes_ = 0;
   std::vector<Placed> operands_, results_;
   int64_t scratch_ = 0;
   void* device_ = nullptr;
