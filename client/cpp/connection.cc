@@ -1,9 +1,11 @@
 #include "client/cpp/connection.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/steady_now.h"
 #include "backends/core/thread_order.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/calls/rpc_status.h"
@@ -18,7 +20,7 @@ namespace {
 
 // Time for which calls avoid a server that was unavailable, if there are
 // others.
-constexpr std::chrono::seconds kDownTime(1);
+constexpr absl::Duration kDownTime = absl::Seconds(1);
 // Timeout of a connection until the server's first bytes. With gRPC's 20 s, a
 // client would learn only after 40 s that a server, which retries give about 30
 // s, doesn't answer.
@@ -235,7 +237,7 @@ Client::ConnectionPool::Make(const ClientOptions& options,
 
 size_t Client::ConnectionPool::Pick() {
   MutexLock lock(&mutex_);
-  const auto now = std::chrono::steady_clock::now();
+  const absl::Time now = SteadyNow();
   size_t picked = next_;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const size_t slot = (next_ + i) % slots_.size();
@@ -249,7 +251,7 @@ size_t Client::ConnectionPool::Pick() {
 
 void Client::ConnectionPool::LeaveOut(size_t slot) {
   MutexLock lock(&mutex_);
-  slots_[slot].down_until = std::chrono::steady_clock::now() + kDownTime;
+  slots_[slot].down_until = SteadyNow() + kDownTime;
 }
 
 }  // namespace convgrad

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -111,7 +110,7 @@ class Client::ConnectionPool {
  private:
   struct Slot {
     std::unique_ptr<Connection> connection;
-    std::chrono::steady_clock::time_point down_until = {};
+    absl::Time down_until = absl::InfinitePast();
   };
 
   ConnectionPool(std::vector<Slot> slots, int servers)

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/sessions/change_sender.h"
 #include "proto/call_metadata.h"
@@ -97,9 +98,9 @@ absl::StatusOr<grpc::ByteBuffer> ChangeSender::ReadUntil(absl::Time deadline,
     if (!delay || absl::Now() + *delay >= deadline) {
       return std::move(answer.message);
     }
-    const SteadyClock::time_point until = After(*delay);
-    while (stopped_.ok() && !read->is_lost && SteadyClock::now() < until) {
-      changed_.WaitFor(&mutex_, until - SteadyClock::now());
+    const absl::Time until = SteadyNow() + *delay;
+    while (stopped_.ok() && !read->is_lost && SteadyNow() < until) {
+      changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(until - SteadyNow()));
     }
     if (read->is_lost) return std::move(answer.message);
   }

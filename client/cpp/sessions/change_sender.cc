@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/calls/rpc_status.h"
 #include "proto/call_metadata.h"
@@ -286,9 +287,9 @@ bool ChangeSender::AwaitAttempt(const Pending& change,
   }
   if (!delay) return false;
   if (absl::Now() + *delay >= limit) return false;
-  const SteadyClock::time_point until = After(*delay);
-  while (!change.outcome && SteadyClock::now() < until) {
-    changed_.WaitFor(&mutex_, until - SteadyClock::now());
+  const absl::Time until = SteadyNow() + *delay;
+  while (!change.outcome && SteadyNow() < until) {
+    changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(until - SteadyNow()));
   }
   return true;
 }

@@ -3,7 +3,6 @@
 // change's content as opaque. Internal to the client.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -186,11 +185,6 @@ class ChangeSender {
   enum class Then { kAgain, kAnswer, kOutcome };
   Then Learn(const std::shared_ptr<Pending>& change,
              const grpc::ClientContext& context, const Answer& answer);
-  // A clock that nobody sets, for the waits between attempts.
-  using SteadyClock = std::chrono::steady_clock;
-  static SteadyClock::time_point After(absl::Duration delay) {
-    return SteadyClock::now() + absl::ToChronoNanoseconds(delay);
-  }
   // Blocks until the next attempt. Returns false if it would be too late.
   bool AwaitAttempt(const Pending& change, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

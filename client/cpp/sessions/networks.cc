@@ -19,13 +19,13 @@ std::string MethodNamed(absl::string_view name) {
   return absl::StrCat("/convgrad.v1.ConvGradNetworks/", name);
 }
 
-// Adds `values` to the request's field `named`, and the bytes of values that
-// aren't kept to `payloads`. Errors: kInvalidArgument naming `field`.
-absl::Status AddValues(
+// Adds `values` to the request's field `named`, and returns the bytes of values
+// that aren't kept. Errors: kInvalidArgument naming `field`.
+absl::StatusOr<std::vector<grpc::Slice>> AddValues(
     absl::Span<const ProgramValue> values, absl::string_view field,
     const BorrowedSlices& borrowed,
-    google::protobuf::RepeatedPtrField<v1::NamedValue>* named,
-    std::vector<grpc::Slice>* payloads) {
+    google::protobuf::RepeatedPtrField<v1::NamedValue>* named) {
+  std::vector<grpc::Slice> payloads;
   for (const ProgramValue& value : values) {
     v1::NamedValue* message = named->Add();
     message->set_name(value.name);
@@ -36,10 +36,10 @@ absl::Status AddValues(
     RETURN_IF_ERROR(CheckByteCount(absl::StrCat(field, ".", value.name),
                                    value.bytes, value.descriptor));
     *message->mutable_tensor() =
-        EncodeTensor(value.descriptor, static_cast<int>(payloads->size()));
-    payloads->push_back(borrowed.SliceOf(value.bytes));
+        EncodeTensor(value.descriptor, static_cast<int>(payloads.size()));
+    payloads.push_back(borrowed.SliceOf(value.bytes));
   }
-  return absl::OkStatus();
+  return payloads;
 }
 
 absl::StatusOr<NamedResult> DecodeValue(const v1::NamedValue& message,
@@ -136,16 +136,13 @@ absl::StatusOr<ProgramReply> Networks::Run(const ProgramRun& run) {
   v1::RunProgramRequest request = EncodeRun(run);
   const bool is_change = run.is_change || !run.tape.empty() || run.backward;
   BorrowedSlices borrowed;
-  const auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
-    std::vector<grpc::Slice> payloads;
-    RETURN_IF_ERROR(AddValues(run.inputs, "inputs", borrowed,
-                              request.mutable_inputs(), &payloads));
-    return session_.Send(
-        MethodNamed("RunProgram"), request, std::move(payloads),
-        is_change ? Session::Access::kChange : Session::Access::kRead,
-        run.deadline);
-  };
-  absl::StatusOr<grpc::ByteBuffer> message = send();
+  ASSIGN_OR_RETURN(
+      std::vector<grpc::Slice> payloads,
+      AddValues(run.inputs, "inputs", borrowed, request.mutable_inputs()));
+  absl::StatusOr<grpc::ByteBuffer> message = session_.Send(
+      MethodNamed("RunProgram"), request, std::move(payloads),
+      is_change ? Session::Access::kChange : Session::Access::kRead,
+      run.deadline);
   borrowed.AwaitRelease();
   RETURN_IF_ERROR(message.status());
   v1::RunProgramResponse response;
@@ -158,16 +155,12 @@ absl::StatusOr<ProgramReply> Networks::Backward(
     const ProgramBackward& backward) {
   v1::BackwardProgramRequest request = EncodeBackward(backward);
   BorrowedSlices borrowed;
-  const auto send = [&]() -> absl::StatusOr<grpc::ByteBuffer> {
-    std::vector<grpc::Slice> payloads;
-    RETURN_IF_ERROR(AddValues(backward.output_gradients, "output_gradients",
-                              borrowed, request.mutable_output_gradients(),
-                              &payloads));
-    return session_.Send(MethodNamed("BackwardProgram"), request,
-                         std::move(payloads), Session::Access::kChange,
-                         backward.deadline);
-  };
-  absl::StatusOr<grpc::ByteBuffer> message = send();
+  ASSIGN_OR_RETURN(std::vector<grpc::Slice> payloads,
+                   AddValues(backward.output_gradients, "output_gradients",
+                             borrowed, request.mutable_output_gradients()));
+  absl::StatusOr<grpc::ByteBuffer> message = session_.Send(
+      MethodNamed("BackwardProgram"), request, std::move(payloads),
+      Session::Access::kChange, backward.deadline);
   borrowed.AwaitRelease();
   RETURN_IF_ERROR(message.status());
   v1::BackwardProgramResponse response;
