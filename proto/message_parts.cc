@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "backends/core/thread_order.h"
 #include "proto/slice_reader.h"
 
 namespace convgrad {
@@ -175,6 +176,20 @@ absl::StatusOr<MessageParts> SplitParts(const grpc::ByteBuffer& message,
   const bool dumped = !message.Valid() || message.Dump(&slices).ok();
   if (!dumped) return Malformed(0, "bytes that don't decompress", "a message");
   return MessageSplitter(std::move(slices), limits).Split();
+}
+
+grpc::Slice SliceOver(const void* data, int64_t size,
+                      std::shared_ptr<const void> owner) {
+  using Owner = std::shared_ptr<const void>;
+  auto* const held = new Owner(std::move(owner));
+  HandedOver(held);
+  return grpc::Slice(
+      const_cast<void*>(data), static_cast<size_t>(size),
+      [](void* given_back) {
+        HandedOver(given_back);
+        delete static_cast<Owner*>(given_back);
+      },
+      held);
 }
 
 }  // namespace convgrad

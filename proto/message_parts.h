@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,6 @@ inline constexpr uint32_t kPayloadsTag = uint32_t{kPayloadsField} << 3 | 2;
 
 // One payload in the slices that gRPC received. It holds references to them,
 // which pin their read buffers until the view is destroyed or moved from.
-// Thread-compatible.
 class PayloadView final : public ScatteredBytes {
  public:
   PayloadView() = default;
@@ -46,11 +46,13 @@ class PayloadView final : public ScatteredBytes {
   std::vector<int64_t> ends_;  // The end of each piece in the payload.
 };
 
+// Limits on a received message. Value type.
 struct MessageLimits {
   int64_t head_bytes = std::numeric_limits<int64_t>::max();
   int64_t payloads = std::numeric_limits<int64_t>::max();
 };
 
+// Move-only.
 struct MessageParts {
   std::string head;  // in the message's order
   std::vector<PayloadView> payloads;
@@ -66,5 +68,11 @@ absl::StatusOr<MessageParts> SplitParts(const grpc::ByteBuffer& message,
 
 // Appends `value` in protobuf's encoding.
 void AppendVarint(uint64_t value, std::string* text);
+
+// Returns a slice over memory that `owner` keeps valid. gRPC releases `owner`,
+// on any thread, together with the last reference. For a sent message that can
+// be after the end of the call.
+grpc::Slice SliceOver(const void* data, int64_t size,
+                      std::shared_ptr<const void> owner);
 
 }  // namespace convgrad

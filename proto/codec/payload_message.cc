@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
-#include "backends/core/thread_order.h"
 
 namespace convgrad {
 absl::StatusOr<std::vector<PayloadView>> SplitMessage(
@@ -53,20 +52,6 @@ std::vector<int64_t> SizesOf(absl::Span<const PayloadView> payloads) {
   std::vector<int64_t> sizes;
   for (const PayloadView& payload : payloads) sizes.push_back(payload.size());
   return sizes;
-}
-
-grpc::Slice SliceOver(const void* data, int64_t size,
-                      std::shared_ptr<const void> owner) {
-  using Owner = std::shared_ptr<const void>;
-  auto* const held = new Owner(std::move(owner));
-  HandedOver(held);
-  return grpc::Slice(
-      const_cast<void*>(data), static_cast<size_t>(size),
-      [](void* given_back) {
-        HandedOver(given_back);
-        delete static_cast<Owner*>(given_back);
-      },
-      held);
 }
 
 }  // namespace convgrad

@@ -6,10 +6,8 @@
 // Thread-safe: free functions without state.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -57,11 +55,5 @@ absl::StatusOr<grpc::ByteBuffer> JoinMessage(
 
 // Returns the sizes of `payloads`, as DecodeOperation takes them.
 std::vector<int64_t> SizesOf(absl::Span<const PayloadView> payloads);
-
-// Returns a slice over memory that `owner` keeps valid. gRPC releases `owner`,
-// on any thread, together with the last reference. For a sent message that can
-// be after the end of the call.
-grpc::Slice SliceOver(const void* data, int64_t size,
-                      std::shared_ptr<const void> owner);
 
 }  // namespace convgrad

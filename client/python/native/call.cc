@@ -1,24 +1,13 @@
 #include "client/python/native/call.h"
 
 #include "absl/time/clock.h"
+#include "proto/message_parts.h"
 
 namespace convgrad {
 namespace {
 
 // Up to this size a copy is cheaper than the bookkeeping of a loan.
 constexpr size_t kCopiedBytes = 4096;
-
-grpc::Slice SliceOver(std::string_view bytes,
-                      const std::shared_ptr<const void>& loan) {
-  if (bytes.size() <= kCopiedBytes) {
-    return grpc::Slice(bytes.data(), bytes.size());
-  }
-  using Loan = std::shared_ptr<const void>;
-  return grpc::Slice(
-      const_cast<char*>(bytes.data()), bytes.size(),
-      [](void* given_back) { delete static_cast<Loan*>(given_back); },
-      new Loan(loan));
-}
 
 }  // namespace
 
@@ -49,7 +38,9 @@ grpc::ByteBuffer RpcCall::Lend(const std::vector<std::string_view>& parts) {
   std::vector<grpc::Slice> slices;
   slices.reserve(parts.size());
   for (const std::string_view part : parts) {
-    slices.push_back(SliceOver(part, loan));
+    slices.push_back(part.size() <= kCopiedBytes
+                         ? grpc::Slice(part.data(), part.size())
+                         : SliceOver(part.data(), std::ssize(part), loan));
   }
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
