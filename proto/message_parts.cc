@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 #include "backends/core/thread_order.h"
-#include "proto/slice_reader.h"
 
 namespace convgrad {
 namespace {
@@ -25,6 +25,88 @@ absl::Status Malformed(int64_t offset, absl::string_view found,
   return InvalidField(Reason::kMalformed, "message",
                       absl::StrCat(found, " at byte ", offset), expected);
 }
+
+// Reads the bytes of slices sequentially, and frees each slice after its last
+// byte.
+class SliceReader {
+ public:
+  explicit SliceReader(std::vector<grpc::Slice> slices)
+      : slices_(std::move(slices)) {
+    for (const grpc::Slice& slice : slices_) {
+      remaining_ += std::ssize(slice);
+    }
+    SkipEmpty();
+  }
+
+  int64_t offset() const { return offset_; }
+  int64_t remaining() const { return remaining_; }
+
+  // Returns a varint of at most `max_bytes`; nullopt if it is longer, truncated
+  // or has more than 64 bits.
+  std::optional<uint64_t> ReadVarint(int max_bytes) {
+    uint64_t value = 0;
+    for (int i = 0; i < max_bytes && remaining_ > 0; ++i) {
+      const uint8_t byte = slices_[at_].begin()[within_];
+      Advance(1);
+      const uint64_t bits = byte & 0x7f;
+      if (i == 9 && bits > 1) return std::nullopt;
+      value |= bits << (7 * i);
+      if (byte < 0x80) return value;
+    }
+    return std::nullopt;
+  }
+
+  // Returns the next `size` bytes as references to their slices. Requires: size
+  // <= remaining().
+  std::vector<grpc::Slice> Take(int64_t size) {
+    std::vector<grpc::Slice> pieces;
+    while (size > 0) {
+      const size_t chunk = NextChunk(size);
+      pieces.push_back(slices_[at_].sub(within_, within_ + chunk));
+      Advance(chunk);
+      size -= static_cast<int64_t>(chunk);
+    }
+    return pieces;
+  }
+
+  // Appends the next `size` bytes to `*text`. Requires: size <= remaining().
+  void Append(int64_t size, std::string* text) {
+    while (size > 0) {
+      const size_t chunk = NextChunk(size);
+      text->append(
+          reinterpret_cast<const char*>(slices_[at_].begin()) + within_, chunk);
+      Advance(chunk);
+      size -= static_cast<int64_t>(chunk);
+    }
+  }
+
+ private:
+  size_t NextChunk(int64_t size) const {
+    return std::min(static_cast<size_t>(size), slices_[at_].size() - within_);
+  }
+
+  // Requires: size bytes are left in the current slice.
+  void Advance(size_t size) {
+    within_ += size;
+    offset_ += static_cast<int64_t>(size);
+    remaining_ -= static_cast<int64_t>(size);
+    SkipEmpty();
+  }
+
+  void SkipEmpty() {
+    while (at_ < slices_.size() && within_ == slices_[at_].size()) {
+      slices_[at_] = grpc::Slice();
+      ++at_;
+      within_ = 0;
+    }
+  }
+
+  std::vector<grpc::Slice> slices_;
+  size_t at_ = 0;
+  size_t within_ = 0;
+  int64_t offset_ = 0;
+  int64_t remaining_ = 0;
+};
 
 class MessageSplitter {
  public:
@@ -125,9 +207,18 @@ class MessageSplitter {
 
 PayloadView::PayloadView(std::vector<grpc::Slice> pieces)
     : pieces_(std::move(pieces)) {
-  for (size_t i = 0; i < pieces_.count(); ++i) {
-    ends_.push_back(size() + std::ssize(pieces_[i]));
+  for (const grpc::Slice& piece : pieces_) {
+    ends_.push_back(size() + std::ssize(piece));
   }
+}
+
+PayloadView& PayloadView::operator=(PayloadView&& other) noexcept {
+  if (this == &other) return *this;
+  Release(size());
+  pieces_ = std::exchange(other.pieces_, {});
+  ends_ = std::exchange(other.ends_, {});
+  released_ = std::exchange(other.released_, 0);
+  return *this;
 }
 
 void PayloadView::CopyRange(int64_t offset, absl::Span<std::byte> to) const {
@@ -146,8 +237,12 @@ void PayloadView::CopyRange(int64_t offset, absl::Span<std::byte> to) const {
 }
 
 void PayloadView::Release(int64_t offset) {
-  pieces_.Release(std::upper_bound(ends_.begin(), ends_.end(), offset) -
-                  ends_.begin());
+  const size_t count =
+      std::upper_bound(ends_.begin(), ends_.end(), offset) - ends_.begin();
+  if (count <= released_) return;
+  // Destroyed after the references below, so this ByteBuffer frees the bytes.
+  const grpc::ByteBuffer last(&pieces_[released_], count - released_);
+  for (; released_ < count; ++released_) pieces_[released_] = grpc::Slice();
 }
 
 void PayloadView::MoveTo(void* destination) {

@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,7 +16,6 @@
 #include "backends/core/operand_gather.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/slice.h"
-#include "proto/received_slices.h"
 
 namespace convgrad {
 
@@ -26,10 +26,19 @@ inline constexpr uint32_t kPayloadsTag = uint32_t{kPayloadsField} << 3 | 2;
 
 // One payload in the slices that gRPC received. It holds references to them,
 // which pin their read buffers until the view is destroyed or moved from.
+//
+// Received bytes count in the server's resource quota, and freeing them may
+// wake gRPC's memory reclaimer. gRPC 1.51 crashes if that happens in the
+// destructor of a grpc::Slice, which sets up no execution context
+// (https://github.com/grpc/grpc/pull/28655). Therefore the last reference to
+// such a slice must be in this class or in a grpc::ByteBuffer.
 class PayloadView final : public ScatteredBytes {
  public:
   PayloadView() = default;
   explicit PayloadView(std::vector<grpc::Slice> pieces);
+  PayloadView(PayloadView&& other) noexcept { *this = std::move(other); }
+  PayloadView& operator=(PayloadView&& other) noexcept;
+  ~PayloadView() override { PayloadView::Release(size()); }
 
   // Returns 0 after the view was moved from.
   int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
@@ -42,8 +51,9 @@ class PayloadView final : public ScatteredBytes {
 
  private:
   // The pieces in order. They have any alignment and length.
-  ReceivedSlices pieces_;
+  std::vector<grpc::Slice> pieces_;
   std::vector<int64_t> ends_;  // The end of each piece in the payload.
+  size_t released_ = 0;        // Number of leading pieces that are released.
 };
 
 // Limits on a received message. Value type.
@@ -59,7 +69,7 @@ struct MessageParts {
 };
 
 // Returns the parts of `message`. Holds references to its slices meanwhile, so
-// `message` must have some, too (see ReceivedSlices).
+// `message` must have some, too (see PayloadView).
 // Errors: kInvalidArgument, reason MALFORMED, for truncated messages, lengths
 // beyond the message, groups and payloads of another wire type; reason
 // LIMIT_EXCEEDED beyond `limits`.

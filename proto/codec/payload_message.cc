@@ -10,7 +10,7 @@ namespace convgrad {
 absl::StatusOr<std::vector<PayloadView>> SplitMessage(
     grpc::ByteBuffer* message, google::protobuf::Message* head,
     const AdmitHead& admit) {
-  // Must outlive the references below (see ReceivedSlices).
+  // Must outlive the references below (see PayloadView).
   grpc::ByteBuffer received;
   received.Swap(message);
   ASSIGN_OR_RETURN(MessageParts parts,

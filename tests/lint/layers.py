@@ -328,7 +328,7 @@ def self_test():
                                            "backends/kernels/copies/a.h"],
         "backends/registry.cc": ["backends/onednn/onednn_backend.h"],
         "proto/codec/codec.cc": ["proto/convgrad/v1/convgrad.pb.h",
-                                 "proto/received_slices.h"],
+                                 "proto/message_parts.h"],
         "server/scheduling/a.h": ["server/memory/buffer_pool.h",
                                   "backends/registry.h"],
         "server/snapshots/manifest.cc": ["server/snapshots/manifest.pb.h",

@@ -16,7 +16,7 @@ std::string TextOf(const grpc::ByteBuffer& message) {
 }  // namespace
 
 MessageParts SplitReply(grpc::ByteBuffer* message) {
-  // Must outlive the references below (see ReceivedSlices).
+  // Must outlive the references below (see PayloadView).
   grpc::ByteBuffer received;
   received.Swap(message);
   absl::StatusOr<MessageParts> reply = SplitParts(received);

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/payload_message.h"
-#include "proto/received_slices.h"
+#include "proto/message_parts.h"
 
 namespace convgrad {
 namespace {
@@ -19,17 +19,23 @@ namespace {
 constexpr size_t kQuotaBytes = 2'000'000;
 constexpr size_t kPayloadBytes = 1'000'000;
 
-TEST(ReceivedSlices, KeepsItsSlicesUntilTheyAreReleased) {
-  std::vector<grpc::Slice> slices = {grpc::Slice("one"), grpc::Slice("two"),
-                                     grpc::Slice("three")};
-  ReceivedSlices received(std::move(slices));
-  received.Release(2);
-  received.Release(1);
-  EXPECT_EQ(received[1].size(), 0);
-  ReceivedSlices moved(std::move(received));
-  EXPECT_EQ(moved[2].size(), 5);
-  moved = ReceivedSlices();
-  EXPECT_EQ(moved.count(), 0);
+TEST(PayloadView, KeepsItsSlicesUntilTheyAreReleased) {
+  const auto freed = std::make_shared<std::atomic<int>>(0);
+  const auto slice = [&freed](absl::string_view text) {
+    return SliceOver(text.data(), std::ssize(text),
+                     std::shared_ptr<const void>(
+                         text.data(), [freed](const void*) { ++*freed; }));
+  };
+  PayloadView received({slice("one"), slice("two"), slice("three")});
+  received.Release(6);
+  received.Release(3);
+  EXPECT_EQ(*freed, 2);
+  PayloadView moved(std::move(received));
+  EXPECT_EQ(moved.size(), 11);
+  EXPECT_EQ(*freed, 2);
+  moved = PayloadView();
+  EXPECT_EQ(*freed, 3);
+  EXPECT_EQ(moved.size(), 0);
 }
 
 // How a thread of gRPC's callbacks finishes with a message.
