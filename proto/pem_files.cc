@@ -12,6 +12,7 @@
 #include <memory>
 #include <sstream>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
 
@@ -37,14 +38,11 @@ int NoPassword(char* /*buffer*/, int /*size*/, int /*is_written*/,
   return 0;
 }
 
-// Clears OpenSSL's error queue, which gRPC reads as well.
-class ErrorsCleared {
- public:
-  ErrorsCleared() = default;
-  ~ErrorsCleared() { ERR_clear_error(); }
-  ErrorsCleared(const ErrorsCleared&) = delete;
-  ErrorsCleared& operator=(const ErrorsCleared&) = delete;
-};
+// Returns an object whose end clears OpenSSL's error queue, which gRPC reads as
+// well.
+auto ErrorsCleared() {
+  return absl::Cleanup([] { ERR_clear_error(); });
+}
 
 absl::Status Wrong(const PemFile& file, absl::string_view expected) {
   return InvalidField(Reason::kOutOfRange, file.option,
@@ -67,7 +65,7 @@ absl::StatusOr<std::string> TextOf(const PemFile& file,
 }  // namespace
 
 absl::StatusOr<std::string> ReadCertificates(const PemFile& file) {
-  const ErrorsCleared errors_cleared;
+  const auto errors_cleared = ErrorsCleared();
   constexpr absl::string_view kExpected = "certificates in PEM";
   ASSIGN_OR_RETURN(std::string text, TextOf(file, kExpected));
   const Bio bio = Reading(text);
@@ -82,7 +80,7 @@ absl::StatusOr<std::string> ReadCertificates(const PemFile& file) {
 absl::StatusOr<std::string> ReadPrivateKey(const PemFile& file,
                                            absl::string_view certificate_option,
                                            const std::string& certificates) {
-  const ErrorsCleared errors_cleared;
+  const auto errors_cleared = ErrorsCleared();
   constexpr absl::string_view kExpected =
       "a private key in PEM that isn't encrypted";
   ASSIGN_OR_RETURN(std::string text, TextOf(file, kExpected));
