@@ -4,13 +4,9 @@ namespace convgrad {
 namespace {
 
 std::string TextOf(const grpc::ByteBuffer& message) {
-  std::vector<grpc::Slice> slices;
-  std::string text;
-  if (!message.Dump(&slices).ok()) return text;
-  for (const grpc::Slice& slice : slices) {
-    text.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  return text;
+  grpc::Slice bytes;
+  if (!message.DumpToSingleSlice(&bytes).ok()) return "";
+  return {reinterpret_cast<const char*>(bytes.begin()), bytes.size()};
 }
 
 }  // namespace
