@@ -89,35 +89,31 @@ std::set<Labels> KindsOf(const MetricsText& metrics, const std::string& counter,
 
 MethodActivity MethodBetween(const Difference& difference,
                              const Labels& labels) {
+  const std::string handled = "grpc_server_handled_total";
   const std::string seconds = "grpc_server_handling_seconds";
-  MethodActivity activity;
-  activity.method = labels.at("grpc_method");
-  activity.rate = difference.Rate("grpc_server_handled_total", labels);
   Labels ok = labels;
   ok["grpc_code"] = "OK";
-  activity.error_rate =
-      activity.rate - difference.Rate("grpc_server_handled_total", ok);
-  activity.p50 = difference.Quantile(seconds, labels, 0.5);
-  activity.p99 = difference.Quantile(seconds, labels, 0.99);
-  return activity;
+  const double rate = difference.Rate(handled, labels);
+  return {.method = labels.at("grpc_method"),
+          .rate = rate,
+          .error_rate = rate - difference.Rate(handled, ok),
+          .p50 = difference.Quantile(seconds, labels, 0.5),
+          .p99 = difference.Quantile(seconds, labels, 0.99)};
 }
 
 OperationActivity OperationBetween(const Difference& difference,
                                    const Labels& labels) {
-  OperationActivity activity;
-  activity.op = labels.at("op");
-  activity.backend = labels.at("backend");
-  activity.dtype = labels.at("dtype");
-  activity.rate = difference.Rate("convgrad_requests_total", labels);
-  activity.gflops_per_second =
-      difference.Rate("convgrad_flops_total", labels) / 1e9;
-  activity.queue_p99 =
-      difference.Quantile("convgrad_queue_seconds", labels, 0.99);
-  activity.compute_p50 =
-      difference.Quantile("convgrad_compute_seconds", labels, 0.5);
-  activity.compute_p99 =
-      difference.Quantile("convgrad_compute_seconds", labels, 0.99);
-  return activity;
+  const std::string compute = "convgrad_compute_seconds";
+  const double flops = difference.Rate("convgrad_flops_total", labels);
+  return {
+      .op = labels.at("op"),
+      .backend = labels.at("backend"),
+      .dtype = labels.at("dtype"),
+      .rate = difference.Rate("convgrad_requests_total", labels),
+      .gflops_per_second = flops / 1e9,
+      .queue_p99 = difference.Quantile("convgrad_queue_seconds", labels, 0.99),
+      .compute_p50 = difference.Quantile(compute, labels, 0.5),
+      .compute_p99 = difference.Quantile(compute, labels, 0.99)};
 }
 
 }  // namespace
