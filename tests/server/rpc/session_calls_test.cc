@@ -22,23 +22,24 @@ namespace {
 // A disk that answers only when the test says so, and then with an error.
 class StuckArchive final : public NoArchive {
  public:
-  void Load(std::shared_ptr<KeptSession> session) override {
+  void Load(const std::shared_ptr<KeptSession>& session) override {
     Ask([session](const absl::Status& outcome) {
       session->FailToRestore(outcome);
     });
   }
-  void Save(std::shared_ptr<KeptSession> /*session*/, Done done) override {
+  void Save(const std::shared_ptr<KeptSession>& /*session*/,
+            Done done) override {
     Ask(std::move(done));
   }
-  void Keep(std::shared_ptr<KeptSession> /*session*/,
+  void Keep(const std::shared_ptr<KeptSession>& /*session*/,
             const std::string& /*name*/, Done done) override {
     Ask(std::move(done));
   }
-  void LoadNamed(std::shared_ptr<KeptSession> /*session*/,
+  void LoadNamed(const std::shared_ptr<KeptSession>& /*session*/,
                  const std::string& /*name*/, Loaded done) override {
     Ask([done](const absl::Status& outcome) { done(outcome); });
   }
-  void Drop(std::shared_ptr<KeptSession> /*session*/,
+  void Drop(const std::shared_ptr<KeptSession>& /*session*/,
             const std::string& /*name*/, Done done) override {
     Ask(std::move(done));
   }

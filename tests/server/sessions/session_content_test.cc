@@ -17,10 +17,12 @@ const SessionCaller kAda{"ada", true, false};
 // Records what it is asked for.
 class Archive : public NoArchive {
  public:
-  void Load(std::shared_ptr<KeptSession> session) override {
-    loads.push_back(std::move(session));
+  void Load(const std::shared_ptr<KeptSession>& session) override {
+    loads.push_back(session);
   }
-  void Forget(std::shared_ptr<KeptSession> /*session*/) override { ++forgets; }
+  void Forget(const std::shared_ptr<KeptSession>& /*session*/) override {
+    ++forgets;
+  }
   void Remove(const std::string& /*client*/, const std::string& hash,
               Done done) override {
     removed.push_back(hash);

@@ -171,8 +171,8 @@ TEST_F(MessageCallTest, LeavesTheQueueForMemoryWhenItsClientDoes) {
 // A disk that never answers.
 class SlowArchive : public NoArchive {
  public:
-  void Load(std::shared_ptr<KeptSession> session) override {
-    loading = std::move(session);
+  void Load(const std::shared_ptr<KeptSession>& session) override {
+    loading = session;
     is_loading = true;
   }
   std::shared_ptr<KeptSession> loading;
