@@ -144,8 +144,7 @@ class Client(ClientBase):
                 reply.take(response)
         finally:
             responses.cancel()
-        found: R = reply.finish()
-        return found
+        return reply.finish()
 
     async def close(self) -> None:
         """Cancels running calls, then closes the connections, as the blocking client does."""

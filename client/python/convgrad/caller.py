@@ -113,8 +113,7 @@ class Caller(ClientBase):
                 reply.take(response)
         finally:
             responses.cancel()  # no effect after the end
-        found: R = reply.finish()
-        return found
+        return reply.finish()
 
     def close(self) -> None:
         """Cancels running calls (Cancelled), then closes the connections.

@@ -243,10 +243,8 @@ class ClientBase:
 
 def _connect_again(cls: type[C], connections: Connections,
                    timeout: float | None, retry: RetryPolicy) -> C:
-    return cls(connections.targets, tls=connections.tls or False,
-               token=connections.token, connections=connections.connections,
-               keepalive_seconds=connections.keepalive_seconds, timeout=timeout,
-               retry=retry)
+    settings = dict(vars(connections))
+    return cls(settings.pop("targets"), timeout=timeout, retry=retry, **settings)
 
 
 def remaining(deadline: float | None) -> float | None:

@@ -21,7 +21,7 @@ from convgrad.options import timeout_of
 from convgrad.programs import Program
 from convgrad.requests import MAX_PAYLOAD_BYTES, Call
 from convgrad.v1 import network_pb2
-from convgrad.wire import LentMessage, Response, join_message, split_message
+from convgrad.wire import LentMessage, Response, join_message, parse
 
 _SERVICE = "ConvGradNetworks/"
 _COMPUTE_DTYPES = {name: layouts.DTYPES[name] for name in ("f32", "bf16")}
@@ -269,8 +269,7 @@ def _add_tensors(messages: Any, tensors: Mapping[str, npt.ArrayLike | str],
 
 
 def _decode_run(kind: Any, response: Response) -> Run:
-    head, payloads = split_message(response)
-    message = kind.FromString(head)
+    message, payloads = parse(kind, response)
     values = {value.name: array_of(value.name, value.tensor, payloads)
               for value in message.values}
     is_step = kind is network_pb2.RunProgramResponse and message.HasField("update")

@@ -10,7 +10,7 @@ from convgrad.kept import payload_of
 from convgrad.layouts import Array, Descriptor, is_blocked, text_of, wire_dtype, wire_layout
 from convgrad.problem import Operation, wire_result
 from convgrad.v1 import service_pb2
-from convgrad.wire import Response, receive, split_message
+from convgrad.wire import Response, parse, receive
 
 
 class Forward(NamedTuple):
@@ -53,8 +53,7 @@ def decode(operation: Operation, response: Response,
     """
     kind = (service_pb2.ConvForwardResponse if operation.forward
             else service_pb2.ConvBackwardResponse)
-    head, payloads = split_message(response)
-    message = kind.FromString(head)
+    message, payloads = parse(kind, response)
     if len(message.results) != len(operation.results):
         raise bad_reply("results", len(message.results), len(operation.results))
     arrays = {}

@@ -250,9 +250,10 @@ class RequestBuilder:
         # message.
         request = streamed if self._fits() else replace(streamed, payloads={})
         size = sum(payload.nbytes for payload in request.payloads.values())
-        answer = sum(tensor.byte_size() for name, tensor in self._results.items()
-                     if name not in self._kept_results)
-        fits_message = max(size, answer) <= MAX_PAYLOAD_BYTES
+        returned = [tensor.byte_size() for name, tensor in self._results.items()
+                    if name not in self._kept_results]
+        # The server refuses a result beyond 63 bits, also in a message.
+        fits_message = max(size, sum(filter(layouts.fits, returned))) <= MAX_PAYLOAD_BYTES
         stays = bool(self._kept_results)
         streams = "slice_items" in self._options
         if stays and (streams or not fits_message):

@@ -91,16 +91,21 @@ def receive(payload: memoryview | Payload, array: npt.NDArray[Any]) -> None:
         payload.move_to(target)
 
 
-def split_message(message: Response) -> tuple[bytes, Sequence[memoryview | Payload]]:
-    """Returns the head and the payloads; views if the message is in one piece.
+def parse(kind: Any, message: Response) -> tuple[Any, Sequence[memoryview | Payload]]:
+    """Returns the message, of protobuf's class `kind`, and its payloads; views if the message
+    is in one piece.
 
-    Errors: ValueError for malformed bytes.
+    Errors: ValueError or protobuf's DecodeError for malformed bytes.
     """
-    return message if isinstance(message, tuple) else split_bytes(message)
+    head, payloads = message if isinstance(message, tuple) else split_bytes(message)
+    return kind.FromString(head), payloads
 
 
 def split_bytes(message: bytes) -> tuple[bytes, list[memoryview]]:
-    """Does the same as split_message for a message in one piece."""
+    """Returns the head and the payloads of a message in one piece.
+
+    Errors: ValueError for malformed bytes.
+    """
     view, at = memoryview(message), 0
     head: list[memoryview] = []
     payloads: list[memoryview] = []

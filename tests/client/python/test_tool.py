@@ -17,7 +17,7 @@ from stand_in import grpc_server, tcp_server
 
 import convgrad
 from convgrad.v1 import service_pb2
-from convgrad.wire import join_message, split_message
+from convgrad.wire import join_message, split_bytes
 
 BUILD = BINARY.parents[1]
 TOOL = BUILD / "client" / "cpp" / "convgrad"
@@ -158,7 +158,7 @@ def behind(server, change):
     channel = grpc.insecure_channel(server.address)
 
     def answer(request, context):
-        head, _ = split_message(request)
+        head, _ = split_bytes(request)
         message = service_pb2.ConvBackwardRequest.FromString(head)
         method = "/convgrad.v1.ConvGrad/ConvBackward"
         if not message.operation.operands.HasField("grad_output"):
@@ -172,7 +172,7 @@ def behind(server, change):
 
 
 def with_last_element_changed(response, context):
-    head, payloads = split_message(response)
+    head, payloads = split_bytes(response)
     payloads = [bytearray(payload) for payload in payloads]
     values = np.frombuffer(payloads[-1], np.float32)
     values[-1] = np.nextafter(values[-1], np.float32(np.inf)) + np.float32(1e-2)
@@ -203,7 +203,7 @@ def test_check_tells_what_is_refused(server):
 @pytest.mark.parametrize("command", ["forward", "backward", "bench", "check"])
 def test_a_failed_self_check_fails_the_command(server, command):
     def fail(response, context):
-        head, payloads = split_message(response)
+        head, payloads = split_bytes(response)
         message = service_pb2.ConvForwardResponse.FromString(head)
         message.report.self_check.passed = False
         return join_message(message.SerializeToString(), payloads)

@@ -20,14 +20,7 @@ from convgrad.region import Region
 from convgrad.requests import Call, session_call
 from convgrad.streams import Streamed
 from convgrad.v1 import session_pb2, tensor_pb2
-from convgrad.wire import (
-    FRAME_BYTES,
-    LentMessage,
-    Response,
-    join_message,
-    split_bytes,
-    split_message,
-)
+from convgrad.wire import FRAME_BYTES, LentMessage, Response, join_message, parse, split_bytes
 
 R = TypeVar("R")
 
@@ -234,7 +227,6 @@ def get_call(request: session_pb2.GetTensorsRequest,
 
 def _got_tensors(response: Response) -> tuple[dict[str, Array], int]:
     """Returns the arrays of a GetTensorsResponse as new arrays, and its number."""
-    head, payloads = split_message(response)
-    message = session_pb2.GetTensorsResponse.FromString(head)
+    message, payloads = parse(session_pb2.GetTensorsResponse, response)
     return {info.name: array_of(info.name, info.tensor, payloads)
             for info in message.tensors}, message.number

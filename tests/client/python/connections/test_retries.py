@@ -12,7 +12,7 @@ import convgrad
 from convgrad.connections.channels import ChannelPool, Connections
 from convgrad.errors import from_rpc
 from convgrad.v1 import error_pb2, service_pb2
-from convgrad.wire import split_message
+from convgrad.wire import split_bytes
 
 X, W = np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 2, 2), np.float32)
 QUICK = convgrad.RetryPolicy(initial_seconds=0.001, max_seconds=0.002)
@@ -28,7 +28,7 @@ class Script:
 
     def __call__(self, request, context):
         self.requests.append(service_pb2.ConvForwardRequest.FromString(
-            split_message(request)[0]))
+            split_bytes(request)[0]))
         self.metadata.append(dict(context.invocation_metadata()))
         self.remaining.append(context.time_remaining())
         if self.failures:

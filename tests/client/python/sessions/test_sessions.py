@@ -210,6 +210,9 @@ def test_other_bad_input(client, session):
         assert words in caught.value.message
     with pytest.raises(convgrad.Unimplemented, match="a stream whose results stay"):
         session.conv_forward(X, W, keep={"output": "y"}, slice_items=1)
+    with pytest.raises(convgrad.InvalidArgument, match="sizes below 2\\^63 bytes"):
+        session.conv_backward(G, X, W, gradients=["grad_input", "grad_weight"],
+                              input_shape=(2**40, 3, 2**20, 2**10), keep={"grad_weight": "g"})
     session.put("sum", X)
     with pytest.raises(convgrad.InvalidArgument):
         session.conv_forward(X, W, padding=1, add={"output": "sum"})

@@ -12,7 +12,7 @@ from torch import nn
 
 from convgrad.client import Client
 from convgrad.torch.layers.functional import apply
-from convgrad.torch.layers.layer import Layer, handle_of, make_layer
+from convgrad.torch.layers.layer import handle_of, make_layer
 
 Tensor = torch.Tensor
 
@@ -34,9 +34,6 @@ class _Remote:
         self.client = client
         self.forward_on = forward
 
-    def _layer(self, rank: int, **window: Any) -> Layer:
-        return make_layer(self.client, self.forward_on, rank, **window)
-
 
 class _Convolution(_Remote):
     def forward(self: Any, input: Tensor) -> Tensor:
@@ -45,8 +42,8 @@ class _Convolution(_Remote):
             input = F.pad(input, self._reversed_padding_repeated_twice,
                           mode=self.padding_mode)
             padding = 0
-        layer = self._layer(rank, stride=self.stride, padding=padding,
-                            dilation=self.dilation, groups=self.groups)
+        layer = make_layer(self.client, self.forward_on, rank, stride=self.stride,
+                           padding=padding, dilation=self.dilation, groups=self.groups)
         return apply(layer, input, self.weight, self.bias)
 
 
@@ -57,9 +54,9 @@ class _ConvTranspose(_Remote):
         output_padding = self._output_padding(
             input, output_size, self.stride, self.padding, self.kernel_size, rank,
             self.dilation)
-        layer = self._layer(rank, stride=self.stride, padding=self.padding,
-                            dilation=self.dilation, groups=self.groups,
-                            output_padding=output_padding, transposed=True)
+        layer = make_layer(self.client, self.forward_on, rank, stride=self.stride,
+                           padding=self.padding, dilation=self.dilation, groups=self.groups,
+                           output_padding=output_padding, transposed=True)
         return apply(layer, input, self.weight, self.bias)
 
 
@@ -91,4 +88,5 @@ class Linear(_Remote, nn.Linear):
     """The same as torch.nn.Linear."""
 
     def forward(self, input: Tensor) -> Tensor:
-        return apply(self._layer(0), input, self.weight, self.bias)
+        layer = make_layer(self.client, self.forward_on, 0)
+        return apply(layer, input, self.weight, self.bias)
