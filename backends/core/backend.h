@@ -16,7 +16,6 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "backends/core/device.h"
-#include "backends/core/operand_gather.h"
 #include "backends/core/operation.h"
 
 namespace convgrad {
@@ -28,8 +27,7 @@ enum class Result;
 // except that operands may share one. The pointer of an empty tensor may be
 // null.
 struct RunBuffers {
-  explicit RunBuffers(size_t operand_count = 0)
-      : operands(operand_count), is_gathered(operand_count) {}
+  explicit RunBuffers(size_t operand_count = 0) : operands(operand_count) {}
 
   // By position in Operation::OperandUses(); null if the operation has no
   // operand there. The bytes of I64 operands, which are indices, don't change
@@ -37,9 +35,6 @@ struct RunBuffers {
   // shared region at any time. A plan must not compute addresses or sizes from
   // them.
   std::vector<const void*> operands;
-  // True for operands that hold the output of the plan's gather instead of the
-  // operand's bytes.
-  std::vector<bool> is_gathered;
   // By position in Operation::ResultUses(). Initial contents are undefined.
   std::vector<void*> results;
   // At least Plan::scratch_bytes(), aligned to 64 bytes, contents undefined.
@@ -113,13 +108,6 @@ class Plan {
   // bytes alone; 0 if Run uses the weights unchanged or prepares them piece by
   // piece.
   virtual int64_t prepared_weight_bytes() const { return 0; }
-  // Returns the reorder of the operand at `position` that Run begins with. A
-  // caller that copies the operand anyway may apply it during the copy; the
-  // results have the same bits. Null: Run needs the operand as it is. Valid as
-  // long as the plan.
-  virtual const OperandGather* gather(size_t /*position*/) const {
-    return nullptr;
-  }
   // Returns the bytes of the tape that Run writes or reads, if the operation
   // has one (ProgramOperation).
   virtual int64_t tape_bytes() const { return 0; }

@@ -34,26 +34,18 @@ class WholeBytes final : public ScatteredBytes {
   const int64_t size_;
 };
 
-// Copies the bytes without a change of layout or dtype.
-class PlainGather final : public OperandGather {
- public:
-  explicit PlainGather(int64_t size) : size_(size) {}
-
-  int64_t destination_bytes() const override { return size_; }
-  int64_t part_count() const override { return CeilDiv(size_, kPartBytes); }
-  int64_t SourceOffset(int64_t part) const override {
-    return std::min(part * kPartBytes, size_);
-  }
-  void Run(ReadBytes read, void* destination, int64_t begin,
-           int64_t end) const override {
-    const int64_t from = SourceOffset(begin);
-    read(from, absl::MakeSpan(static_cast<std::byte*>(destination) + from,
-                              SourceOffset(end) - from));
-  }
-
- private:
-  const int64_t size_;
-};
+// Copies `size` bytes to `to` in parts. copy(offset, bytes) copies the bytes at
+// `offset`.
+void CopyInParts(int64_t size, std::byte* to, const Backend& backend,
+                 int threads,
+                 absl::FunctionRef<void(int64_t, absl::Span<std::byte>)> copy) {
+  backend.ParallelFor(threads, CeilDiv(size, kPartBytes),
+                      [&](int64_t begin, int64_t end) {
+                        const int64_t first = begin * kPartBytes;
+                        const int64_t last = std::min(end * kPartBytes, size);
+                        copy(first, absl::MakeSpan(to + first, last - first));
+                      });
+}
 
 // Adds the addend of `place` to its result of `size` bytes.
 void Add(const TensorPlace& place, int64_t size, const Backend& backend,
@@ -153,51 +145,30 @@ std::vector<uint64_t> BoundTensors::ConstantIds(
   return ids;
 }
 
-absl::Status BoundTensors::Copy(const OperandGather* gather,
-                                const Backend& backend, int threads,
+absl::Status BoundTensors::Copy(const Backend& backend, int threads,
                                 Arrival* arrival) {
   ScatteredBytes& bytes = *arrival->bytes;
-  const PlainGather plain(bytes.size());
-  if (gather == nullptr) gather = &plain;
-  ASSIGN_OR_RETURN(arrival->copy,
-                   memory_->pool.Take(gather->destination_bytes()));
-  const auto read = [&](int64_t offset, absl::Span<std::byte> to) {
-    bytes.CopyRange(offset, to);
-  };
-  const int64_t parts = gather->part_count();
-  for (int64_t first = 0, end = 0; first < parts; first = end) {
-    const int64_t begin = gather->SourceOffset(first);
-    while (end < parts && gather->SourceOffset(end) - begin < kRoundBytes) {
-      ++end;
-    }
-    backend.ParallelFor(threads, end - first, [&](int64_t part, int64_t last) {
-      gather->Run(read, arrival->copy.data(), first + part, first + last);
-    });
-    bytes.Release(gather->SourceOffset(end));
+  ASSIGN_OR_RETURN(arrival->copy, memory_->pool.Take(bytes.size()));
+  for (int64_t first = 0; first < bytes.size(); first += kRoundBytes) {
+    const int64_t size = std::min(kRoundBytes, bytes.size() - first);
+    CopyInParts(size, arrival->copy.data() + first, backend, threads,
+                [&](int64_t offset, absl::Span<std::byte> to) {
+                  bytes.CopyRange(first + offset, to);
+                });
+    bytes.Release(first + size);
   }
   copied_bytes_ += bytes.size();
   arrival->bytes.reset();
   return absl::OkStatus();
 }
 
-absl::StatusOr<RunBuffers> BoundTensors::BringIn(const Plan* plan,
-                                                 const Backend& backend,
+absl::StatusOr<RunBuffers> BoundTensors::BringIn(const Backend& backend,
                                                  int threads) {
   for (Arrival& arrival : arrivals_) {
     if (arrival.bytes == nullptr) continue;
-    const bool may_differ = plan != nullptr && arrival.operands.size() == 1;
-    const OperandGather* gather =
-        may_differ ? plan->gather(arrival.operands[0]) : nullptr;
-    const int64_t more =
-        gather == nullptr
-            ? 0
-            : BufferPool::CapacityFor(gather->destination_bytes()) -
-                  BufferPool::CapacityFor(arrival.bytes->size());
-    if (more > 0 && !reservation_->TryGrow(more).ok()) gather = nullptr;
-    RETURN_IF_ERROR(Copy(gather, backend, threads, &arrival));
+    RETURN_IF_ERROR(Copy(backend, threads, &arrival));
     for (size_t position : arrival.operands) {
       run_buffers_.operands[position] = arrival.copy.data();
-      run_buffers_.is_gathered[position] = gather != nullptr;
     }
   }
   return run_buffers_;
@@ -209,14 +180,11 @@ void BoundTensors::BringOut(const Backend& backend, int threads) {
       Add(result.place, result.size, backend, threads);
     }
     if (!result.place.in_memory() || result.place.is_usable()) continue;
-    const PlainGather copy(result.size);
-    const auto read = [&](int64_t offset, absl::Span<std::byte> to) {
-      std::copy_n(result.buffer.data() + offset, to.size(), to.data());
-    };
-    backend.ParallelFor(threads, copy.part_count(),
-                        [&](int64_t begin, int64_t end) {
-                          copy.Run(read, result.place.data, begin, end);
-                        });
+    CopyInParts(result.size, result.place.data, backend, threads,
+                [&](int64_t offset, absl::Span<std::byte> to) {
+                  std::copy_n(result.buffer.data() + offset, to.size(),
+                              to.data());
+                });
     copied_bytes_ += result.size;
   }
 }

@@ -31,13 +31,10 @@ class BoundTensors {
 
   // Copies the operands that a backend can't use in place, with `threads`
   // threads, frees the messages, and returns the buffers of a run, without
-  // scratch. An operand is copied into the form that `plan` needs if no other
-  // operand shares its bytes and the budget has room. A null `plan` needs no
-  // form. A second call returns the same buffers. Requires: a thread that may
-  // run plans, or `threads` == 1.
+  // scratch. A second call returns the same buffers. Requires: a thread that
+  // may run plans, or `threads` == 1.
   // Errors: kResourceExhausted, reason BUSY.
-  absl::StatusOr<RunBuffers> BringIn(const Plan* plan, const Backend& backend,
-                                     int threads);
+  absl::StatusOr<RunBuffers> BringIn(const Backend& backend, int threads);
 
   // Copies results to places that the backend couldn't write, and adds the
   // addends of sums. Requires: the results are complete; the thread of BringIn.
@@ -77,8 +74,7 @@ class BoundTensors {
 
   void KeepOperand(size_t position, const TensorDescriptor& tensor,
                    TensorPlace place);
-  absl::Status Copy(const OperandGather* gather, const Backend& backend,
-                    int threads, Arrival* arrival);
+  absl::Status Copy(const Backend& backend, int threads, Arrival* arrival);
 
   const std::shared_ptr<CallMemory> memory_;
   Reservation* reservation_ = nullptr;  // Of Bind.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "backends/core/data_type.h"
-#include "backends/core/operand_gather.h"
+#include "backends/core/scattered_bytes.h"
 
 namespace convgrad {
 

@@ -80,10 +80,8 @@ void ActiveJob::End(absl::Status status) {
 }
 
 absl::Status ActiveJob::BeginSlice(int device) {
-  // A job of several slices has no plan here, because its slices begin within
-  // the operands, which no plan's own form allows.
   if (slices_ && next_ == 0) {
-    RETURN_IF_ERROR(BringIn(nullptr));
+    RETURN_IF_ERROR(BringIn());
     RETURN_IF_ERROR(sliced_.BindWindows(*slices_, whole_, means_.memory));
   }
   const absl::Time start = means_.clock();
@@ -97,7 +95,7 @@ absl::Status ActiveJob::BeginSlice(int device) {
   RETURN_IF_ERROR(lookup.status());
   outcome.implementation = std::string(lookup->plan->implementation());
   RETURN_IF_ERROR(CheckAlive());
-  if (!slices_) RETURN_IF_ERROR(BringIn(lookup->plan.get()));
+  if (!slices_) RETURN_IF_ERROR(BringIn());
   RETURN_IF_ERROR(TakeScratch(*lookup));
   const absl::Time attach_start = means_.clock();
   AttachWeight();
@@ -105,14 +103,11 @@ absl::Status ActiveJob::BeginSlice(int device) {
   return absl::OkStatus();
 }
 
-absl::Status ActiveJob::BringIn(const Plan* plan) {
+absl::Status ActiveJob::BringIn() {
   whole_ = job.buffers;
   if (job.tensors == nullptr) return absl::OkStatus();
-  // The self-check reads the operands as well, so they keep their form.
-  if (job.inspection.self_check != SelfCheckMode::kOff) plan = nullptr;
   const absl::Time start = means_.clock();
-  ASSIGN_OR_RETURN(whole_,
-                   job.tensors->BringIn(plan, *job.backend, means_.threads));
+  ASSIGN_OR_RETURN(whole_, job.tensors->BringIn(*job.backend, means_.threads));
   outcome.run.reorder += means_.clock() - start;
   return absl::OkStatus();
 }

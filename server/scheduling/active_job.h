@@ -65,7 +65,7 @@ class ActiveJob {
   std::shared_ptr<const Operation> OperationOf(int64_t slice) const;
   // Copies the operands of the whole job into its buffers, before the first
   // slice.
-  absl::Status BringIn(const Plan* plan);
+  absl::Status BringIn();
   // Looks up the plan of the next slice, brings in its operands and takes its
   // scratch.
   absl::Status BeginSlice(int device);

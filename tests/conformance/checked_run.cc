@@ -90,38 +90,6 @@ absl::Status RunPrepared(const Plan& plan, RunBuffers buffers,
   return absl::OkStatus();
 }
 
-// Runs with every operand gathered that the plan can use so. No bit of the
-// results in `buffers` changes.
-absl::Status RunTakenIn(const Plan& plan, RunBuffers buffers,
-                        const std::vector<GuardedBuffer>& results,
-                        const PackedOperands& packed, const std::string& text) {
-  std::vector<GuardedBuffer> taken;
-  taken.reserve(packed.size());
-  for (size_t i = 0; i < packed.size(); ++i) {
-    const OperandGather* gather = plan.gather(i);
-    if (gather == nullptr) continue;
-    GuardedBuffer& form = taken.emplace_back(gather->destination_bytes());
-    gather->Run(
-        [&](int64_t offset, absl::Span<std::byte> to) {
-          std::copy_n(packed[i]->data() + offset, to.size(), to.data());
-        },
-        form.data(), 0, gather->part_count());
-    EXPECT_TRUE(form.GuardsIntact()) << text << ": takes in beyond its form";
-    buffers.operands[i] = form.data();
-    buffers.is_gathered[i] = true;
-  }
-  if (taken.empty()) return absl::OkStatus();
-  std::vector<std::vector<std::byte>> bytes;
-  for (const GuardedBuffer& result : results) bytes.push_back(result.Bytes());
-  std::fill(buffers.scratch.begin(), buffers.scratch.end(), std::byte{0xff});
-  RETURN_IF_ERROR(plan.Run(buffers).status());
-  for (size_t i = 0; i < results.size(); ++i) {
-    EXPECT_EQ(results[i].Bytes(), bytes[i])
-        << text << ": operands taken in change results";
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<GuardedBuffer>> RunChecked(
@@ -147,7 +115,6 @@ absl::StatusOr<std::vector<GuardedBuffer>> RunChecked(
   RETURN_IF_ERROR(plan->Run(buffers).status());
 
   const std::string text = ToString(operation);
-  RETURN_IF_ERROR(RunTakenIn(*plan, buffers, results, packed, text));
   RETURN_IF_ERROR(RunPrepared(*plan, buffers, results, text));
   EXPECT_TRUE(scratch.GuardsIntact()) << text << ": wrote beyond its scratch";
   for (size_t i = 0; i < results.size(); ++i) {

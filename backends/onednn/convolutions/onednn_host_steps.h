@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/core/convolution/conv_steps.h"
+#include "backends/core/physical_layout.h"
 #include "backends/onednn/convolutions/onednn_plan_builder.h"
 
 namespace convgrad::onednn {

@@ -2,17 +2,14 @@
 // passes and copies, on the caller's tensors and on buffers of its own.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "backends/core/backend.h"
 #include "backends/core/convolution/conv_operation.h"
-#include "backends/kernels/copies/scattered_reorder.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 
 namespace convgrad::onednn {
@@ -42,11 +39,6 @@ class PlanBuilder {
   Tensor Allocate(const TensorDescriptor& tensor) {
     return {tensor, Allocate(*ByteSize(tensor))};
   }
-  // Returns a buffer for the copy that `gather` makes of an operand; the caller
-  // of the plan may have made the copy. Requires: CanGather(operand).
-  Location AllocateGathered(const Location& operand, ScatteredReorder gather);
-  // Returns whether `location` is an operand without such a copy.
-  bool CanGather(const Location& location) const;
 
   // Appends a step that calls `function`, which reads the buffers `reads` and
   // writes the buffers `writes`. `kind` is Step::kind: that of copies, or ""
@@ -68,11 +60,8 @@ class PlanBuilder {
   static absl::StatusOr<std::unique_ptr<Plan>> MakePlan(PlanBuilder builder);
 
  private:
-  class BuiltPlan;
-
   int threads_;
   Schedule schedule_;
-  std::array<std::optional<ScatteredReorder>, kOperandCount> gathers_;
   std::string implementation_;
 };
 

@@ -17,8 +17,7 @@ Tensor TensorCopies::Plain(const Tensor& tensor, DataType dtype) {
     }
   }
   Tensor plain = {PlainDescriptor(tensor.descriptor, dtype), {}};
-  plain.location = AllocateCopy(tensor, PhysicalLayoutOf(plain.descriptor),
-                                dtype, *ByteSize(plain.descriptor));
+  plain.location = builder_.Allocate(*ByteSize(plain.descriptor));
   AddReorder(tensor, plain, &builder_);
   plains_.emplace_back(tensor.location, plain);
   return plain;
@@ -29,20 +28,6 @@ Tensor TensorCopies::RowMajor(const Tensor& tensor) {
     if (source == tensor.location) return plain;
   }
   return Plain(tensor, tensor.descriptor.dtype);
-}
-
-Location TensorCopies::AllocateCopy(const Tensor& tensor,
-                                    const PhysicalLayout& layout,
-                                    DataType dtype, int64_t bytes) {
-  if (builder_.CanGather(tensor.location)) {
-    auto gather =
-        ScatteredReorder::Make(PhysicalLayoutOf(tensor.descriptor),
-                               tensor.descriptor.dtype, layout, dtype);
-    if (gather && gather->destination_bytes() == bytes) {
-      return builder_.AllocateGathered(tensor.location, *std::move(gather));
-    }
-  }
-  return builder_.Allocate(bytes);
 }
 
 Location TensorCopies::ReadWeight(const LoweredTensor& weight,
@@ -80,10 +65,8 @@ Location TensorCopies::Read(const LoweredTensor& tensor,
     seen = tensor.SeenIn(source);
     if (seen.desc == wanted) return seen.location;
   }
-  const auto bytes = static_cast<int64_t>(wanted.get_size());
-  const Location location = known && !tensor.crops()
-                                ? AllocateCopy(source, *known, dtype, bytes)
-                                : builder_.Allocate(bytes);
+  const Location location =
+      builder_.Allocate(static_cast<int64_t>(wanted.get_size()));
   if (is_ours) {
     AddRead(tensor, {*known, dtype, location});
   } else {

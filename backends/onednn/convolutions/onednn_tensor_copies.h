@@ -41,10 +41,6 @@ class TensorCopies {
   Tensor Plain(const Tensor& tensor, DataType dtype);
   Location ReadWeight(const LoweredTensor& tensor,
                       const dnnl::memory::desc& wanted);
-  // Returns a buffer for a copy of all of a tensor. If the tensor is an
-  // operand, callers of the plan may have made the copy.
-  Location AllocateCopy(const Tensor& tensor, const PhysicalLayout& layout,
-                        DataType dtype, int64_t bytes);
   void AddRead(const LoweredTensor& tensor, const Elements& to);
   void AddWrite(Elements from, const LoweredTensor& tensor);
 

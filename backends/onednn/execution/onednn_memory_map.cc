@@ -89,8 +89,7 @@ MemoryMap PlaceBuffers(const Schedule& schedule,
   map.scratch_offsets.assign(buffers.size(), MemoryMap::kUnplaced);
   std::vector<BufferId> by_size;
   for (size_t i = 0; i < buffers.size(); ++i) {
-    const Area area = buffers[i].area;
-    if (area == Area::kOperand || area == Area::kResult) continue;
+    if (buffers[i].area != Area::kOwn) continue;
     if (on_tape[i]) {
       map.tape_offsets[i] = map.tape_bytes;
       map.tape_bytes += RoundUpToLine(buffers[i].bytes);

@@ -23,11 +23,9 @@ inline constexpr BufferId kNoBuffer = -1;
 
 // Who provides a buffer's bytes.
 enum class Area {
-  kOperand,   // the caller, in RunBuffers::operands at Buffer::index
-  kResult,    // the caller, in RunBuffers::results at Buffer::index
-  kOwn,       // the plan: in scratch, on the tape or with prepared weights
-  kGathered,  // a copy of the operand at Buffer::index: in scratch, unless
-              // the caller has made the copy (RunBuffers::is_gathered)
+  kOperand,  // the caller, in RunBuffers::operands at Buffer::index
+  kResult,   // the caller, in RunBuffers::results at Buffer::index
+  kOwn,      // the plan: in scratch, on the tape or with prepared weights
 };
 
 struct Buffer {

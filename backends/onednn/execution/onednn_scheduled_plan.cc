@@ -73,8 +73,11 @@ struct ScheduledPlan::Session {
   std::vector<Call> calls;  // by step
 };
 
-ScheduledPlan::ScheduledPlan(PlacedSchedule placed, int threads)
-    : placed_(std::move(placed)), threads_(threads) {
+ScheduledPlan::ScheduledPlan(PlacedSchedule placed, std::string implementation,
+                             int threads)
+    : placed_(std::move(placed)),
+      implementation_(std::move(implementation)),
+      threads_(threads) {
   for (const Step& step : steps()) {
     primitives_.push_back(step.function
                               ? dnnl::primitive()
@@ -120,10 +123,7 @@ std::unique_ptr<ScheduledPlan::Session> ScheduledPlan::TakeSession() const {
 std::byte* ScheduledPlan::AddressOf(size_t index,
                                     const RunBuffers& buffers) const {
   const Buffer& buffer = schedule().buffers()[index];
-  const bool is_callers =
-      buffer.area == Area::kOperand || buffer.area == Area::kResult ||
-      (buffer.area == Area::kGathered && buffers.is_gathered[buffer.index]);
-  if (is_callers) return CallersBytes(buffer, buffers);
+  if (buffer.area != Area::kOwn) return CallersBytes(buffer, buffers);
   const MemoryMap& memory = placed_.memory;
   if (memory.tape_offsets[index] != MemoryMap::kUnplaced) {
     return CallersBytes(placed_.tape, buffers) + memory.tape_offsets[index];
@@ -146,15 +146,6 @@ void ScheduledPlan::FillTapeGaps(std::byte* tape) const {
   }
 }
 
-bool ScheduledPlan::IsDone(size_t step, const RunBuffers& buffers) const {
-  if (placed_.prepared.prepares[step]) return buffers.weight_is_prepared;
-  const std::vector<BufferId>& writes = steps()[step].writes;
-  return std::any_of(writes.begin(), writes.end(), [&](BufferId written) {
-    const Buffer& buffer = schedule().buffers()[written];
-    return buffer.area == Area::kGathered && buffers.is_gathered[buffer.index];
-  });
-}
-
 absl::StatusOr<RunTimes> ScheduledPlan::RunSteps(const RunBuffers& buffers,
                                                  size_t begin,
                                                  size_t end) const {
@@ -174,7 +165,9 @@ absl::StatusOr<RunTimes> ScheduledPlan::RunSteps(const RunBuffers& buffers,
     absl::Time before = SteadyNow();
     for (size_t i = begin; i < end; ++i) {
       const Step& step = steps()[i];
-      if (IsDone(i, buffers) || !Runs(step, context)) continue;
+      const bool is_done =
+          placed_.prepared.prepares[i] && buffers.weight_is_prepared;
+      if (is_done || !Runs(step, context)) continue;
       if (step.check) RETURN_IF_ERROR(step.check(context));
       if (step.function) {
         step.function(context);

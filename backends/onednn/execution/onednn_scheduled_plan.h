@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "backends/core/backend.h"
 #include "backends/core/mutex.h"
 #include "backends/onednn/execution/onednn_memory_map.h"
@@ -36,6 +37,8 @@ struct PlacedSchedule {
 // Immutable; thread-safe.
 class ScheduledPlan : public Plan {
  public:
+  // Makes a plan for a team of `threads`. Throws dnnl::error.
+  ScheduledPlan(PlacedSchedule placed, std::string implementation, int threads);
   ~ScheduledPlan() override;
 
   // RunTimes::steps has the steps that have a kind.
@@ -56,13 +59,10 @@ class ScheduledPlan : public Plan {
   int64_t tape_bytes() const override { return placed_.memory.tape_bytes; }
   std::vector<std::string> reference_steps() const override;
   int64_t resident_bytes() const override;
+  absl::string_view implementation() const override { return implementation_; }
 
   const Schedule& schedule() const { return placed_.schedule; }
   const std::vector<Step>& steps() const { return schedule().steps(); }
-
- protected:
-  // Makes a plan for a team of `threads`. Throws dnnl::error.
-  ScheduledPlan(PlacedSchedule placed, int threads);
 
  private:
   // The library's stream and memory objects for one run at a time. Constructing
@@ -76,10 +76,9 @@ class ScheduledPlan : public Plan {
   // Zeroes the bytes between the buffers of the tape, so that equal runs write
   // equal tapes.
   void FillTapeGaps(std::byte* tape) const;
-  // Returns whether the caller has provided the step's results.
-  bool IsDone(size_t step, const RunBuffers& buffers) const;
 
   const PlacedSchedule placed_;
+  const std::string implementation_;
   const int threads_;
   // By step; empty for a function of ours.
   std::vector<dnnl::primitive> primitives_;

@@ -33,7 +33,7 @@ double CostOf(const Step& step, const Schedule& schedule) {
 }  // namespace
 
 NetworkPlan::NetworkPlan(const NetworkOptions& options, NetworkParts parts)
-    : ScheduledPlan(std::move(parts.placed), options.threads),
+    : ScheduledPlan(std::move(parts.placed), "network", options.threads),
       groups_(std::move(parts.groups)),
       text_bytes_(parts.text_bytes) {
   CutIntoQuanta(options.macs_per_quantum);

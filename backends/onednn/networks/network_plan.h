@@ -30,7 +30,6 @@ class NetworkPlan final : public ScheduledPlan {
     // A cache stores the text twice, in its list and in its map.
     return ScheduledPlan::resident_bytes() + 2 * text_bytes_;
   }
-  absl::string_view implementation() const override { return "network"; }
 
  private:
   void CutIntoQuanta(double macs_per_quantum);

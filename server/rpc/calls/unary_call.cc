@@ -65,7 +65,7 @@ absl::Status UnaryCall::MakeJob(Request request, Reservation* reservation,
   // This thread copies the tensors for a device, so that the device's worker
   // doesn't spend its time on copies.
   if (backend.device_count() == 0) return absl::OkStatus();
-  return work->tensors.BringIn(nullptr, backend, 1).status();
+  return work->tensors.BringIn(backend, 1).status();
 }
 
 void UnaryCall::OnGone() {

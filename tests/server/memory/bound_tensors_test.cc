@@ -122,10 +122,9 @@ class BoundTensorsTest : public testing::Test {
  protected:
   // Binds, brings in, runs and brings out. Returns the bytes of the results
   // that aren't in memory.
-  std::string Run(const Request& request, TensorPlaces places, bool as_planned,
-                  int64_t budget = kBudget) {
+  std::string Run(const Request& request, TensorPlaces places) {
     auto memory = std::make_shared<CallMemory>(
-        budget, 0, 0, [](const auto& task) { task(); });
+        kBudget, 0, 0, [](const auto& task) { task(); });
     std::string sent;
     {
       BoundTensors tensors(memory);
@@ -135,9 +134,7 @@ class BoundTensorsTest : public testing::Test {
               .ok());
       owns_input_ = tensors.AreConstant({PositionOf(Operand::kInput)});
       const auto plan = *Onednn().MakePlan(request.operation(), {.threads = 1});
-      RunBuffers run =
-          *tensors.BringIn(as_planned ? plan.get() : nullptr, Onednn(), 2);
-      is_gathered_ = run.is_gathered;
+      RunBuffers run = *tensors.BringIn(Onednn(), 2);
       std::vector<std::byte> scratch(plan->scratch_bytes() + 64);
       run.scratch =
           absl::MakeSpan(scratch.data() + 64 -
@@ -154,62 +151,24 @@ class BoundTensorsTest : public testing::Test {
     EXPECT_EQ(memory->pool.outstanding(), 0);
     return sent;
   }
-  std::string Run(const Request& request, bool as_planned,
-                  int64_t budget = kBudget) {
-    return Run(request, request.Places(), as_planned, budget);
-  }
-
-  bool IsGathered(Operand operand) const {
-    return is_gathered_[PositionOf(operand)];
-  }
-
   int64_t copied_ = 0;
   bool owns_input_ = false;
-
- private:
-  std::vector<bool> is_gathered_;
 };
 
-TEST_F(BoundTensorsTest, GatheringChangesNoBit) {
-  for (const char* problem :
-       {"conv2d_n3_c20_o24_i9_k3_p1", "conv2d_n2_c64_o32_i96_k1",
-        "conv3d_n2_c16_o16_i6_k3", "conv1d_n1_c4_o3_i5_k3"}) {
-    const Request request(HalfBackward(problem));
-    const std::string as_it_is = Run(request, false);
-    EXPECT_EQ(copied_, request.bytes()) << problem;
-    EXPECT_FALSE(IsGathered(Operand::kInput)) << problem;
-    EXPECT_EQ(Run(request, true), as_it_is) << problem;
-    EXPECT_EQ(copied_, request.bytes()) << problem;
-    // Two steps may need grad_output in two forms.
-    EXPECT_TRUE(IsGathered(Operand::kInput)) << problem;
-    EXPECT_FALSE(IsGathered(Operand::kWeight)) << problem;
-  }
-}
-
-TEST_F(BoundTensorsTest, GathersOnlyWhatTheBudgetHasRoomFor) {
-  const Request request(HalfBackward("conv2d_n2_c64_o64_i96_k1"));
-  const std::string bytes = Run(request, true);
-  int64_t least = request.capacity();
-  for (const auto& result : request.operation().results) {
-    least += BufferPool::CapacityFor(*ByteSize(result.descriptor));
-  }
-  EXPECT_EQ(Run(request, true, least), bytes);
-  EXPECT_FALSE(IsGathered(Operand::kInput));
-}
-
-TEST_F(BoundTensorsTest, GathersNoBytesThatTwoOperandsShare) {
+TEST_F(BoundTensorsTest, TwoOperandsMayShareTheirBytes) {
   const Request request(HalfBackward("conv2d_n2_c8_o8_i12_k3_p1"));
   TensorPlaces places = request.Places();
   places.operands[PositionOf(Operand::kGradOutput)] =
       places.operands[PositionOf(Operand::kInput)];
-  Run(request, std::move(places), true);
-  EXPECT_FALSE(IsGathered(Operand::kInput));
-  EXPECT_FALSE(IsGathered(Operand::kGradOutput));
+  Run(request, std::move(places));
+  EXPECT_EQ(copied_, request.bytes() -
+                         std::ssize(request.BytesOf(Operand::kGradOutput)));
 }
 
 TEST_F(BoundTensorsTest, UsesMemoryWhereItIsAndCopiesWhatIsNotAligned) {
   const Request request(HalfBackward("conv2d_n3_c20_o24_i9_k3_p1"));
-  const std::string expected = Run(request, false);
+  const std::string expected = Run(request, request.Places());
+  EXPECT_EQ(copied_, request.bytes());
   const std::string& input = request.BytesOf(Operand::kInput);
   for (Alignment alignment : {Alignment::kUsable, Alignment::kUnusable}) {
     const bool is_usable = alignment == Alignment::kUsable;
@@ -219,7 +178,7 @@ TEST_F(BoundTensorsTest, UsesMemoryWhereItIsAndCopiesWhatIsNotAligned) {
     TensorPlaces places = request.Places();
     places.operands[PositionOf(Operand::kInput)] = source.place();
     places.results[0] = target.place();
-    const std::string others = Run(request, std::move(places), false);
+    const std::string others = Run(request, std::move(places));
     const std::string written(
         reinterpret_cast<const char*>(target.place().data), size);
     EXPECT_EQ(written + others, expected);
@@ -251,7 +210,7 @@ TEST_F(BoundTensorsTest, CopiesIndicesOutOfSharedMemory) {
     auto reservation = *memory->budget.TryReserve(kCallOverheadBytes);
     BoundTensors tensors(memory);
     ASSERT_TRUE(tensors.Bind(*operation, std::move(places), &reservation).ok());
-    const RunBuffers run = *tensors.BringIn(nullptr, Onednn(), 1);
+    const RunBuffers run = *tensors.BringIn(Onednn(), 1);
     EXPECT_EQ(run.operands[0], logits.place().data);
     EXPECT_EQ(run.operands[1] == indices.place().data, !is_shared);
     // The run doesn't see bytes that the client writes now.

@@ -99,37 +99,5 @@ TEST_F(OnednnPlanBuilder, WhatIsWrittenTwiceIsNotPrepared) {
   EXPECT_EQ(results_[0], 1);
 }
 
-ScatteredReorder Gather() {
-  const PhysicalLayout layout =
-      PhysicalLayoutOf({DataType::kF32, Layout::kNCX, {1, 2, 2}});
-  return *ScatteredReorder::Make(layout, DataType::kF32, layout,
-                                 DataType::kF32);
-}
-
-TEST_F(OnednnPlanBuilder, ReadsTheCopyThatACallerHasMade) {
-  const Location input = PlanBuilder::OperandAt(kInput);
-  EXPECT_TRUE(builder_.CanGather(input));
-  EXPECT_FALSE(builder_.CanGather(PlanBuilder::ResultAt(0)));
-  const Location copy = builder_.AllocateGathered(input, Gather());
-  EXPECT_FALSE(builder_.CanGather(input));
-  AddSum({input}, 1, copy);
-  AddSum({copy}, 5, PlanBuilder::ResultAt(0));
-  const auto plan = MakePlan();
-  EXPECT_NE(plan->gather(kInput), nullptr);
-  EXPECT_EQ(plan->gather(kWeight), nullptr);
-  Run(*plan);
-  EXPECT_EQ(results_[0], 1 + 1 + 5);
-  buffers_.is_gathered[kInput] = true;
-  Run(*plan);
-  EXPECT_EQ(results_[0], 1 + 5);
-}
-
-TEST_F(OnednnPlanBuilder, GathersOnlyWhatOneStepReads) {
-  const Location input = PlanBuilder::OperandAt(kInput);
-  AddSum({input}, 0, builder_.AllocateGathered(input, Gather()));
-  AddSum({input}, 0, PlanBuilder::ResultAt(0));
-  EXPECT_EQ(MakePlan()->gather(kInput), nullptr);
-}
-
 }  // namespace
 }  // namespace convgrad::onednn

@@ -18,8 +18,8 @@ using testing::Key;
 class TestPlan final : public ScheduledPlan {
  public:
   explicit TestPlan(Schedule schedule, std::vector<bool> on_tape = {})
-      : ScheduledPlan(Place(std::move(schedule), std::move(on_tape)), 1) {}
-  absl::string_view implementation() const override { return "test"; }
+      : ScheduledPlan(Place(std::move(schedule), std::move(on_tape)), "test",
+                      1) {}
 
  private:
   static PlacedSchedule Place(Schedule schedule, std::vector<bool> on_tape) {
