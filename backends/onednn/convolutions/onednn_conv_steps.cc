@@ -90,7 +90,7 @@ class Translator {
   void Add(const ZeroStep& step) { AddZero(Locate(step.result), &builder_); }
 
   absl::Status AddPasses();
-  absl::Status AddByLibrary(const ChosenPass& chosen, PlacedPass pass);
+  absl::Status AddByLibrary(ChosenPass chosen, PlacedPass pass);
   std::optional<F16Depthwise> F16DepthwiseOf() const;
 
   Tensor Locate(const StepTensor& tensor) const;
@@ -205,16 +205,14 @@ absl::Status Translator::FuseBiasSum(PassSpec spec, Candidate* chosen,
   return absl::OkStatus();
 }
 
-absl::Status Translator::AddByLibrary(const ChosenPass& chosen,
-                                      PlacedPass pass) {
-  ASSIGN_OR_RETURN(std::optional<Candidate> candidate,
-                   MakeCandidate(chosen.spec, chosen.format));
-  RETURN_IF_ERROR(FuseBiasSum(chosen.spec, &*candidate, &pass));
+absl::Status Translator::AddByLibrary(ChosenPass chosen, PlacedPass pass) {
+  Candidate& candidate = chosen.candidate;
+  RETURN_IF_ERROR(FuseBiasSum(std::move(chosen.spec), &candidate, &pass));
   builder_.AppendImplementation(absl::StrCat(NameOf(pass.pass), "=",
-                                             candidate->implementation, "/",
-                                             NameOf(candidate->format)));
+                                             candidate.implementation, "/",
+                                             NameOf(candidate.format)));
   RETURN_IF_ERROR(
-      AddLibraryPass(pass, lowering_, *candidate, &copies_, &builder_));
+      AddLibraryPass(pass, lowering_, candidate, &copies_, &builder_));
   AddFinish(pass.finish, &builder_);
   return absl::OkStatus();
 }
@@ -245,10 +243,10 @@ absl::Status Translator::AddPasses() {
     specs.push_back(SpecOf(pass, lowering_, options_, operation_.dtype(),
                            passes_.size() > 1));
   }
-  ASSIGN_OR_RETURN(const std::vector<ChosenPass> chosen,
+  ASSIGN_OR_RETURN(std::vector<ChosenPass> chosen,
                    ChooseFormats(std::move(specs), preference_));
   for (size_t i = 0; i < passes_.size(); ++i) {
-    RETURN_IF_ERROR(AddByLibrary(chosen[i], std::move(passes_[i])));
+    RETURN_IF_ERROR(AddByLibrary(std::move(chosen[i]), std::move(passes_[i])));
   }
   return absl::OkStatus();
 }

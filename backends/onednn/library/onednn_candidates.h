@@ -95,10 +95,10 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
 using FormatPreference =
     std::function<std::optional<Format>(const PassSpec& spec)>;
 
-// The way to compute a pass: as `spec` says, in this format.
+// The way to compute a pass: as `spec` says, by this implementation.
 struct ChosenPass {
   PassSpec spec;
-  Format format = Format::kAny;
+  Candidate candidate;
 };
 
 // Chooses how to compute an operation's passes. A 16-bit pass is computed in

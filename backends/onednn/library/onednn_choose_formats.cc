@@ -62,14 +62,13 @@ absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
   for (PassSpec& spec : specs) {
     ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
                      Eligible(preference, &spec));
-    const Format format =
+    const auto fastest =
         std::min_element(candidates.begin(), candidates.end(),
                          [](const Candidate& a, const Candidate& b) {
                            return a.predicted_seconds < b.predicted_seconds;
-                         })
-            ->format;
+                         });
+    chosen.push_back({std::move(spec), *fastest});
     eligible.push_back(std::move(candidates));
-    chosen.push_back({std::move(spec), format});
   }
   if (chosen.size() != 2 || chosen[0].spec.shared == Shared::kNothing) {
     return chosen;
@@ -82,8 +81,8 @@ absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
                              SavedSeconds(chosen[1].spec, first, second);
       if (seconds >= fastest) continue;
       fastest = seconds;
-      chosen[0].format = first.format;
-      chosen[1].format = second.format;
+      chosen[0].candidate = first;
+      chosen[1].candidate = second;
     }
   }
   return chosen;
