@@ -26,8 +26,8 @@ bool IsFunction(const OperatorSpec& spec) {
   return spec.infer == nullptr && spec.operands.size() == 1 && !spec.is_random;
 }
 
-// Returns whether an operator takes two values of the same shape. Leaves out
-// comparisons, because a rounding error can change their results by 1.
+// Returns whether an operator takes two values of the same shape and isn't a
+// comparison.
 bool IsJoin(const OperatorSpec& spec) {
   return spec.operands.size() == 2 && spec.operands[0].name == "a" &&
          spec.has_gradient;
@@ -73,6 +73,7 @@ class Builder : public RandomTokens {
     // A program has no input that no step reads.
     if (!IsRead("x")) Append(Operator::kRelu, {"x"}, {});
     if (Chance(30)) AddLoss();
+    if (Chance(20)) AddChoice();
     AddOutputs();
     // Those of convolutions that were invalid.
     std::erase_if(program_.parameters, [&](const ProgramParameter& each) {

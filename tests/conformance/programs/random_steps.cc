@@ -106,4 +106,23 @@ bool RandomSteps::AddLinear(const std::string& x) {
   return Append(Operator::kLinear, operands, {});
 }
 
+void RandomSteps::AddChoice() {
+  constexpr Operator kComparisons[] = {Operator::kEq, Operator::kLt,
+                                       Operator::kLe, Operator::kGt,
+                                       Operator::kGe};
+  const Operator op = kComparisons[Between(0, std::ssize(kComparisons) - 1)];
+  const double other = 0.25 * static_cast<double>(Between(-4, 4));
+  if (!Append(op, {"x"}, {{"other", other}})) return;
+  const std::string mask = values_.back();
+  std::string a = "x";
+  for (const std::string& value : values_) {
+    if (value != mask && DimsOf(value) == DimsOf("x")) a = value;
+  }
+  if (Chance(50)) {
+    Append(Operator::kWhere, {mask, a}, {{"other", other}});
+  } else {
+    Append(Operator::kWhere, {mask, a, "x"}, {});
+  }
+}
+
 }  // namespace convgrad::testing_support

@@ -59,6 +59,9 @@ class RandomSteps {
   // numbers.
   std::string InRange(const OperandSpec& operand, const std::string& x);
   bool AddLinear(const std::string& x);
+  // Appends a choice by a comparison of the input "x". A rounding error could
+  // change the result of another comparison by 1.
+  void AddChoice();
 
   Program program_;
   std::vector<Dims> inputs_;
