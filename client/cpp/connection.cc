@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -191,7 +192,16 @@ absl::Status Client::Connection::Call(const std::string& method,
   FillContext(deadline, &context);
   ASSIGN_OR_RETURN(const grpc::ByteBuffer message, JoinMessage(request, {}));
   ASSIGN_OR_RETURN(grpc::ByteBuffer reply, Send(method, message, &context));
-  return SplitReply(&reply, response).status();
+  // Not by SplitReply, because a list of sessions may be longer than a head.
+  grpc::Slice bytes;
+  const bool is_whole =
+      reply.Length() == 0 || reply.DumpToSingleSlice(&bytes).ok();
+  if (is_whole && std::in_range<int>(bytes.size()) &&
+      response->ParseFromArray(bytes.begin(), static_cast<int>(bytes.size()))) {
+    return absl::OkStatus();
+  }
+  return BadReply("message", "bytes that protobuf can't parse",
+                  response->GetDescriptor()->full_name());
 }
 
 absl::Status Client::Connection::Exchange(const std::string& method,

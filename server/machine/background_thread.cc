@@ -1,5 +1,6 @@
 #include "server/machine/background_thread.h"
 
+#include <functional>
 #include <utility>
 
 namespace convgrad {
@@ -79,7 +80,8 @@ void BackgroundThread::Run() {
         if (stopping_) return;
         continue;
       }
-      task = ticks ? tick_ : Take();
+      // A copy of tick_ would lose the state that it keeps.
+      task = ticks ? std::ref(tick_) : Take();
       ++running_;
     }
     task();

@@ -139,8 +139,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // returns.
   void AwaitClient(absl::Time until, const std::function<void()>& start);
   // Call it when the read or write has ended; no message is expected then.
-  // Returns false if that is too late: OnSlowClient has the call, and the
-  // caller must not use it.
+  // Returns false if AwaitClient's wait is over. Unless it was stopped before,
+  // OnSlowClient has the call, and the caller must not use it.
   bool StopAwaitingClient();
 
   // Allows the call's connection to send a message of up to `bytes`. If the

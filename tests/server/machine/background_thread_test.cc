@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace convgrad {
@@ -75,6 +76,15 @@ TEST(BackgroundThread, TicksAgainAndAgain) {
   });
   MutexLock lock(&mutex);
   while (ticks < 3) changed.Wait(&mutex);
+}
+
+TEST(BackgroundThread, ATickKeepsItsState) {
+  std::atomic<int> last = 0;
+  BackgroundThread thread(absl::Milliseconds(1),
+                          [&last, ticks = 0]() mutable { last = ++ticks; });
+  const absl::Time limit = absl::Now() + absl::Seconds(10);
+  while (last < 3 && absl::Now() < limit) std::this_thread::yield();
+  EXPECT_GE(last, 3);
 }
 
 }  // namespace

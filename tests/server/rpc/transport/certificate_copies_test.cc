@@ -45,7 +45,7 @@ TEST(CertificateCopies, FollowTheFilesAtTheSamePaths) {
   ExpectEqual(copies, files);
 }
 
-TEST(CertificateCopies, AnUnusableFileIsToldOnceAndChangesNothing) {
+TEST(CertificateCopies, AnUnusableFileIsRefusedAndChangesNothing) {
   Authority authority("ca");
   authority.Issue("server");
   const TlsFiles files = FilesOf(authority);
