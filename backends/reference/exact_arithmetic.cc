@@ -13,11 +13,13 @@ struct Pair {
   double gradient = 0;
 };
 
-template <double (*kFunction)(const Pair& at)>
+// A constant in the place of b is rounded to `Constant` first.
+template <double (*kFunction)(const Pair& at), typename Constant = double>
 Values Forward(const StepData& data) {
   Values y;
   if (!data.Has(1)) {
-    const double other = FloatAttribute(*data.step, "other");
+    const auto other =
+        static_cast<Constant>(FloatAttribute(*data.step, "other"));
     for (const double a : data.operands[0]) y.push_back(kFunction({a, other}));
     return y;
   }
@@ -149,11 +151,14 @@ std::vector<ExactOperator> ExactArithmetic() {
       {Operator::kMinimum, &Forward<Minimum>,
        &Backward<IfNotGreater, IfNotLess>},
       {Operator::kPrelu, &Forward<Prelu>, &Backward<PreluOfA, PreluOfB>},
-      {Operator::kEq, &Forward<Equal>, &Backward<NoGradient, NoGradient>},
-      {Operator::kLt, &Forward<Less>, &Backward<NoGradient, NoGradient>},
-      {Operator::kLe, &Forward<LessEqual>, &Backward<NoGradient, NoGradient>},
-      {Operator::kGt, &Forward<Greater>, &Backward<NoGradient, NoGradient>},
-      {Operator::kGe, &Forward<GreaterEqual>,
+      {Operator::kEq, &Forward<Equal, float>,
+       &Backward<NoGradient, NoGradient>},
+      {Operator::kLt, &Forward<Less, float>, &Backward<NoGradient, NoGradient>},
+      {Operator::kLe, &Forward<LessEqual, float>,
+       &Backward<NoGradient, NoGradient>},
+      {Operator::kGt, &Forward<Greater, float>,
+       &Backward<NoGradient, NoGradient>},
+      {Operator::kGe, &Forward<GreaterEqual, float>,
        &Backward<NoGradient, NoGradient>},
       {Operator::kWhere, &WhereForward, &WhereBackward}};
 }

@@ -35,13 +35,19 @@ TEST(BatchSlicesTest, CutsTheBatchAndTheLastSliceIsTheRest) {
 
 TEST(BatchSlicesTest, AddendsAreF32OfScaleOneWhateverIsAskedFor) {
   ConvOperation whole = Backward("conv2d_n4_c2_o3_i5_k3_b");
-  for (ResultRequest& request : whole.results) request.scale = 0.5f;
-  for (auto& request : whole.results) {
+  for (ResultRequest& request : whole.results) {
+    request.scale = 0.5f;
+    request.descriptor.dtype = DataType::kBF16;
     if (request.which == Result::kGradWeight) {
       request.descriptor.layout = Layout::kXIO;
     }
   }
   const ConvOperation part = SliceOf(SlicesOf(whole, 2), 0);
+  for (const ResultRequest& request : part.results) {
+    EXPECT_EQ(request.descriptor.dtype, request.which == Result::kGradInput
+                                            ? DataType::kBF16
+                                            : DataType::kF32);
+  }
   EXPECT_EQ(part.result(Result::kGradWeight)->descriptor.layout, Layout::kOIX);
   EXPECT_EQ(part.result(Result::kGradWeight)->scale, 1);
   EXPECT_EQ(part.result(Result::kGradBias)->scale, 1);

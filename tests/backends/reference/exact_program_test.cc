@@ -227,6 +227,13 @@ TEST(ExactProgramTest, NanGoesThroughActivationsAndMaxima) {
   EXPECT_EQ(y[2], 6);
 }
 
+TEST(ExactProgramTest, AConstantIsComparedInF32) {
+  const auto values = ValuesOf("input x\ny = le(x, other=0.1)\noutput y\n",
+                               {1, 3}, {{"x", {0.0999f, 0.1f, 0.1001f}}});
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_THAT(values->at("y"), ElementsAre(1, 1, 0));
+}
+
 TEST(ExactProgramTest, RefusesAClassThatIsNone) {
   const std::string text =
       "input x\ninput t index\ny = cross_entropy(x, t)\noutput y\n";
