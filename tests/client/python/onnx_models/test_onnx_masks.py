@@ -50,6 +50,17 @@ def test_a_parameter_that_is_only_compared_does_not_train():
     assert network.trainable == ["w"]
 
 
+@pytest.mark.parametrize("number", [0, np.nan, -np.inf])
+def test_a_number_that_is_chosen_does_not_train(client, number):
+    """Exporters share an initializer between nodes that need the same number."""
+    nodes = [node("Greater", "x w", "m"), node("Where", "m n x", "a"), node("Not", "m", "k"),
+             node("Where", "k n a", "b"), node("Where", "m w b", "y")]
+    model = make_model(nodes, {"x": SHAPE}, {"y": SHAPE},
+                       {"w": random(4), "n": np.float32(number)})
+    assert convgrad.onnx.load(model).trainable == ["w"]
+    assert_same(client, model, x=random(2, 3, 4))
+
+
 @pytest.mark.parametrize("detected", [{}, {"detect_positive": 0}, {"detect_negative": 0},
                                       {"detect_positive": 0, "detect_negative": 0}])
 def test_nan_and_infinity(client, detected):
