@@ -74,7 +74,7 @@ def is_infinite(to: Declared, node: Node, x: Operand) -> Value:
     x = as_numbers(to, x)
     positive, negative = node.get("detect_positive", 1), node.get("detect_negative", 1)
     if positive and negative:
-        x = to.of_each("abs", x)
+        x = elements.of_each(to, "abs", x)
     operator = "eq" if positive or negative else "lt"  # nothing is less than minus infinity
     return _mask(masks.compared(to, operator, x, math.inf if positive else -math.inf))
 
