@@ -50,6 +50,14 @@ def test_a_parameter_that_is_only_compared_does_not_train():
     assert network.trainable == ["w"]
 
 
+def test_a_constant_mask_of_six_axes(client):
+    nodes = [node("Reshape", "x s", "z"), node("Where", "m z zero", "y")]
+    model = make_model(nodes, {"x": SHAPE}, {"y": ["N", 1, 1, 1, 3, 4]}, {
+        "s": np.array([-1, 1, 1, 1, 3, 4]), "m": random(1, 1, 1, 1, 3, 4) > 0,
+        "zero": np.float32(0)})
+    assert_same(client, model, x=random(2, 3, 4))
+
+
 @pytest.mark.parametrize("number", [0, np.nan, -np.inf])
 def test_a_number_that_is_chosen_does_not_train(client, number):
     """Exporters share an initializer between nodes that need the same number."""
