@@ -1,5 +1,7 @@
 """Tests masks that follow from data: comparisons, logic, and choices by them."""
 
+import re
+
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -48,6 +50,16 @@ def test_a_parameter_that_is_only_compared_does_not_train():
     network = convgrad.onnx.load(make_model(nodes, {"x": SHAPE}, {"y": SHAPE},
                                             {"t": random(4), "w": random(4)}))
     assert network.trainable == ["w"]
+
+
+@pytest.mark.parametrize("nodes, said", [
+    ([node("Less", "x o", "m"), node("Where", "m x x", "y")], "Less of (N, 3, 4), (5), "),
+    ([node("Less", "x x", "m"), node("Where", "m x o", "y")],
+     "Where of (N, 3, 4), (N, 3, 4), (5), ")])
+def test_operands_that_do_not_fit_are_refused(nodes, said):
+    model = make_model(nodes, {"x": SHAPE}, {"y": SHAPE}, {"o": random(5)})
+    with pytest.raises(convgrad.onnx.Refused, match=re.escape(said)):
+        convgrad.onnx.load(model)
 
 
 def test_a_constant_mask_of_six_axes(client):

@@ -27,8 +27,9 @@ def compare(operator: str) -> Callable[..., Value]:
         for one in (x, y):
             if isinstance(one, Known) and to.may_move(one):
                 to.fixed.add(one.name)  # no other node has it, so that no gradient reaches it
+        shape = _shape_of(to, x, y)
         found = masks.compared(to, operator, *_operands(to, x, y))
-        return _mask(reshaped(to, found, _shape_of(to, x, y)))
+        return _mask(reshaped(to, found, shape))
 
     return row
 
@@ -102,8 +103,9 @@ def chosen(to: Declared, mask: Operand, x: Operand, y: Operand) -> Value:
         to.value(one)  # refuses other dtypes than floats
         if isinstance(one, Known) and one.array.size == 1:
             to.fixed.add(one.name)  # as other single numbers, which exporters make of constants
+    shape = _shape_of(to, mask, x, y)
     found = masks.chosen(as_numbers(to, mask), *_operands(to, x, y))
-    return reshaped(to, found, _shape_of(to, mask, x, y))
+    return reshaped(to, found, shape)
 
 
 def _shape_of(to: Declared, *operands: Any) -> Shape:
