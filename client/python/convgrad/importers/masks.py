@@ -45,6 +45,6 @@ def chosen(mask: Any, x: Any, y: Any) -> Any:
         operands, other = [inverted(mask), y], float(x)
     else:
         operands = [mask, x, y]
-    shape = broadcast(*(one.shape for one in operands))
+    shape: Any = broadcast(*(one.shape for one in operands))
     values = [to.value(one, len(shape)) for one in operands]
     return to.add("where", *values, shape=shape, other=other)

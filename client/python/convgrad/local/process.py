@@ -65,13 +65,16 @@ class LocalProcess:
         with _socket_folder() as (folder, lock):
             self._path = f"{folder}/calls"
             self.address = f"unix:{self._path}"
-            self._process = self._start(program, folder, lock)
+            # Exists before the child, so that Ctrl-C during its start finds it.
+            self._process: subprocess.Popen[bytes] = subprocess.Popen.__new__(subprocess.Popen)
             try:
+                self._start(program, folder, lock)
                 self.pid = self._process.pid
                 self._await()
             except BaseException:  # Ctrl-C, too
-                self._process.kill()
-                self._process.wait()
+                if getattr(self._process, "pid", None) is not None:
+                    self._process.kill()
+                    self._process.wait()
                 raise
 
     @property
@@ -108,13 +111,13 @@ class LocalProcess:
             self._process.kill()
             self._process.wait()
 
-    def _start(self, program: Path, folder: str, lock: int) -> subprocess.Popen[bytes]:
+    def _start(self, program: Path, folder: str, lock: int) -> None:
         try:
             with on_cores(usable_cores()):
-                return subprocess.Popen(
-                    [program, *_arguments(self.settings, folder)], stdin=subprocess.DEVNULL,
-                    stdout=self._log, stderr=self._log, env=_environment(), cwd="/",
-                    pass_fds=[lock],
+                subprocess.Popen.__init__(
+                    self._process, [program, *_arguments(self.settings, folder)],
+                    stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
+                    env=_environment(), cwd="/", pass_fds=[lock],
                     # Ctrl-C at a terminal must not reach the server.
                     start_new_session=True)
         except OSError as error:

@@ -26,7 +26,7 @@ from convgrad.shapes import MOST_AXES, padded
 _MOVES = frozenset(("concat", "expand", "flatten", "index_select", "permute", "reshape",
                     "slice"))
 _MOVED = IMAGES | INDICES | {"bool"}
-_MOST_INPUT_AXES = 5
+MOST_INPUT_AXES = 5
 _MOST_INDEX_AXES = 4
 _MOST_BYTES = 2**29
 """Of all constants that nodes make, besides the size of the initializers."""
@@ -107,7 +107,7 @@ class Declared:
             return operand
         if not isinstance(operand, Known) or operand.array.dtype.name not in FLOATS:
             raise self.refuse(f"{self.node.operator} with {operand}", "float32")
-        if operand.array.ndim > _MOST_INPUT_AXES:
+        if operand.array.ndim > MOST_INPUT_AXES:
             raise self.refuse(f"a constant of {operand.array.ndim} axes", "at most five axes")
         source = self.parameter(operand)
         if id(source) not in self._read:
@@ -246,7 +246,7 @@ def _declared(to: Declared, info: Any, given: Sequence[int | None] | None,
         if not 1 <= len(shape) <= _MOST_INDEX_AXES:
             raise refuse(info.name, f"an input of {dtype}, {text_of(shape)}",
                          "one to four axes")
-    elif len(shape) > _MOST_INPUT_AXES or shape[:1] == [Batch()] and len(shape) < 2:
+    elif len(shape) > MOST_INPUT_AXES or shape[:1] == [Batch()] and len(shape) < 2:
         raise refuse(info.name, f"an input of {text_of(shape)}",
                      "at most five axes, and two if the first one is the batch")
     return Value(Source(info.name), tuple(shape), dtype, to=to.own)

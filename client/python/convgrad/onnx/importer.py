@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from convgrad.errors import Unimplemented, invalid
 from convgrad.layouts import Array
 from convgrad.onnx import folding
-from convgrad.onnx.declared import Declared, declared_inputs
+from convgrad.onnx.declared import MOST_INPUT_AXES, Declared, declared_inputs
 from convgrad.onnx.emission import Imported, emit
 from convgrad.onnx.operators import elements, norms, table, views
 from convgrad.onnx.refusals import Refusals, refuse
@@ -53,6 +53,10 @@ class Importer(Declared):
 
     def value(self, operand: Any, rank: int = 0) -> Value:
         """Returns the operand as a value with leading axes of 1 up to `rank`."""
+        if isinstance(operand, Known) and len(operand.shape) > MOST_INPUT_AXES and (
+                not operand.is_trainable):
+            flat = super().value(views.reshaped(self, operand, [operand.array.size]))
+            return views.reshaped(self, flat, operand.shape)
         x = super().value(operand)
         return x if len(x.shape) >= rank else views.reshaped(self, x, padded(x.shape, rank))
 

@@ -316,6 +316,24 @@ sys.exit(1)
     check_nothing_is_left([], folder)
 
 
+def test_ctrl_c_while_its_process_starts(run, folder):
+    """Popen() reads from a pipe until the child runs the program."""
+    run("""
+def interrupted(*_): raise KeyboardInterrupt
+read, os.read = os.read, interrupted
+try:
+    convgrad.LocalServer()
+except KeyboardInterrupt:
+    os.read = read
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    sys.exit(0)
+sys.exit("a child is left")
+""")
+    check_nothing_is_left([], folder)
+
+
 def test_a_home_that_cant_be_written(run):
     assert run("with convgrad.LocalServer() as server: print(server.is_running)",
                HOME="/proc") == ["True"]

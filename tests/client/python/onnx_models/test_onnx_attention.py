@@ -98,6 +98,15 @@ def test_other_choices_by_nan(client, zero):
                                atol=1e-6)
 
 
+@pytest.mark.parametrize("other", [np.array(True), np.array([True, False, True, False])])
+def test_a_comparison_of_a_mask_is_no_mask_of_nan(client, other):
+    nodes = [node("Softmax", "x", "s"), node("Equal", "s s", "numbers"),
+             node("Equal", "numbers other", "m"), node("Where", "m zero s", "y")]
+    model = make_model(nodes, {"x": HEADS}, {"y": HEADS},
+                       {"other": other, "zero": np.float32(0)})
+    assert_same(client, model, x=random(2, 2, 3, 4))
+
+
 def one_attention(shapes, mask=None, **attributes):
     names = ["q", "k", "v"] + ([] if mask is None else ["mask"])
     return make_model([helper.make_node("Attention", names, ["y"], **attributes)],

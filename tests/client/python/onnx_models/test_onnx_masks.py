@@ -1,5 +1,7 @@
 """Tests masks that follow from data: comparisons, logic, and choices by them."""
 
+import re
+
 import numpy as np
 import pytest
 from onnx import TensorProto
@@ -48,6 +50,35 @@ def test_a_parameter_that_is_only_compared_does_not_train():
     network = convgrad.onnx.load(make_model(nodes, {"x": SHAPE}, {"y": SHAPE},
                                             {"t": random(4), "w": random(4)}))
     assert network.trainable == ["w"]
+
+
+@pytest.mark.parametrize("nodes, said", [
+    ([node("Less", "x o", "m"), node("Where", "m x x", "y")], "Less of (N, 3, 4), (5), "),
+    ([node("Less", "x x", "m"), node("Where", "m x o", "y")],
+     "Where of (N, 3, 4), (N, 3, 4), (5), ")])
+def test_operands_that_do_not_fit_are_refused(nodes, said):
+    model = make_model(nodes, {"x": SHAPE}, {"y": SHAPE}, {"o": random(5)})
+    with pytest.raises(convgrad.onnx.Refused, match=re.escape(said)):
+        convgrad.onnx.load(model)
+
+
+def test_a_constant_mask_of_six_axes(client):
+    nodes = [node("Reshape", "x s", "z"), node("Where", "m z zero", "y")]
+    model = make_model(nodes, {"x": SHAPE}, {"y": ["N", 1, 1, 1, 3, 4]}, {
+        "s": np.array([-1, 1, 1, 1, 3, 4]), "m": random(1, 1, 1, 1, 3, 4) > 0,
+        "zero": np.float32(0)})
+    assert_same(client, model, x=random(2, 3, 4))
+
+
+@pytest.mark.parametrize("number", [0, np.nan, -np.inf])
+def test_a_number_that_is_chosen_does_not_train(client, number):
+    """Exporters share an initializer between nodes that need the same number."""
+    nodes = [node("Greater", "x w", "m"), node("Where", "m n x", "a"), node("Not", "m", "k"),
+             node("Where", "k n a", "b"), node("Where", "m w b", "y")]
+    model = make_model(nodes, {"x": SHAPE}, {"y": SHAPE},
+                       {"w": random(4), "n": np.float32(number)})
+    assert convgrad.onnx.load(model).trainable == ["w"]
+    assert_same(client, model, x=random(2, 3, 4))
 
 
 @pytest.mark.parametrize("detected", [{}, {"detect_positive": 0}, {"detect_negative": 0},

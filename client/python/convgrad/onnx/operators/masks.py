@@ -27,8 +27,9 @@ def compare(operator: str) -> Callable[..., Value]:
         for one in (x, y):
             if isinstance(one, Known) and to.may_move(one):
                 to.fixed.add(one.name)  # no other node has it, so that no gradient reaches it
+        shape = _shape_of(to, x, y)
         found = masks.compared(to, operator, *_operands(to, x, y))
-        return _mask(reshaped(to, found, _shape_of(to, x, y)))
+        return _mask(reshaped(to, found, shape))
 
     return row
 
@@ -41,7 +42,6 @@ def _operands(to: Declared, *operands: Operand) -> list[Any]:
         is_number = isinstance(one, Known) and one.array.size == 1 and to.may_move(one) and (
             not np.isnan(one.array).any())
         if isinstance(one, Known) and is_number and isinstance(found[1 - i], Value):
-            to.fixed.add(one.name)  # as other single numbers, which exporters make of constants
             found[i] = float(one.array.reshape(-1)[0])
     return found
 
@@ -65,7 +65,8 @@ def is_nan(to: Declared, node: Node, x: Operand) -> Value:
 
 def is_nan_of(mask: Value, x: Value) -> bool:
     """Returns whether the mask is is_nan() of this value."""
-    equal = mask.source.operands[0] if mask.source.operator == "eq" else None
+    is_inverted = mask.source.operator == "eq" and mask.source.attributes == {"other": 0.0}
+    equal = mask.source.operands[0] if is_inverted else None
     return equal is not None and equal.operator == "eq" and len(equal.operands) == 2 and all(
         one is x.source for one in equal.operands)
 
@@ -74,7 +75,7 @@ def is_infinite(to: Declared, node: Node, x: Operand) -> Value:
     x = as_numbers(to, x)
     positive, negative = node.get("detect_positive", 1), node.get("detect_negative", 1)
     if positive and negative:
-        x = to.of_each("abs", x)
+        x = elements.of_each(to, "abs", x)
     operator = "eq" if positive or negative else "lt"  # nothing is less than minus infinity
     return _mask(masks.compared(to, operator, x, math.inf if positive else -math.inf))
 
@@ -100,8 +101,11 @@ def chosen(to: Declared, mask: Operand, x: Operand, y: Operand) -> Value:
     """Returns the elements of `x` where the mask is 1, and of `y` where it is 0."""
     for one in (x, y):
         to.value(one)  # refuses other dtypes than floats
+        if isinstance(one, Known) and one.array.size == 1:
+            to.fixed.add(one.name)  # as other single numbers, which exporters make of constants
+    shape = _shape_of(to, mask, x, y)
     found = masks.chosen(as_numbers(to, mask), *_operands(to, x, y))
-    return reshaped(to, found, _shape_of(to, mask, x, y))
+    return reshaped(to, found, shape)
 
 
 def _shape_of(to: Declared, *operands: Any) -> Shape:

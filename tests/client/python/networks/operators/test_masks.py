@@ -36,6 +36,12 @@ EXTREMES = torch.tensor([0.0, -0.0, 2.0**-149, -2.0**-149, 1e-38, -1e-38, 1.0, -
     lambda self, y, x: y.sum((1, 2)) / (y > 0).sum() * (y > 1).sum((0, 1, 2)),
     lambda self, y, x: (y > 0).sum(1, keepdim=True) * y + (x[:, :1] > 0).long() / 3,
     lambda self, y, x: y * ((y > 0) & (torch.arange(6) % 2 == 0)) - torch.arange(6),
+    lambda self, y, x: torch.where(y.reshape(-1, 2, 2, 2, 2, 3, 2) > self.bias[:2], 0.5,
+                                   y.reshape(-1, 2, 2, 2, 2, 3, 2)).reshape(y.shape),
+    lambda self, y, x: torch.where(y.reshape(-1, 2, 2, 2, 2, 3, 2) > 0, 1.0,
+                                   -math.inf).reshape(y.shape).exp() * y,
+    lambda self, y, x: y.reshape(-1, 2, 2, 2, 2, 6).masked_fill(
+        torch.ones(1, 2, 1, 2, 2, 6).tril() > 0, 0.5).reshape(y.shape),
     lambda self, y, x: F.hardshrink(y, 0.3) + F.threshold(x[:, :1], 0.1, -2.0)])
 def test_choices_by_data(make_remote, function):
     assert_as_torch(make_remote, Model(function))

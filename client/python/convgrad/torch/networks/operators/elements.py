@@ -214,7 +214,7 @@ def binary(to: Importer, operator: str, x: Any, y: Any) -> Value:
 def by_groups(to: Importer, function: Callable[..., Value], *operands: Any) -> Value:
     """Computes the function, which broadcasts its operands, with one axis for axes next to each
     other that are alike in all of them."""
-    shape = broadcast(*(one.shape for one in operands if isinstance(one, Value)))
+    shape: Any = broadcast(*(one.shape for one in operands if isinstance(one, Value)))
     wide = [as_value(to, one, len(shape)) for one in operands]
     groups = groups_of(shape, *(one.shape for one in wide if isinstance(one, Value)))
     y = function(*(reshaped(to, one, merged(one.shape, groups)) if isinstance(

@@ -14,7 +14,7 @@ from convgrad.torch.networks.operators import elements
 from convgrad.torch.networks.operators.known import Known
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import Importer, Value
-from convgrad.torch.networks.operators.views import as_value
+from convgrad.torch.networks.operators.views import as_value, reshaped
 
 
 def compare(operator: str) -> Callable[..., Value]:
@@ -76,7 +76,8 @@ def _mask(to: Importer, x: Any) -> Any:
 
 def where(to: Importer, mask: Any, x: Any, y: Any) -> Value:
     if isinstance(mask, Known) and mask.tensor.dtype == torch.bool:
-        mask = to.constant(mask.tensor.float())
+        flat = to.constant(mask.tensor.float().reshape(-1))  # parameters have five axes at most
+        mask = reshaped(to, flat, tuple(mask.tensor.shape))
     elif not isinstance(mask, Value) or mask.dtype != torch.bool:
         raise to.refuse(f"a mask of {getattr(mask, 'dtype', mask)}", "torch.bool")
     return chosen(to, mask, x, y)
@@ -89,7 +90,7 @@ def masked_fill(to: Importer, x: Value, mask: Any, number: Any) -> Value:
 def chosen(to: Importer, mask: Value, x: Any, y: Any) -> Value:
     """Returns the elements of `x` where the mask is 1, and of `y` where it is 0."""
     def constant(number: float) -> Value:
-        return to.constant(torch.full([1] * len(mask.shape), float(number)))
+        return to.constant(torch.full([1], float(number)))
 
     if not isinstance(x, Value) and (not isinstance(y, Value) or math.isnan(x)):
         x = constant(x)

@@ -57,7 +57,8 @@ class Memories:
     def apart(self, to: Importer, value: Value) -> Value:
         """Returns the same value in memory of its own."""
         if isinstance(value, Wide):
-            return value.views[-1].again(to, self.apart(to, value.views[-1].base))
+            found = value.views[-1].again(to, self.apart(to, value.views[-1].base))
+            return replace(found, dtype=value.dtype)
         views = value.views if value.is_places else ()
         return replace(value, memory=self.new(), branch=0, views=views, time=self.time)
 

@@ -281,6 +281,8 @@ def _read(to: Importer, x: Value, shape: tuple[Any, ...]) -> Value:
         seen = View(("reshape", shape), x, lambda to, base: _read(to, base, shape))
         return x if shape == x.shape else replace(x, shape=shape, views=(*x.views, seen))
     sizes = padded(shape)
+    if len(x.shape) > MOST_AXES:
+        raise to.refuse(f"{x.name}, a parameter of {text_of(x.shape)}", "at most six axes")
     if len(sizes) > MOST_AXES:
         return reshaped(to, _read(to, x, x.shape), shape)
     if any(not isinstance(n, int) or n == 0 for n in sizes):
