@@ -80,7 +80,7 @@ std::optional<AttributeValue> ParseAttribute(absl::string_view text) {
   if (absl::StartsWith(text, "[") && absl::EndsWith(text, "]")) {
     return ParseList(text.substr(1, text.size() - 2));
   }
-  const auto number = ParseNumber(text);
+  auto number = ParseNumber(text);
   if (number || !IsWord(text)) return number;
   return AttributeValue(std::string(text));
 }
