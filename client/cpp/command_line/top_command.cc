@@ -8,6 +8,7 @@
 #include "client/cpp/command_line/commands.h"
 
 namespace convgrad {
+
 absl::Status RunTop(const CommandContext& context) {
   const Settings& settings = context.settings;
   ASSIGN_OR_RETURN(MetricsText before,

@@ -24,6 +24,7 @@ Combination CombinationOf(Operator op) {
   return kComparisons[i].combination;
 }
 
+// What comparisons and choices share: operands, and the forward's combination.
 class Mask : public NetworkGroup {
  public:
   explicit Mask(const ProgramStep& step) : step_(step) {}
@@ -74,6 +75,7 @@ class Mask : public NetworkGroup {
   NetworkTensor y_;
 };
 
+// eq, lt, le, gt, ge: no gradient passes.
 class Comparison final : public Mask {
  public:
   using Mask::Mask;
@@ -95,6 +97,7 @@ class Comparison final : public Mask {
   void Backward(NetworkBuilder* /*builder*/) override {}
 };
 
+// where(condition, a, b).
 class Where final : public Mask {
  public:
   using Mask::Mask;
