@@ -40,7 +40,7 @@ bool AreTheSame(MappedTensor a, MappedTensor b) {
 class Translator {
  public:
   Translator(const ConvOperation& operation, const GraphTarget& target)
-      : operation_(operation), lowering_(operation.problem), target_(target) {}
+      : operation_(operation), target_(target) {}
 
   // Errors: kUnimplemented, kInternal.
   absl::StatusOr<ConvSteps> Translate();
@@ -77,7 +77,7 @@ class Translator {
   Location InFloat(const StepTensor& bias);
 
   const ConvOperation& operation_;
-  const Lowering lowering_;
+  std::optional<Lowering> lowering_;  // absent without passes
   const GraphTarget& target_;
   Location masked_;
   ConvSteps made_;
@@ -115,8 +115,8 @@ Elements Translator::BroadcastBias(const StepTensor& bias) const {
 }
 
 Elements Translator::ViewOf(Role role, const Tensor& tensor) const {
-  return {MapOf(lowering_.View(role, tensor.descriptor), role == Role::kWeight,
-                lowering_.problem().groups, ElementCount(tensor.descriptor)),
+  return {MapOf(lowering_->View(role, tensor.descriptor), role == Role::kWeight,
+                lowering_->problem().groups, ElementCount(tensor.descriptor)),
           tensor.location};
 }
 
@@ -171,7 +171,7 @@ absl::Status Translator::Add(const ZeroStep& step) {
 
 absl::StatusOr<Candidate> Translator::Choose(const PassStep& step) const {
   const Epilogue& epilogue = step.epilogue;
-  PassSpec spec{step.pass, lowering_.problem(), operation_.dtype(),
+  PassSpec spec{step.pass, lowering_->problem(), operation_.dtype(),
                 step.result().descriptor.dtype};
   const bool may_fuse = step.pass == Pass::kForward && epilogue.bias &&
                         !epilogue.residual && epilogue.scale == 1 &&
@@ -190,6 +190,7 @@ absl::StatusOr<Candidate> Translator::Choose(const PassStep& step) const {
 }
 
 absl::Status Translator::Add(const PassStep& step) {
+  if (!lowering_) lowering_.emplace(operation_.problem);
   ASSIGN_OR_RETURN(Candidate candidate, Choose(step));
   Epilogue epilogue = step.epilogue;
   if (candidate.spec.bias) epilogue.bias.reset();

@@ -90,6 +90,8 @@ void ForEachProductOfPlanes(const std::array<TapAxis, 3>& axes,
 // definition of the operator and of its gradients.
 template <typename Visit>
 void ForEachProduct(const ConvProblem& problem, const Visit& visit) {
+  // Extents of an empty batch have no limit.
+  if (problem.batch == 0) return;
   std::array<SpatialAxis, 3> padded;  // missing leading axes have extent 1
   for (size_t i = 0; i < problem.axes.size(); ++i) {
     padded[3 - problem.axes.size() + i] = problem.axes[i];

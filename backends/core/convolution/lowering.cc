@@ -17,15 +17,6 @@ ConvProblem Mirror(const ConvProblem& problem) {
   return mirror;
 }
 
-// Returns whether tap `tap` reads an input element at any output position.
-bool IsLive(const SpatialAxis& axis, int64_t tap) {
-  const int64_t shift = tap * axis.dilation - axis.pad_begin;
-  // The first output position at which the tap isn't in the front padding.
-  const int64_t first =
-      shift >= 0 ? 0 : (-shift + axis.stride - 1) / axis.stride;
-  return first < axis.out && first * axis.stride + shift < axis.in;
-}
-
 bool AnyAbove(int64_t limit, const Dims& values) {
   return std::any_of(values.begin(), values.end(),
                      [&](int64_t v) { return v > limit; });
@@ -63,7 +54,6 @@ Lowering::Lowering(const ConvProblem& problem, bool skips_unread)
     lowered_.batch = 1;
   }
   const size_t rank = lowered_.axes.size();
-  dead_taps_.resize(rank);
   data_begin_ = data_cut_ = weight_begin_ = weight_cut_ = Dims(rank, 0);
   data_steps_ = Dims(rank, 1);
   for (size_t i = 0; i < rank; ++i) {
@@ -72,30 +62,36 @@ Lowering::Lowering(const ConvProblem& problem, bool skips_unread)
   }
 }
 
+bool Lowering::IsDead(size_t i, int64_t tap) const {
+  const SpatialAxis& axis = whole_axes_[i];
+  const int64_t shift = tap * axis.dilation - axis.pad_begin;
+  // The first output position at which the tap isn't in the front padding.
+  const int64_t first = shift >= 0 ? 0 : (-shift - 1) / axis.stride + 1;
+  return first >= axis.out || first * axis.stride + shift >= axis.in;
+}
+
 void Lowering::LowerAxis(size_t i) {
   SpatialAxis& axis = lowered_.axes[i];
-  if (axis.kernel == 1) axis.dilation = 1;  // the dilation has no effect
   axis.stride = MeaningfulStride(axis);
-  for (int64_t tap = 0; tap < axis.kernel; ++tap) {
-    if (!IsLive(axis, tap)) dead_taps_[i].push_back(tap);
-  }
+  whole_axes_.push_back(axis);
   int64_t first = 0;
-  while (first < axis.kernel - 1 && !IsLive(axis, first)) ++first;
+  while (first < axis.kernel - 1 && IsDead(i, first)) ++first;
   int64_t last = axis.kernel - 1;
-  while (last > first && !IsLive(axis, last)) --last;
-  if (!IsLive(axis, first)) {
+  while (last > first && IsDead(i, last)) --last;
+  if (IsDead(i, first)) {
     // All windows read only padding: keep the kernel, so that the library
     // multiplies by the padding.
     first = 0;
     last = axis.kernel - 1;
   }
   for (int64_t tap = first; tap <= last; ++tap) {
-    if (!IsLive(axis, tap)) has_dead_inner_taps_ = true;
+    if (IsDead(i, tap)) has_dead_inner_taps_ = true;
   }
   weight_begin_[i] = first;
   weight_cut_[i] = axis.kernel - (last - first + 1);
   axis.kernel = last - first + 1;
   axis.pad_begin -= first * axis.dilation;
+  if (axis.kernel == 1) axis.dilation = 1;  // the dilation has no effect
   if (axis.pad_begin < 0) {  // elements before the first tap are unread
     data_begin_[i] = -axis.pad_begin;
     axis.in -= data_begin_[i];

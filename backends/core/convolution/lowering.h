@@ -8,8 +8,11 @@
 // buffers.
 #pragma once
 
-#include <vector>
+#include <cstddef>
+#include <cstdint>
 
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/string_view.h"
 #include "backends/core/convolution/conv_operation.h"
 
 namespace convgrad {
@@ -67,10 +70,10 @@ class Lowering {
   // view.
   const Dims& data_steps() const { return data_steps_; }
 
-  // Returns the taps of each axis, in the caller's kernel, that read only
-  // padding. Their weight gradient is 0. Those at the kernel's ends are cut
+  // Returns whether tap `tap` of axis `i`, in the caller's kernel, reads only
+  // padding. Its weight gradient is 0. Such taps at the kernel's ends are cut
   // off; for those between other taps a library may write anything.
-  const std::vector<Dims>& dead_taps() const { return dead_taps_; }
+  bool IsDead(size_t i, int64_t tap) const;
   bool has_dead_inner_taps() const { return has_dead_inner_taps_; }
 
  private:
@@ -84,7 +87,7 @@ class Lowering {
   bool mirrored_;
   bool linear_;
   bool has_dead_inner_taps_ = false;
-  std::vector<Dims> dead_taps_;
+  absl::InlinedVector<SpatialAxis, 3> whole_axes_;  // before the cuts
   // Elements cut off in front, and in total.
   Dims data_begin_, data_cut_, weight_begin_, weight_cut_;
   Dims data_steps_;

@@ -73,7 +73,6 @@ class Translator {
       : operation_(operation),
         options_(options),
         preference_(preference),
-        lowering_(operation.problem, GathersSteps(operation)),
         builder_(operation.results.size(), options.threads),
         copies_(&builder_) {}
 
@@ -106,7 +105,7 @@ class Translator {
   const ConvOperation& operation_;
   const ComputeOptions options_;
   const FormatPreference& preference_;
-  const Lowering lowering_;
+  std::optional<Lowering> lowering_;  // absent without passes
   PlanBuilder builder_;
   TensorCopies copies_;
   Location masked_;
@@ -178,7 +177,7 @@ void Translator::Add(const PassStep& step) {
 
 std::optional<Tensor> Translator::BiasToSum(const PlacedPass& pass) const {
   if (pass.pass != Pass::kBackwardWeight || !bias_sum_ ||
-      bias_sum_->scale != 1 || lowering_.mirrored() ||
+      bias_sum_->scale != 1 || lowering_->mirrored() ||
       !IsPerChannel(operation_.problem, bias_sum_->bias)) {
     return std::nullopt;
   }
@@ -212,21 +211,22 @@ absl::Status Translator::AddByLibrary(ChosenPass chosen, PlacedPass pass) {
                                              candidate.implementation, "/",
                                              NameOf(candidate.format)));
   RETURN_IF_ERROR(
-      AddLibraryPass(pass, lowering_, candidate, &copies_, &builder_));
+      AddLibraryPass(pass, *lowering_, candidate, &copies_, &builder_));
   AddFinish(pass.finish, &builder_);
   return absl::OkStatus();
 }
 
 std::optional<F16Depthwise> Translator::F16DepthwiseOf() const {
   if (operation_.dtype() != DataType::kF16 || operation_.problem.axes.empty() ||
-      lowering_.mirrored() || lowering_.Crops(Role::kData) ||
-      lowering_.Crops(Role::kWeight)) {
+      lowering_->mirrored() || lowering_->Crops(Role::kData) ||
+      lowering_->Crops(Role::kWeight)) {
     return std::nullopt;
   }
-  return F16Depthwise::Make(lowering_.problem());
+  return F16Depthwise::Make(lowering_->problem());
 }
 
 absl::Status Translator::AddPasses() {
+  lowering_.emplace(operation_.problem, GathersSteps(operation_));
   if (const auto depthwise = F16DepthwiseOf()) {
     for (PlacedPass& pass : passes_) {
       builder_.AppendImplementation(
@@ -240,7 +240,7 @@ absl::Status Translator::AddPasses() {
   }
   std::vector<PassSpec> specs;
   for (const PlacedPass& pass : passes_) {
-    specs.push_back(SpecOf(pass, lowering_, options_, operation_.dtype(),
+    specs.push_back(SpecOf(pass, *lowering_, options_, operation_.dtype(),
                            passes_.size() > 1));
   }
   ASSIGN_OR_RETURN(std::vector<ChosenPass> chosen,

@@ -1,6 +1,5 @@
 #include "backends/onednn/convolutions/onednn_host_steps.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "backends/onednn/execution/onednn_library_step.h"
@@ -25,8 +24,7 @@ std::vector<int64_t> DeadOffsets(const Lowering& lowering,
     int64_t rest = flat;
     for (size_t i = kernel.size(); i-- > 0; rest /= kernel[i]) {
       const int64_t tap = rest % kernel[i];
-      const Dims& dead = lowering.dead_taps()[i];
-      is_dead |= std::find(dead.begin(), dead.end(), tap) != dead.end();
+      is_dead |= lowering.IsDead(i, tap);
       offset += tap * strides[i + 2];
     }
     if (is_dead) offsets.push_back(offset);

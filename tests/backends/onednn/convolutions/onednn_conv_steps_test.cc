@@ -1,5 +1,5 @@
 // Tests gradients of a bias whose numbers all have one sign, because roundings
-// may then have one sign as well.
+// may then have one sign as well. Tests kernels far longer than a request.
 #include "backends/onednn/convolutions/onednn_conv_steps.h"
 
 #include <memory>
@@ -68,6 +68,54 @@ TEST(ConvSteps, GradientsOfOneSignAddUpToABiasWithinTheBound) {
       for (int i = 3; i < 16; i += 2) ExpectBiasWithinBound(spec, 1.0 / i);
     }
   }
+}
+
+// A request doesn't carry the weight, so the kernel's extent has no limit.
+TEST(ConvSteps, ABiasGradientTakesNoTimeForTheKernel) {
+  for (const char* problem :
+       {"conv1d_n1_c1_o1_i1000000000000000_k1000000000000000",
+        "conv1d_n0_c1_o1_i1000000000000000_k1000000000000000"}) {
+    OperationSpec spec;
+    spec.problem = *Parse(problem);
+    spec.results = {Result::kGradBias};
+    const ConvOperation operation = MakeOperation(spec);
+    ExactOperands operands;
+    operands[static_cast<size_t>(Operand::kGradOutput)] =
+        std::vector<double>(static_cast<size_t>(spec.problem.batch), 3);
+    const auto results = RunChecked(PlanningBackend(), operation, operands);
+    ASSERT_TRUE(results.ok()) << results.status();
+    EXPECT_EQ(LoadAsDouble(DataType::kF32, (*results)[0].data()),
+              spec.problem.batch * 3.0);
+  }
+}
+
+// The library has no kernels for this dilation.
+TEST(ConvSteps, AKernelOfWhichOneTapIsLeftHasNoDilation) {
+  OperationSpec spec;
+  spec.problem = *Parse("conv1d_n1_c1_o1_i2_k3_d1000000000000_p1000000000000");
+  const auto results =
+      RunChecked(PlanningBackend(), MakeOperation(spec), {{{3, 4}, {5, 6, 7}}});
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ(LoadAsDouble(DataType::kF32, (*results)[0].data()), 18);
+}
+
+// Two windows each read the input by two taps.
+TEST(ConvSteps, PlanningTakesTimeInProportionToTheKernel) {
+  OperationSpec spec;
+  spec.problem = *Parse("conv1d_n1_c1_o1_i2_k1000000_s900000_p950000");
+  spec.results = {Result::kGradWeight};
+  ExactOperands operands;
+  for (const Operand which : {Operand::kInput, Operand::kGradOutput}) {
+    operands[static_cast<size_t>(which)] = {1, 2};
+  }
+  const auto results =
+      RunChecked(PlanningBackend(), MakeOperation(spec), operands);
+  ASSERT_TRUE(results.ok()) << results.status();
+  double sum = 0;
+  for (int64_t i = 0; i < 1'000'000; ++i) {
+    sum += LoadAsDouble(DataType::kF32, (*results)[0].data() + 4 * i);
+  }
+  EXPECT_EQ(sum, (1 + 2) * (1 + 2));
 }
 
 }  // namespace

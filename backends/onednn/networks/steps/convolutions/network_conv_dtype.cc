@@ -13,8 +13,7 @@ namespace {
 // Returns whether some taps read only padding.
 bool HasDeadTaps(const ConvProblem& problem) {
   const Lowering lowering(problem);
-  return std::any_of(lowering.dead_taps().begin(), lowering.dead_taps().end(),
-                     [](const Dims& taps) { return !taps.empty(); });
+  return lowering.Crops(Role::kWeight) || lowering.has_dead_inner_taps();
 }
 
 bool IsDense(const ConvProblem& problem) {
