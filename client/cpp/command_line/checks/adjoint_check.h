@@ -3,10 +3,9 @@
 // every g (proto/correctness.md, "Single results").
 #pragma once
 
+#include <cmath>
 #include <optional>
 #include <vector>
-
-#include "backends/core/convolution/conv_problem.h"
 
 namespace convgrad {
 
@@ -19,37 +18,29 @@ struct AdjointCheck {
   double difference = 0;
   double bound = 0;
 
-  // Also false if a product isn't finite.
-  bool ok() const { return difference <= bound; }
+  // Also false if a product or the bound isn't finite.
+  bool ok() const { return difference <= bound && std::isfinite(bound); }
 };
 
 // Inputs of the check. Values are row-major in logical order, rounded to the
-// request's dtypes; a pointer is null if there is no such tensor. `grad_output`
-// is masked already. `output` is the sum before bias, residual and ReLU.
+// request's dtypes. `grad_output` is masked already. `output` is the sum before
+// bias, residual and ReLU.
 struct AdjointValues {
-  const std::vector<double>* input = nullptr;
-  const std::vector<double>* weight = nullptr;
-  const std::vector<double>* grad_output = nullptr;
-  const std::vector<double>* output = nullptr;
-  const std::vector<double>* grad_input = nullptr;
-  const std::vector<double>* grad_weight = nullptr;
+  std::vector<double> input, weight, grad_output, output;
+  // Absent if the call didn't request it.
+  std::optional<std::vector<double>> grad_input, grad_weight;
   // Largest unit roundoff among the compared results.
   double unit_roundoff = 0;
   // True for independent zero-mean input, weight and grad_output. Roundings
   // then add up like a random walk, which makes the bound much sharper.
   bool independent = false;
-  // Magnitude of bias and residual in the output: sum(|g| * |added|).
-  double added_scale = 0;
+  // sum(|g| * S), where S is the forward pass on absolute values, with the
+  // bias and the residual that `output` had. The contract measures differences
+  // relative to it.
+  double scale = 0;
 };
 
-// Requires: input, weight and grad_output are set.
-AdjointCheck CheckAdjoint(const ConvProblem& problem,
-                          const AdjointValues& values);
-
-// Returns sum(|g| * S), where S is the forward pass on absolute values. The
-// contract measures differences relative to it. Exact if that is cheap,
-// otherwise estimated from evenly spaced outputs.
-double AdjointScale(const ConvProblem& problem, const AdjointValues& values);
+AdjointCheck CheckAdjoint(const AdjointValues& values);
 
 // Returns g = (output > 0) ? grad_output : 0.
 std::vector<double> MaskByOutput(const std::vector<double>& grad_output,

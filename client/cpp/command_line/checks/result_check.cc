@@ -79,6 +79,66 @@ BiasSumCheck CheckGradBias(const FinishedCall& call,
   return check;
 }
 
+// Runs a call that only serves a check. Returns the values of its results.
+absl::StatusOr<std::vector<std::vector<double>>> RunForCheck(
+    OperationCall call, const Settings& settings, Client* client) {
+  ASSIGN_OR_RETURN(const PlacedCall placed, Place(std::move(call), settings));
+  ASSIGN_OR_RETURN(const OperationReply reply, client->Run(placed.call));
+  std::vector<std::vector<double>> values;
+  for (const OperationResult& result : reply.results) {
+    values.push_back(ValuesOf(result));
+  }
+  return values;
+}
+
+// Returns conv(x, w) in f32.
+absl::StatusOr<std::vector<double>> Convolve(const FinishedCall& call,
+                                             const LocalTensors& tensors,
+                                             const Settings& own,
+                                             Client* client) {
+  const Settings settings = CheckSettings(own, {});
+  ASSIGN_OR_RETURN(const ConvOperation forward,
+                   MakeOperation(Direction::kForward,
+                                 Plain(call.operation.problem), settings));
+  ASSIGN_OR_RETURN(
+      const auto results,
+      RunForCheck(CallFor(forward, tensors, settings), settings, client));
+  return results[0];
+}
+
+// Returns the check's values that the call's operands give.
+AdjointValues ValuesOf(const FinishedCall& call,
+                       std::vector<double> grad_output) {
+  AdjointValues values;
+  values.input = ValuesOf(call, Operand::kInput);
+  values.weight = ValuesOf(call, Operand::kWeight);
+  values.grad_output = std::move(grad_output);
+  values.unit_roundoff = LargestRoundoff(call.reply);
+  return values;
+}
+
+// Returns sum(|g| * conv(|x|, |w|)).
+absl::StatusOr<double> ScaleOf(const FinishedCall& call,
+                               const AdjointValues& values, const Settings& own,
+                               Client* client) {
+  LocalTensors absolute;
+  for (const Operand operand : {Operand::kInput, Operand::kWeight}) {
+    std::vector<double> numbers =
+        operand == Operand::kInput ? values.input : values.weight;
+    for (double& number : numbers) number = std::abs(number);
+    ASSIGN_OR_RETURN(
+        absolute[PositionOf(operand)],
+        TensorOf(call.tensors[PositionOf(operand)]->descriptor, numbers));
+  }
+  ASSIGN_OR_RETURN(const std::vector<double> sums,
+                   Convolve(call, absolute, own, client));
+  double scale = 0;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    scale += std::abs(values.grad_output[i]) * sums[i];
+  }
+  return scale;
+}
+
 absl::StatusOr<ResultCheck> CheckBackward(const FinishedCall& call,
                                           const Settings& own, Client* client) {
   std::vector<double> grad_output = ValuesOf(call, Operand::kGradOutput);
@@ -89,36 +149,17 @@ absl::StatusOr<ResultCheck> CheckBackward(const FinishedCall& call,
   if (const OperationResult* bias = Find(call.reply, Result::kGradBias)) {
     check.grad_bias = CheckGradBias(call, *bias, grad_output);
   }
-  std::vector<double> input, weight, output, grad_input, grad_weight;
-  AdjointValues values{&input,
-                       &weight,
-                       &grad_output,
-                       &output,
-                       nullptr,
-                       nullptr,
-                       LargestRoundoff(call.reply),
-                       0};
+  AdjointValues values = ValuesOf(call, std::move(grad_output));
   if (const OperationResult* result = Find(call.reply, Result::kGradInput)) {
-    grad_input = UnscaledValuesOf(call, *result);
-    values.grad_input = &grad_input;
+    values.grad_input = UnscaledValuesOf(call, *result);
   }
   if (const OperationResult* result = Find(call.reply, Result::kGradWeight)) {
-    grad_weight = UnscaledValuesOf(call, *result);
-    values.grad_weight = &grad_weight;
+    values.grad_weight = UnscaledValuesOf(call, *result);
   }
   if (!values.grad_input && !values.grad_weight) return check;
-
-  const ConvProblem plain = Plain(call.operation.problem);
-  const Settings settings = CheckSettings(own, {});
-  ASSIGN_OR_RETURN(const ConvOperation forward,
-                   MakeOperation(Direction::kForward, plain, settings));
-  ASSIGN_OR_RETURN(const PlacedCall placed,
-                   Place(CallFor(forward, call.tensors, settings), settings));
-  ASSIGN_OR_RETURN(const OperationReply checking, client->Run(placed.call));
-  input = ValuesOf(call, Operand::kInput);
-  weight = ValuesOf(call, Operand::kWeight);
-  output = ValuesOf(checking.results[0]);
-  check.adjoint = CheckAdjoint(plain, values);
+  ASSIGN_OR_RETURN(values.output, Convolve(call, call.tensors, own, client));
+  ASSIGN_OR_RETURN(values.scale, ScaleOf(call, values, own, client));
+  check.adjoint = CheckAdjoint(values);
   return check;
 }
 
@@ -131,12 +172,12 @@ std::vector<double> AddedValues(const FinishedCall& call) {
   added.resize(ElementCount({DataType::kF32, Layout::kNCX, dims, 0, 1}), 0);
   if (!problem.bias) return added;
   const std::vector<double> bias = ValuesOf(call, Operand::kBias);
-  const Dims shape = BroadcastBiasDims(problem, *problem.bias);
+  const Dims strides =
+      BroadcastStrides(BroadcastBiasDims(problem, *problem.bias), dims);
   for (size_t i = 0; i < added.size(); ++i) {
-    int64_t flat = static_cast<int64_t>(i), at = 0, stride = 1;
+    int64_t flat = static_cast<int64_t>(i), at = 0;
     for (size_t axis = dims.size(); axis-- > 0; flat /= dims[axis]) {
-      if (shape[axis] != 1) at += flat % dims[axis] * stride;
-      stride *= shape[axis];
+      at += flat % dims[axis] * strides[axis];
     }
     added[i] += bias[at];
   }
@@ -151,37 +192,31 @@ absl::StatusOr<ResultCheck> CheckForward(const FinishedCall& call,
       CheckSettings(own, {Result::kGradInput, Result::kGradWeight});
   ASSIGN_OR_RETURN(const ConvOperation backward,
                    MakeOperation(Direction::kBackward, plain, settings));
-  std::vector<double> output = UnscaledValuesOf(call, call.reply.results[0]);
   const int salt = static_cast<int>(Operand::kGradOutput);
   ASSIGN_OR_RETURN(
       LocalTensor drawn,
       RandomTensor(*backward.operand(Operand::kGradOutput), settings, salt));
-  std::vector<double> grad_output = drawn.Values();
+  AdjointValues values = ValuesOf(call, drawn.Values());
+  values.output = UnscaledValuesOf(call, call.reply.results[0]);
+  values.independent = AllRandom(own);
   if (call.operation.problem.relu) {
-    grad_output = MaskByOutput(grad_output, output);
-    StoreLogical(drawn.descriptor, grad_output, drawn.data.data());
+    values.grad_output = MaskByOutput(values.grad_output, values.output);
+    StoreLogical(drawn.descriptor, values.grad_output, drawn.data.data());
   }
-  double added_scale = 0;
+  ASSIGN_OR_RETURN(values.scale, ScaleOf(call, values, own, client));
   const std::vector<double> added = AddedValues(call);
-  for (size_t i = 0; i < output.size(); ++i) {
-    output[i] -= added[i];
-    added_scale += std::abs(grad_output[i] * added[i]);
+  for (size_t i = 0; i < added.size(); ++i) {
+    values.output[i] -= added[i];
+    values.scale += std::abs(values.grad_output[i] * added[i]);
   }
 
   OperationCall backward_call = CallFor(backward, call.tensors, settings);
   backward_call.operands[PositionOf(Operand::kGradOutput)] = drawn.data.bytes();
-  ASSIGN_OR_RETURN(const PlacedCall placed,
-                   Place(std::move(backward_call), settings));
-  ASSIGN_OR_RETURN(const OperationReply checking, client->Run(placed.call));
-  const std::vector<double> input = ValuesOf(call, Operand::kInput);
-  const std::vector<double> weight = ValuesOf(call, Operand::kWeight);
-  const std::vector<double> grad_input = ValuesOf(checking.results[0]);
-  const std::vector<double> grad_weight = ValuesOf(checking.results[1]);
-  ResultCheck check;
-  check.adjoint = CheckAdjoint(
-      plain, {&input, &weight, &grad_output, &output, &grad_input, &grad_weight,
-              LargestRoundoff(call.reply), AllRandom(own), added_scale});
-  return check;
+  ASSIGN_OR_RETURN(auto gradients,
+                   RunForCheck(std::move(backward_call), settings, client));
+  values.grad_input = std::move(gradients[0]);
+  values.grad_weight = std::move(gradients[1]);
+  return ResultCheck{{}, CheckAdjoint(values)};
 }
 
 }  // namespace
