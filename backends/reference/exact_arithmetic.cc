@@ -13,19 +13,34 @@ struct Pair {
   double gradient = 0;
 };
 
+// An operand, or the constant in its place, as broadcast to the result.
+struct Side {
+  double At(size_t i) const {
+    return indices.empty() ? constant : values[indices[i]];
+  }
+
+  absl::Span<const double> values;
+  std::vector<int64_t> indices;  // by element of the result
+  double constant;
+};
+
+Side SideOf(const StepData& data, size_t position) {
+  if (!data.Has(position)) {
+    return {{}, {}, FloatAttribute(*data.step, "other")};
+  }
+  return {data.operands[position],
+          BroadcastOffsets(data.dims(position), data.result_dims()), 0};
+}
+
 // A constant in the place of b is rounded to `Constant` first.
 template <double (*kFunction)(const Pair& at), typename Constant = double>
 Values Forward(const StepData& data) {
+  const Side a = SideOf(data, 0);
+  Side b = SideOf(data, 1);
+  b.constant = static_cast<Constant>(b.constant);
   Values y;
-  if (!data.Has(1)) {
-    const auto other =
-        static_cast<Constant>(FloatAttribute(*data.step, "other"));
-    for (const double a : data.operands[0]) y.push_back(kFunction({a, other}));
-    return y;
-  }
-  const auto indices = BroadcastOffsets(data.dims(1), data.result_dims());
-  for (size_t i = 0; i < indices.size(); ++i) {
-    y.push_back(kFunction({data.operands[0][i], data.operands[1][indices[i]]}));
+  for (size_t i = 0; i < a.indices.size(); ++i) {
+    y.push_back(kFunction({a.At(i), b.At(i)}));
   }
   return y;
 }
@@ -33,22 +48,12 @@ Values Forward(const StepData& data) {
 template <double (*kOfA)(const Pair& at), double (*kOfB)(const Pair& at)>
 StepGradients Backward(const StepData& data,
                        absl::Span<const double> gradient) {
-  StepGradients gradients(data.operands.size());
-  if (!data.Has(1)) {
-    const double other = FloatAttribute(*data.step, "other");
-    for (size_t i = 0; i < gradient.size(); ++i) {
-      gradients[0].push_back(kOfA({data.operands[0][i], other, gradient[i]}));
-    }
-    return gradients;
-  }
-  const auto indices = BroadcastOffsets(data.dims(1), data.result_dims());
-  gradients[0].resize(data.operands[0].size());
-  gradients[1].resize(data.operands[1].size());
-  for (size_t i = 0; i < indices.size(); ++i) {
-    const Pair at = {data.operands[0][i], data.operands[1][indices[i]],
-                     gradient[i]};
-    gradients[0][i] = kOfA(at);
-    gradients[1][indices[i]] += kOfB(at);
+  const Side a = SideOf(data, 0), b = SideOf(data, 1);
+  StepGradients gradients = ZeroGradients(data);
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    const Pair at = {a.At(i), b.At(i), gradient[i]};
+    gradients[0][a.indices[i]] += kOfA(at);
+    if (data.Has(1)) gradients[1][b.indices[i]] += kOfB(at);
   }
   return gradients;
 }
@@ -87,52 +92,33 @@ double PreluOfA(const Pair& at) {
 }
 double PreluOfB(const Pair& at) { return at.a > 0 ? 0 : at.gradient * at.a; }
 
-double NoGradient(const Pair& /*at*/) { return 0; }
-
 double Equal(const Pair& at) { return at.a == at.b ? 1 : 0; }
 double Less(const Pair& at) { return at.a < at.b ? 1 : 0; }
 double LessEqual(const Pair& at) { return at.a <= at.b ? 1 : 0; }
 double Greater(const Pair& at) { return at.a > at.b ? 1 : 0; }
 double GreaterEqual(const Pair& at) { return at.a >= at.b ? 1 : 0; }
 
-// Returns, for each element of the result, the index of an operand's element.
-std::vector<int64_t> IndicesOf(size_t position, const StepData& data) {
-  return BroadcastOffsets(data.dims(position), data.result_dims());
-}
-
 Values WhereForward(const StepData& data) {
-  const auto condition = IndicesOf(0, data), a = IndicesOf(1, data);
-  const bool has_b = data.Has(2);
-  const auto b = has_b ? IndicesOf(2, data) : std::vector<int64_t>();
-  const double other = has_b ? 0 : FloatAttribute(*data.step, "other");
+  const Side condition = SideOf(data, 0), a = SideOf(data, 1),
+             b = SideOf(data, 2);
   Values y;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double chosen = data.operands[0][condition[i]];
-    if (std::isnan(chosen)) {
-      y.push_back(chosen);
-    } else if (chosen != 0) {
-      y.push_back(data.operands[1][a[i]]);
-    } else {
-      y.push_back(has_b ? data.operands[2][b[i]] : other);
-    }
+  for (size_t i = 0; i < a.indices.size(); ++i) {
+    const double chosen = condition.At(i);
+    y.push_back(std::isnan(chosen) ? chosen : chosen != 0 ? a.At(i) : b.At(i));
   }
   return y;
 }
 
 StepGradients WhereBackward(const StepData& data,
                             absl::Span<const double> gradient) {
-  StepGradients gradients(data.operands.size());
-  gradients[0].resize(data.operands[0].size());
-  const auto condition = IndicesOf(0, data);
-  for (size_t position = 1; position < gradients.size(); ++position) {
-    if (!data.Has(position)) continue;
-    gradients[position].resize(data.operands[position].size());
-    const auto indices = IndicesOf(position, data);
-    for (size_t i = 0; i < gradient.size(); ++i) {
-      const bool takes_a = data.operands[0][condition[i]] != 0;
-      if (takes_a == (position == 1)) {
-        gradients[position][indices[i]] += gradient[i];
-      }
+  const Side condition = SideOf(data, 0), a = SideOf(data, 1),
+             b = SideOf(data, 2);
+  StepGradients gradients = ZeroGradients(data);
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    if (condition.At(i) != 0) {
+      gradients[1][a.indices[i]] += gradient[i];
+    } else if (data.Has(2)) {
+      gradients[2][b.indices[i]] += gradient[i];
     }
   }
   return gradients;
@@ -141,26 +127,21 @@ StepGradients WhereBackward(const StepData& data,
 }  // namespace
 
 std::vector<ExactOperator> ExactArithmetic() {
-  return {
-      {Operator::kAdd, &Forward<Sum>, &Backward<Pass, Pass>},
-      {Operator::kSub, &Forward<Difference>, &Backward<Pass, Negated>},
-      {Operator::kMul, &Forward<Product>, &Backward<TimesB, TimesA>},
-      {Operator::kDiv, &Forward<Quotient>, &Backward<OverB, OfDivisor>},
-      {Operator::kMaximum, &Forward<Maximum>,
-       &Backward<IfNotLess, IfNotGreater>},
-      {Operator::kMinimum, &Forward<Minimum>,
-       &Backward<IfNotGreater, IfNotLess>},
-      {Operator::kPrelu, &Forward<Prelu>, &Backward<PreluOfA, PreluOfB>},
-      {Operator::kEq, &Forward<Equal, float>,
-       &Backward<NoGradient, NoGradient>},
-      {Operator::kLt, &Forward<Less, float>, &Backward<NoGradient, NoGradient>},
-      {Operator::kLe, &Forward<LessEqual, float>,
-       &Backward<NoGradient, NoGradient>},
-      {Operator::kGt, &Forward<Greater, float>,
-       &Backward<NoGradient, NoGradient>},
-      {Operator::kGe, &Forward<GreaterEqual, float>,
-       &Backward<NoGradient, NoGradient>},
-      {Operator::kWhere, &WhereForward, &WhereBackward}};
+  return {{Operator::kAdd, &Forward<Sum>, &Backward<Pass, Pass>},
+          {Operator::kSub, &Forward<Difference>, &Backward<Pass, Negated>},
+          {Operator::kMul, &Forward<Product>, &Backward<TimesB, TimesA>},
+          {Operator::kDiv, &Forward<Quotient>, &Backward<OverB, OfDivisor>},
+          {Operator::kMaximum, &Forward<Maximum>,
+           &Backward<IfNotLess, IfNotGreater>},
+          {Operator::kMinimum, &Forward<Minimum>,
+           &Backward<IfNotGreater, IfNotLess>},
+          {Operator::kPrelu, &Forward<Prelu>, &Backward<PreluOfA, PreluOfB>},
+          {Operator::kEq, &Forward<Equal, float>},
+          {Operator::kLt, &Forward<Less, float>},
+          {Operator::kLe, &Forward<LessEqual, float>},
+          {Operator::kGt, &Forward<Greater, float>},
+          {Operator::kGe, &Forward<GreaterEqual, float>},
+          {Operator::kWhere, &WhereForward, &WhereBackward}};
 }
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// Computes concat, flatten, pad and index_select.
+// Computes concat, pad and index_select.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -11,14 +11,11 @@ namespace convgrad {
 namespace {
 
 // Calls visit(operand, begin, end) for each run of a concat's result that comes
-// from one operand; `begin` and `end` are offsets in that operand. A flatten is
-// one run.
+// from one operand; `begin` and `end` are offsets in that operand.
 template <typename Visit>
 void ForEachRun(const StepData& data, const Visit& visit) {
-  const bool is_concat = data.step->op == Operator::kConcat;
-  const size_t axis = is_concat ? AxisOf(data) : 0;
-  int64_t outer = 1;
-  for (size_t i = 0; i < axis; ++i) outer *= data.result_dims()[i];
+  const int64_t outer = CountOf(
+      {data.result_dims().begin(), data.result_dims().begin() + AxisOf(data)});
   for (int64_t n = 0; n < outer; ++n) {
     for (size_t i = 0; i < data.operands.size(); ++i) {
       const int64_t row = CountOf(data.dims(i)) / outer;
@@ -27,7 +24,7 @@ void ForEachRun(const StepData& data, const Visit& visit) {
   }
 }
 
-Values CopyForward(const StepData& data) {
+Values ConcatForward(const StepData& data) {
   Values y;
   ForEachRun(data, [&](size_t i, int64_t begin, int64_t end) {
     const auto run = data.operands[i].subspan(begin, end - begin);
@@ -36,8 +33,8 @@ Values CopyForward(const StepData& data) {
   return y;
 }
 
-StepGradients CopyBackward(const StepData& data,
-                           absl::Span<const double> gradient) {
+StepGradients ConcatBackward(const StepData& data,
+                             absl::Span<const double> gradient) {
   StepGradients gradients(data.operands.size());
   ForEachRun(data, [&](size_t i, int64_t begin, int64_t end) {
     const auto run = gradient.subspan(0, end - begin);
@@ -95,8 +92,7 @@ Values MoveForward(const StepData& data) {
 
 StepGradients MoveBackward(const StepData& data,
                            absl::Span<const double> gradient) {
-  StepGradients gradients(data.operands.size());
-  gradients[0].resize(data.operands[0].size());
+  StepGradients gradients = ZeroGradients(data);
   const std::vector<int64_t> elements = ElementsOf(data);
   for (size_t i = 0; i < elements.size(); ++i) {
     if (elements[i] >= 0) gradients[0][elements[i]] += gradient[i];
@@ -118,8 +114,7 @@ absl::Status CheckIndices(const StepData& data) {
 }  // namespace
 
 std::vector<ExactOperator> ExactCopies() {
-  return {{Operator::kConcat, &CopyForward, &CopyBackward},
-          {Operator::kFlatten, &CopyForward, &CopyBackward},
+  return {{Operator::kConcat, &ConcatForward, &ConcatBackward},
           {Operator::kPad, &MoveForward, &MoveBackward},
           {Operator::kIndexSelect, &MoveForward, &MoveBackward, &CheckIndices}};
 }

@@ -139,10 +139,7 @@ StepGradients CrossEntropyBackward(const StepData& data,
                                    absl::Span<const double> gradient) {
   const CrossEntropy loss(data);
   const double scale = gradient[0] / loss.Denominator();
-  StepGradients gradients(data.operands.size());
-  Values& values = gradients[0];
-  values.resize(data.operands[0].size());
-  if (!loss.has_indices) gradients[kTarget].resize(values.size());
+  StepGradients gradients = ZeroGradients(data);
   for (int64_t i = 0; i < loss.positions(); ++i) {
     if (loss.IsIgnored(i)) continue;
     const Values logs = loss.LogProbabilities(i);
@@ -153,10 +150,10 @@ StepGradients CrossEntropyBackward(const StepData& data,
     for (const double log : logs) probabilities.push_back(std::exp(log));
     data.WriteIntermediate(&probabilities);
     for (int64_t c = 0; c < loss.classes(); ++c) {
-      values[loss.OffsetOf(i, c)] =
-          scale * (probabilities[c] * total - shares[c]);
+      const int64_t at = loss.OffsetOf(i, c);
+      gradients[0][at] = scale * (probabilities[c] * total - shares[c]);
       if (loss.has_indices) continue;
-      gradients[kTarget][loss.OffsetOf(i, c)] =
+      gradients[kTarget][at] =
           -scale * (1 - loss.smoothing) * loss.WeightOf(c) * logs[c];
     }
   }
@@ -167,9 +164,10 @@ StepGradients CrossEntropyBackward(const StepData& data,
 struct ElementLoss {
   Operator op;
   double (*value)(const ProgramStep& step, double x, double target);
-  // The derivatives by x and by the target.
+  // The derivatives by x and by the target. Null: the negative one by x.
   double (*by_x)(const ProgramStep& step, double x, double target);
-  double (*by_target)(const ProgramStep& step, double x, double target);
+  double (*by_target)(const ProgramStep& step, double x,
+                      double target) = nullptr;
 };
 
 // Returns 0 of NaN, as PyTorch.
@@ -180,21 +178,13 @@ double LogSigmoid(double x) {
   return std::min(x, 0.0) - std::log1p(std::exp(-std::fabs(x)));
 }
 
-double SmoothSlope(const ProgramStep& step, double x, double t) {
-  const double beta = FloatAttribute(step, "beta");
-  const bool is_far = beta == 0 || std::fabs(x - t) >= beta;
-  return is_far ? SignOf(x - t) : (x - t) / beta;
-}
-
 constexpr ElementLoss kElementLosses[] = {
     {Operator::kMse,
      [](const ProgramStep&, double x, double t) { return (x - t) * (x - t); },
-     [](const ProgramStep&, double x, double t) { return 2 * (x - t); },
-     [](const ProgramStep&, double x, double t) { return -2 * (x - t); }},
+     [](const ProgramStep&, double x, double t) { return 2 * (x - t); }},
     {Operator::kL1,
      [](const ProgramStep&, double x, double t) { return std::fabs(x - t); },
-     [](const ProgramStep&, double x, double t) { return SignOf(x - t); },
-     [](const ProgramStep&, double x, double t) { return -SignOf(x - t); }},
+     [](const ProgramStep&, double x, double t) { return SignOf(x - t); }},
     {Operator::kSmoothL1,
      [](const ProgramStep& step, double x, double t) {
        const double beta = FloatAttribute(step, "beta");
@@ -202,9 +192,10 @@ constexpr ElementLoss kElementLosses[] = {
        return distance < beta ? distance * distance / (2 * beta)
                               : distance - beta / 2;
      },
-     &SmoothSlope,
      [](const ProgramStep& step, double x, double t) {
-       return -SmoothSlope(step, x, t);
+       const double beta = FloatAttribute(step, "beta");
+       const bool is_far = beta == 0 || std::fabs(x - t) >= beta;
+       return is_far ? SignOf(x - t) : (x - t) / beta;
      }},
     // -(pos_weight * t * log(sigmoid(x)) + (1 - t) * log(sigmoid(-x))), in
     // PyTorch's form, on which depends which infinities give NaN.
@@ -243,8 +234,12 @@ StepGradients ElementBackward(const StepData& data,
   StepGradients gradients(2);
   for (size_t i = 0; i < data.operands[0].size(); ++i) {
     const double x = data.operands[0][i], target = data.operands[kTarget][i];
-    gradients[0].push_back(scale * loss.by_x(*data.step, x, target));
-    gradients[1].push_back(scale * loss.by_target(*data.step, x, target));
+    const double by_x = loss.by_x(*data.step, x, target);
+    gradients[0].push_back(scale * by_x);
+    gradients[1].push_back(scale *
+                           (loss.by_target == nullptr
+                                ? -by_x
+                                : loss.by_target(*data.step, x, target)));
   }
   return gradients;
 }

@@ -9,7 +9,7 @@ const ExactOperator& ExactOf(Operator op) {
       *new std::vector<ExactOperator>(OperatorTable<ExactOperator>(
           {ExactConvolutions(), ExactNorms(), ExactPoolings(),
            ExactReductions(), ExactActivations(), ExactArithmetic(),
-           ExactCopies(), ExactViews(), ExactTokens(), ExactProducts(),
+           ExactCopies(), ExactViews(), ExactSoftmaxes(), ExactProducts(),
            ExactDropout(), ExactLosses()}));
   return table[static_cast<size_t>(op)];
 }

@@ -16,8 +16,9 @@ namespace convgrad {
 struct ExactOperator {
   Operator op;
   Values (*forward)(const StepData& data);
+  // Null: no gradient passes to the operands (OperatorSpec::has_gradient).
   StepGradients (*backward)(const StepData& data,
-                            absl::Span<const double> gradient);
+                            absl::Span<const double> gradient) = nullptr;
   // Checks the operands' values before the forward. Null: all are valid.
   absl::Status (*check)(const StepData& data) = nullptr;
   // Returns the new values of the operands that a training step updates; empty
@@ -54,7 +55,7 @@ std::vector<ExactOperator> ExactActivations();
 std::vector<ExactOperator> ExactArithmetic();
 std::vector<ExactOperator> ExactCopies();
 std::vector<ExactOperator> ExactViews();
-std::vector<ExactOperator> ExactTokens();
+std::vector<ExactOperator> ExactSoftmaxes();
 std::vector<ExactOperator> ExactProducts();
 std::vector<ExactOperator> ExactDropout();
 std::vector<ExactOperator> ExactLosses();

@@ -43,8 +43,7 @@ Values MatmulForward(const StepData& data) {
 
 StepGradients MatmulBackward(const StepData& data,
                              absl::Span<const double> gradient) {
-  StepGradients gradients = {Values(data.operands[0].size()),
-                             Values(data.operands[1].size())};
+  StepGradients gradients = ZeroGradients(data);
   ForEachProduct(data, [&](int64_t i, int64_t a, int64_t b) {
     gradients[0][a] += gradient[i] * data.operands[1][b];
     gradients[1][b] += gradient[i] * data.operands[0][a];
@@ -141,10 +140,7 @@ Values AttentionForward(const StepData& data) {
 
 StepGradients AttentionBackward(const StepData& data,
                                 absl::Span<const double> gradient) {
-  StepGradients gradients;
-  for (const auto operand : data.operands) {
-    gradients.emplace_back(operand.size());
-  }
+  StepGradients gradients = ZeroGradients(data);
   ForEachQuery(data, [&](const QueryRow& query) {
     const AttentionProblem& problem = query.problem;
     const Values weights = query.Weights();

@@ -1,4 +1,5 @@
-// Computes reshape, permute, slice, select, expand, read and detach.
+// Computes operators whose results are views of an operand.
+#include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/views.h"
 #include "backends/reference/exact_operators.h"
 
@@ -20,29 +21,16 @@ Values ViewForward(const StepData& data) {
 StepGradients ViewBackward(const StepData& data,
                            absl::Span<const double> gradient) {
   const StepView view = ViewOf(data);
-  StepGradients gradients(data.operands.size());
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    gradients[i].resize(data.operands[i].size());
-  }
+  StepGradients gradients = ZeroGradients(data);
   ForEachIndex(data.result_dims(), view.strides, view.offset,
                [&](int64_t i, int64_t at) { gradients[0][at] += gradient[i]; });
   return gradients;
 }
 
-Values DetachForward(const StepData& data) {
-  return {data.operands[0].begin(), data.operands[0].end()};
-}
-
-StepGradients DetachBackward(const StepData& data,
-                             absl::Span<const double> /*gradient*/) {
-  return {Values(data.operands[0].size())};
-}
-
 }  // namespace
 
 std::vector<ExactOperator> ExactViews() {
-  std::vector<ExactOperator> rows = {
-      {Operator::kDetach, &DetachForward, &DetachBackward}};
+  std::vector<ExactOperator> rows;
   for (const OperatorSpec& spec : Operators()) {
     if (spec.view == nullptr) continue;
     rows.push_back({spec.op, &ViewForward, &ViewBackward});

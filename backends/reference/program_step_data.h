@@ -84,6 +84,15 @@ inline size_t AxisOf(const StepData& data) {
 // Gradients by position of the operand; empty if not requested.
 using StepGradients = std::vector<Values>;
 
+// Returns zeros for each operand.
+inline StepGradients ZeroGradients(const StepData& data) {
+  StepGradients gradients;
+  for (const auto operand : data.operands) {
+    gradients.emplace_back(operand.size());
+  }
+  return gradients;
+}
+
 inline int64_t CountOf(const Dims& dims) { return *CheckedProduct(dims); }
 
 // Calls visit(i, at) with each index of a row-major tensor of dims `dims` and

@@ -47,6 +47,7 @@ int64_t TapsOf(const OperatorSpec& spec, const StepDims& step) {
 // Returns the multiply-adds of the forward.
 int64_t MacsOf(const StepDims& step) {
   const OperatorSpec& spec = SpecOf(step.step().op);
+  if (spec.view != nullptr) return 0;
   if (spec.macs != nullptr) return spec.macs(step);
   if (spec.taps != nullptr) return TapsOf(spec, step);
   // InferShapes has checked the sizes. The work of a loss depends on its

@@ -1,4 +1,4 @@
-// Defines concat and flatten.
+// Defines concat.
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
 #include "backends/core/program/operators/operator_table.h"
@@ -29,14 +29,6 @@ absl::StatusOr<Dims> Concat(const StepDims& step) {
   return dims;
 }
 
-// Returns (N, C * spatial) for (N, C, spatial...).
-absl::StatusOr<Dims> Flatten(const StepDims& step) {
-  const auto columns =
-      CheckedProduct(absl::MakeConstSpan(step.At(0)).subspan(1));
-  if (!columns) return BadShape(".x", step.At(0), "sizes below 2^63 bytes");
-  return Dims{step.At(0)[0], *columns};
-}
-
 }  // namespace
 
 std::vector<OperatorSpec> CopyOperators() {
@@ -46,12 +38,7 @@ std::vector<OperatorSpec> CopyOperators() {
            .attributes = {Int("axis", "1")},
            .variadic = true,
            .features = FeatureAxis::kAny,
-           .infer = &Concat},
-          {.op = Operator::kFlatten,
-           .name = "flatten",
-           .features = FeatureAxis::kAny,
-           .infer = &Flatten,
-           .macs = [](const StepDims&) { return int64_t{0}; }}};
+           .infer = &Concat}};
 }
 
 }  // namespace convgrad

@@ -1,4 +1,4 @@
-// Defines reshape, permute, slice, select, expand, read and detach.
+// Defines operators whose results are views of an operand.
 #include "backends/core/program/operators/views.h"
 
 #include <algorithm>
@@ -38,6 +38,12 @@ absl::StatusOr<Dims> Reshape(const StepDims& step) {
   }
   if (open != dims.end()) *open = *count / known;
   return dims;
+}
+
+// Returns (N, C * spatial) for (N, C, spatial...).
+absl::StatusOr<Dims> Flatten(const StepDims& step) {
+  const Dims& x = step.At(0);
+  return Dims{x[0], *CheckedProduct(absl::MakeConstSpan(x).subspan(1))};
 }
 
 // Returns the permuted dims: axis i of the result is axis dims[i] of the
@@ -157,8 +163,6 @@ StepView ExpandView(const StepDims& step) {
   return view;
 }
 
-int64_t NoMacs(const StepDims& /*step*/) { return 0; }
-
 OperatorSpec View(Operator op, absl::string_view name,
                   std::vector<AttributeSpec> attributes,
                   absl::StatusOr<Dims> (*infer)(const StepDims&),
@@ -168,7 +172,6 @@ OperatorSpec View(Operator op, absl::string_view name,
           .attributes = std::move(attributes),
           .features = FeatureAxis::kLast,
           .infer = infer,
-          .macs = &NoMacs,
           .view = view};
 }
 
@@ -186,7 +189,12 @@ std::vector<OperatorSpec> ViewOperators() {
                     .kind = OperandKind::kWeight,
                     .least_rank = 0,
                     .most_rank = kMaxValueRank}};
-  return {View(Operator::kReshape, "reshape", {Required(Ints("shape", "", -1))},
+  return {{.op = Operator::kFlatten,
+           .name = "flatten",
+           .features = FeatureAxis::kAny,
+           .infer = &Flatten,
+           .view = &WholeView},
+          View(Operator::kReshape, "reshape", {Required(Ints("shape", "", -1))},
                &Reshape, &WholeView),
           View(Operator::kPermute, "permute", {Required(Ints("dims", "", 0))},
                &Permute, &PermuteView),
@@ -202,7 +210,7 @@ std::vector<OperatorSpec> ViewOperators() {
            .name = "detach",
            .features = FeatureAxis::kAny,
            .has_gradient = false,
-           .macs = &NoMacs}};
+           .view = &WholeView}};
 }
 
 }  // namespace convgrad
