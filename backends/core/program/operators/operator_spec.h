@@ -215,8 +215,8 @@ struct OperatorSpec {
   // Returns an upper bound of the pairs of an output and an input in its window
   // along the spatial axis `axis`. Null for operators without windows.
   int64_t (*taps)(const StepDims& step, size_t axis) = nullptr;
-  // Returns the multiply-adds of the forward. Null: all pairs of taps, or the
-  // elements of the result or the first operand, the larger number.
+  // Returns the multiply-adds of the forward. Null: 0 of a view, all pairs of
+  // taps, or the elements of the result or the first operand, the larger one.
   int64_t (*macs)(const StepDims& step) = nullptr;
   // Returns where the elements of the result are in the operand. Null: the
   // operator computes them.
