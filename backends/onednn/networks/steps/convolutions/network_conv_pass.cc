@@ -56,7 +56,7 @@ void AddConvPass(const ConvPass& pass, Schedule* schedule) {
   add(Role::kData, pass.data, args.data);
   add(Role::kWeight, pass.weight, args.weight);
   add(Role::kOut, pass.out, args.out);
-  if (has_bias) step.Read(args.bias, {pass.bias, descs.bias});
+  if (has_bias) step.Read(DNNL_ARG_BIAS, {pass.bias, descs.bias});
   step.Finish();
 }
 

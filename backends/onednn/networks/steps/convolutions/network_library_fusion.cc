@@ -94,14 +94,14 @@ void LibraryFusion::Append(const Way& way, NetworkBuilder* builder) const {
   }
   const LibraryTensor weight = Weight(way, builder);
   if (way.scales_weight) {
-    step.ReadScaled(
-        args.weight, weight,
-        {norm.scale, way.problem.out_channels, way.problem.groups > 1 ? 3 : 1});
+    const ReorderScales scales{norm.scale, way.problem.out_channels,
+                               way.problem.groups > 1 ? 3 : 1};
+    step.Read(args.weight, weight, &scales);
   } else {
     step.Read(args.weight, weight);
   }
   if (way.has_bias) {
-    step.Read(args.bias,
+    step.Read(DNNL_ARG_BIAS,
               {way.scales_weight ? norm.shift : builder->Parameter(bias()),
                way.descs.bias});
   }
