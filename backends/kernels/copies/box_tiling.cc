@@ -41,15 +41,13 @@ class TilingChooser {
 
 void TilingChooser::Normalize(Box box) {
   auto& axes = tiling_.axes;
-  const int pinned = options_.pin_first ? 1 : 0;
-  std::stable_sort(box.axes.begin() + pinned, box.axes.end(),
+  std::stable_sort(box.axes.begin(), box.axes.end(),
                    [](const BoxAxis& a, const BoxAxis& b) {
                      return a.destination_stride > b.destination_stride;
                    });
   for (const BoxAxis& axis : box.axes) {
-    const int count = static_cast<int>(axes.size());
-    if (count >= pinned && axis.extent == 1 && axis.padded == 1) continue;
-    if (count > pinned) {
+    if (axis.extent == 1 && axis.padded == 1) continue;
+    if (!axes.empty()) {
       BoxAxis& outer = axes.back();
       if (axis.padded == axis.extent &&
           outer.source_stride == axis.source_stride * axis.extent &&
@@ -78,7 +76,6 @@ void TilingChooser::GrowAlong(bool by_source, int64_t run_bytes,
   int64_t run = 1;
   for (size_t i = tiling_.axes.size(); i-- > 0;) {
     const int axis = by_source ? tiling_.by_source[i] : static_cast<int>(i);
-    if (options_.pin_first && axis == 0) continue;
     const BoxAxis& a = tiling_.axes[axis];
     const int64_t stride = by_source ? a.source_stride : a.destination_stride;
     const int64_t extent =
@@ -138,7 +135,6 @@ void TilingChooser::ChooseWalk() {
   auto& walk = tiling_.walk;
   walk.resize(tiling_.axes.size());
   std::iota(walk.begin(), walk.end(), 0);
-  if (options_.pin_first) return;
   const auto inner_steps = [&](absl::Span<const int> order) {
     for (size_t i = order.size(); i-- > 0;) {
       const int64_t steps = tiling_.tile_counts[order[i]];

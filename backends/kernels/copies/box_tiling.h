@@ -15,8 +15,6 @@ struct TileOptions {
   DataType to;
   // Number of elements that may be read from the source's start on.
   int64_t readable = 0;
-  // Keep the first axis outermost and cut tiles at each of its steps.
-  bool pin_first = false;
 };
 
 // Maximum number of elements in a tile; the second one holds if both types have

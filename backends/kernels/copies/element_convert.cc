@@ -44,9 +44,10 @@ void Convert(DataType from, const void* source, DataType to, void* destination,
       case DataType::kF16:
         return ConvertAll<Half, To>(source, destination, count);
       case DataType::kU16:
-        return ConvertAll<Unsigned16, To>(source, destination, count);
-      // Reorders don't convert bytes or indices.
+        return ConvertAll<Unsigned<uint16_t>, To>(source, destination, count);
       case DataType::kU8:
+        return ConvertAll<Unsigned<uint8_t>, To>(source, destination, count);
+      // Reorders don't convert indices.
       case DataType::kI64:
         return;
     }

@@ -154,12 +154,14 @@ struct Half {
   }
 };
 
-// The dtype of 16-bit images, which are read and never written.
-struct Unsigned16 {
-  using Bits = uint16_t;
+// The dtypes of images, which are read and never written.
+template <class T>
+struct Unsigned {
+  using Bits = T;
   static HWY_INLINE F32Vector Load(const Bits* p) {
+    const hn::Rebind<T, F32Tag> narrow;
     return hn::ConvertTo(F32Tag(),
-                         hn::PromoteTo(I32Tag(), hn::LoadU(U16Tag(), p)));
+                         hn::PromoteTo(I32Tag(), hn::LoadU(narrow, p)));
   }
 };
 

@@ -77,58 +77,35 @@ Reorder Reorder::MakeWeight(const TensorDescriptor& from,
                 destination.Group(e % destination.fused_groups()), &boxes);
   }
   Reorder reorder;
-  if (destination.fused_groups() > 1) {
-    reorder.chunks_.count = CeilDiv(groups, fused);
-    reorder.chunks_.size = destination_step;
-    reorder.chunks_.total = *ByteSize(to) / ByteSizeOf(to.dtype);
-  }
+  if (destination.fused_groups() > 1) reorder.zeroed_bytes_ = *ByteSize(to);
   reorder.AddBoxes(std::move(boxes), {from.dtype, to.dtype});
   return reorder;
 }
 
 void Reorder::AddBoxes(std::vector<Box> boxes, TileOptions options) {
-  destination_element_bytes_ = ByteSizeOf(options.to);
   options.readable = EndOfSource(boxes);
-  options.pin_first = chunks_.count > 0;
   for (Box& box : boxes) {
     TiledBox tiled(std::move(box), options);
-    const int64_t tile_bytes = tiled.tile_size() * destination_element_bytes_;
+    const int64_t tile_bytes = tiled.tile_size() * ByteSizeOf(options.to);
     const int64_t tiles = std::max<int64_t>(kPartBytes / tile_bytes, 1);
     const int64_t parts = CeilDiv(tiled.tile_count(), tiles);
     boxes_.push_back({std::move(tiled), tiles, part_count_});
     part_count_ += parts;
   }
-  if (options.pin_first) {
-    chunks_.per_part = std::max<int64_t>(
-        kPartBytes / (chunks_.size * destination_element_bytes_), 1);
-    part_count_ = CeilDiv(chunks_.count, chunks_.per_part);
-  }
+  if (zeroed_bytes_ > 0) part_count_ = 1;
 }
 
 void Reorder::Run(const void* source, void* destination, int64_t begin,
                   int64_t end) const {
-  for (int64_t part = begin; part < end; ++part) {
-    if (chunks_.count > 0) {
-      RunChunks(source, destination, part);
-    } else {
+  if (zeroed_bytes_ == 0) {
+    for (int64_t part = begin; part < end; ++part) {
       RunTiles(source, destination, part);
     }
-  }
-}
-
-void Reorder::RunChunks(const void* source, void* destination,
-                        int64_t part) const {
-  const int64_t begin = part * chunks_.per_part;
-  const int64_t end = std::min(begin + chunks_.per_part, chunks_.count);
-  const int64_t first = begin * chunks_.size;
-  const int64_t last = std::min(end * chunks_.size, chunks_.total);
-  std::memset(
-      static_cast<char*>(destination) + first * destination_element_bytes_, 0,
-      (last - first) * destination_element_bytes_);
-  for (const PartedBox& parted : boxes_) {
-    const TiledBox& box = parted.box;
-    box.Run(source, destination, begin * box.tiles_per_step(),
-            std::min(end, box.pinned_extent()) * box.tiles_per_step());
+  } else if (begin < end) {
+    std::memset(destination, 0, zeroed_bytes_);
+    for (const PartedBox& parted : boxes_) {
+      parted.box.Run(source, destination, 0, parted.box.tile_count());
+    }
   }
 }
 

@@ -25,12 +25,13 @@ class Reorder {
 
   // Does the same for layouts without a descriptor. Requires: equal extents,
   // axis by axis. If both sides have blocks on an axis, the smaller divides the
-  // larger.
+  // larger. U8 is only converted to floating types.
   static Reorder Make(const PhysicalLayout& from, DataType from_dtype,
                       const PhysicalLayout& to, DataType to_dtype);
 
   // Returns the number of independent parts, about 128 KiB each; 0 for an empty
-  // tensor. Depends only on the arguments of Make.
+  // tensor, and 1 for weights whose groups share blocks. Depends only on the
+  // arguments of Make.
   int64_t part_count() const { return part_count_; }
 
   // Runs the parts [begin, end). Parts write disjoint bytes and together all of
@@ -45,15 +46,6 @@ class Reorder {
   }
 
  private:
-  // A destination in equal chunks that are zeroed first. Step i of every box's
-  // first axis lies in chunk i. Units: elements.
-  struct ZeroedChunks {
-    int64_t count = 0;
-    int64_t size = 0;
-    int64_t total = 0;  // the last chunk may be shorter
-    int64_t per_part = 1;
-  };
-
   struct PartedBox {
     TiledBox box;
     int64_t tiles_per_part;
@@ -64,13 +56,13 @@ class Reorder {
   static Reorder MakeWeight(const TensorDescriptor& from,
                             const TensorDescriptor& to);
   void AddBoxes(std::vector<Box> boxes, TileOptions options);
-  void RunChunks(const void* source, void* destination, int64_t part) const;
   void RunTiles(const void* source, void* destination, int64_t part) const;
 
   std::vector<PartedBox> boxes_;
-  ZeroedChunks chunks_;
+  // Bytes of a destination that is zeroed first, because the boxes don't write
+  // all of it. 0: they do.
+  int64_t zeroed_bytes_ = 0;
   int64_t part_count_ = 0;
-  int64_t destination_element_bytes_ = 0;
 };
 
 }  // namespace convgrad

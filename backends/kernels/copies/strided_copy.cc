@@ -109,7 +109,8 @@ void CopyStrided(int element_bytes, absl::Span<const StridedLoop> loops,
   const auto* from = static_cast<const char*>(source);
   auto* to = static_cast<char*>(destination);
   if (element_bytes == 4) return CopyAll<uint32_t>(loops, from, to);
-  CopyAll<uint16_t>(loops, from, to);
+  if (element_bytes == 2) return CopyAll<uint16_t>(loops, from, to);
+  CopyAll<uint8_t>(loops, from, to);
 }
 
 }  // namespace convgrad

@@ -32,8 +32,8 @@ void ForEachStep(absl::Span<const StridedLoop> loops, int64_t source,
   }
 }
 
-// Copies elements of 2 or 4 bytes. The loops should be merged. Fastest if the
-// innermost loop has stride 1 on both sides.
+// Copies elements of 1, 2 or 4 bytes. The loops should be merged. Fastest if
+// the innermost loop has stride 1 on both sides.
 void CopyStrided(int element_bytes, absl::Span<const StridedLoop> loops,
                  const void* source, void* destination);
 

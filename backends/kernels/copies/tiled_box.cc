@@ -37,6 +37,13 @@ void MoveRuns(DataType from, const char* source, DataType to, char* destination,
   });
 }
 
+// Returns the dtype of buffered tiles: the narrower one, unless it has bytes,
+// which Transpose doesn't take.
+DataType NarrowOf(const TileOptions& options) {
+  const int64_t from = ByteSizeOf(options.from);
+  return from > 1 && from < ByteSizeOf(options.to) ? options.from : options.to;
+}
+
 bool IsRun(const StridedLoop& loop) {
   return loop.source_stride == 1 && loop.destination_stride == 1;
 }
@@ -65,8 +72,7 @@ struct TiledBox::Buffers {
 
 TiledBox::TiledBox(Box box, const TileOptions& options)
     : options_(options),
-      narrow_(ByteSizeOf(options.from) < ByteSizeOf(options.to) ? options.from
-                                                                : options.to),
+      narrow_(NarrowOf(options)),
       source_offset_(box.source_offset),
       destination_offset_(box.destination_offset),
       tiling_(ChooseTiling(std::move(box), options)) {

@@ -17,11 +17,6 @@ class TiledBox {
   TiledBox(Box box, const TileOptions& options);
 
   int64_t tile_count() const { return tiling_.tile_count; }
-  // Return the steps of the pinned axis, and the tiles per step.
-  int64_t pinned_extent() const { return tiling_.axes.front().extent; }
-  int64_t tiles_per_step() const {
-    return tiling_.tile_count / tiling_.tile_counts.front();
-  }
   // Returns the size of a tile. Units: elements, pads included.
   int64_t tile_size() const;
 

@@ -16,17 +16,17 @@ namespace convgrad {
 namespace HWY_NAMESPACE {
 namespace {
 
-template <class T, class U>
+template <class T>
 struct Rows {
   const T* x;
   const T* addend;
-  U* y;
+  T* y;
   size_t count;
   size_t pitch;
 };
 
-template <bool kAddend, Activation kActivation, bool kStream, class T, class U>
-void ScaleRows(const Rows<T, U>& rows, const ChannelScale& numbers) {
+template <bool kAddend, Activation kActivation, bool kStream, class T>
+void ScaleRows(const Rows<T>& rows, const ChannelScale& numbers) {
   ForVectors(rows.pitch, [&](auto d, size_t c) HWY_ATTR {
     const auto center = hn::LoadU(d, numbers.center + c);
     const auto scale = hn::LoadU(d, numbers.scale + c);
@@ -40,8 +40,8 @@ void ScaleRows(const Rows<T, U>& rows, const ChannelScale& numbers) {
   });
 }
 
-template <bool kStream, class T, class U>
-void ScaleRowsAs(Activation activation, const Rows<T, U>& rows,
+template <bool kStream, class T>
+void ScaleRowsAs(Activation activation, const Rows<T>& rows,
                  const ChannelScale& numbers) {
   WithRectifier(activation, [&](auto kind) HWY_ATTR {
     if (rows.addend != nullptr) {
@@ -51,7 +51,7 @@ void ScaleRowsAs(Activation activation, const Rows<T, U>& rows,
   });
 }
 
-template <class T, class U>
+template <class T>
 void ScaleRun(const ChannelBlocks& blocks, const ChannelScale& numbers,
               const ChannelScaleTensors& tensors, const RowRun& run) {
   const int64_t first =
@@ -59,13 +59,13 @@ void ScaleRun(const ChannelBlocks& blocks, const ChannelScale& numbers,
   const ChannelScale own{numbers.center + first, numbers.scale + first,
                          numbers.shift + first};
   const auto* x = static_cast<const T*>(tensors.x);
-  auto* y = static_cast<U*>(tensors.y);
+  auto* y = static_cast<T*>(tensors.y);
   const int64_t step = RowsOfMap(blocks);
   Streamed(blocks, y, [&](auto stream) HWY_ATTR {
     for (int64_t row = 0; row < run.rows; row += step) {
       const int64_t at = run.offset + row * blocks.block;
       const auto count = static_cast<size_t>(std::min(step, run.rows - row));
-      ScaleRowsAs<stream(), T, U>(
+      ScaleRowsAs<stream(), T>(
           tensors.activation,
           {x + at, Moved<const T>(tensors.addend, at), y + at, count,
            static_cast<size_t>(blocks.block)},
@@ -78,10 +78,7 @@ void Scale(const ChannelBlocks& blocks, const ChannelScale& numbers,
            const ChannelScaleTensors& tensors, const RowRun& run) {
   WithElements(blocks.dtype, [&](auto* element) HWY_ATTR {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (tensors.y_dtype.value_or(blocks.dtype) == blocks.dtype) {
-      return ScaleRun<T, T>(blocks, numbers, tensors, run);
-    }
-    ScaleRun<T, uint16_t>(blocks, numbers, tensors, run);
+    ScaleRun<T>(blocks, numbers, tensors, run);
   });
 }
 

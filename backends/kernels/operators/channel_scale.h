@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "backends/kernels/operators/channel_blocks.h"
 #include "backends/kernels/operators/pointwise.h"
@@ -25,9 +24,7 @@ struct ChannelScaleTensors {
   const void* x;
   const void* addend = nullptr;               // like x; null: none
   Activation activation = Activation::kNone;  // or kRelu, kRelu6
-  // Either has the blocks' dtype and may be x or addend, or is bf16 beside f32.
-  void* y;
-  std::optional<DataType> y_dtype = std::nullopt;  // nullopt: the blocks'
+  void* y;                                    // may be x or addend
 };
 
 // With center 0 and shift -0 the result has the bits of the product alone, with

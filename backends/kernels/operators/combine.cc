@@ -91,12 +91,11 @@ HWY_INLINE auto Combined3(auto d, auto dy, auto a, auto b) {
 
 template <Combination kCombination>
 struct Op {
-  static constexpr bool kIsOfThree = kCombination >= Combination::kWhere;
   // Returns the combination of the elements at `i`.
   template <class T>
   static HWY_INLINE auto At(auto d, const T* dy, const T* a, auto b, size_t i) {
     const auto left = LoadElements(d, a + i);
-    if constexpr (kIsOfThree) {
+    if constexpr (IsOfThree(kCombination)) {
       return Combined3<kCombination>(d, LoadElements(d, dy + i), left, b);
     } else {
       return Combined2<kCombination>(d, left, b);

@@ -41,6 +41,11 @@ enum class Combination {
   kSlopeGradient,
 };
 
+// Returns whether it combines dy, or a condition, with a and b.
+constexpr bool IsOfThree(Combination combination) {
+  return combination >= Combination::kWhere;
+}
+
 struct Combined {
   const void* a = nullptr;
   const void* b = nullptr;  // null: `numbers` instead

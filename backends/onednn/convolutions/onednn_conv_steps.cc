@@ -14,7 +14,7 @@
 #include "backends/onednn/convolutions/onednn_host_steps.h"
 #include "backends/onednn/convolutions/onednn_library_pass.h"
 #include "backends/onednn/convolutions/onednn_tensor_copies.h"
-#include "backends/onednn/library/onednn_cost_model.h"
+#include "backends/onednn/execution/onednn_scheduled_plan.h"
 #include "backends/onednn/library/onednn_reduction.h"
 #include "backends/onednn/library/onednn_types.h"
 
@@ -31,37 +31,55 @@ bool GathersSteps(const ConvOperation& operation) {
   return activation && ByteSizeOf(activation->dtype) == 2;
 }
 
-// The most numbers of a channel that the library may sum. It adds them in f32,
-// where the roundings of numbers of one sign may all have one sign. The error
-// of a longer sum would exceed the bound of proto/correctness.md.
-constexpr int64_t kMostSummed = 128;
-
 // Appends a step that writes the bias in f32, and repeats a single number
 // `size` times. Returns its location.
-Tensor AddBiasInF32(const Tensor& bias, int64_t size, PlanBuilder* builder) {
+Tensor AddBiasInF32(const Tensor& bias, int64_t size, Schedule* schedule) {
   const int64_t count = ElementCount(bias.descriptor);
   const DataType dtype = bias.descriptor.dtype;
-  Tensor made =
-      builder->Allocate({DataType::kF32, Layout::kNCX, Dims{1, size}});
-  builder->Add({bias.location}, {made.location}, [=](const RunContext& at) {
-    auto* values = at.Write<float>(made.location);
-    ConvertRun(dtype, at.At(bias.location), DataType::kF32, values, count);
-    if (size > count) std::fill_n(values + 1, size - 1, values[0]);
-  });
+  const Tensor made =
+      NewTensor({DataType::kF32, Layout::kNCX, Dims{1, size}}, schedule);
+  schedule->Add(
+      kLayoutKind, {bias.location}, {made.location}, [=](const RunContext& at) {
+        auto* values = at.Write<float>(made.location);
+        ConvertRun(dtype, at.At(bias.location), DataType::kF32, values, count);
+        if (size > count) std::fill_n(values + 1, size - 1, values[0]);
+      });
   return made;
 }
 
 // Appends the reduction of the row-major `gradient` to `bias`.
 void AddReduction(const Tensor& gradient, const Tensor& bias, float scale,
-                  PlanBuilder* builder) {
+                  int threads, Schedule* schedule) {
   const auto reduction = std::make_shared<const BiasReduction>(
-      gradient.descriptor, bias.descriptor.dims, builder->threads());
-  const Location scratch = builder->Allocate(reduction->scratch_bytes());
-  builder->Add(
-      {gradient.location}, {bias.location, scratch}, [=](const RunContext& at) {
-        reduction->Run(at.At(gradient.location), scale, bias.descriptor.dtype,
-                       at.At(bias.location), at.At(scratch));
-      });
+      gradient.descriptor, bias.descriptor.dims, threads);
+  const Location scratch = schedule->AddBuffer(reduction->scratch_bytes());
+  schedule->Add(kLayoutKind, {gradient.location}, {bias.location, scratch},
+                [=](const RunContext& at) {
+                  reduction->Run(at.At(gradient.location), scale,
+                                 bias.descriptor.dtype, at.At(bias.location),
+                                 at.At(scratch));
+                });
+}
+
+// Returns the buffers of the caller's tensors: all operands, then `results`
+// results.
+Schedule WithCallersBuffers(size_t results) {
+  Schedule schedule;
+  for (size_t i = 0; i < kOperandCount; ++i) {
+    schedule.AddBuffer({0, Area::kOperand, i});
+  }
+  for (size_t i = 0; i < results; ++i) {
+    schedule.AddBuffer({0, Area::kResult, i});
+  }
+  return schedule;
+}
+
+PlacedSchedule Place(Schedule schedule) {
+  MemoryMap memory =
+      PlaceBuffers(schedule, std::vector<bool>(schedule.buffers().size()));
+  PreparedParts prepared =
+      FindPrepared(schedule, {PositionOf(Operand::kWeight)});
+  return {std::move(schedule), std::move(memory), {}, std::move(prepared)};
 }
 
 // Translates one operation; used once, by one thread. The operation and the
@@ -73,52 +91,49 @@ class Translator {
       : operation_(operation),
         options_(options),
         preference_(preference),
-        builder_(operation.results.size(), options.threads),
-        copies_(&builder_) {}
+        schedule_(WithCallersBuffers(operation.results.size())),
+        copies_(&schedule_) {}
 
   absl::StatusOr<std::unique_ptr<Plan>> Translate();
 
  private:
   // Append a step. Passes wait until all of them are known, because their
-  // formats are chosen together. The bias sum waits as well, because a pass may
-  // compute it.
+  // formats are chosen together. The bias sum waits as well, because our
+  // kernels for f16 may compute it.
   void Add(const MaskStep& step);
   void Add(const CopyStep& step);
   void Add(const PassStep& step);
   void Add(const BiasSumStep& step) { bias_sum_ = step; }
-  void Add(const ZeroStep& step) { AddZero(Locate(step.result), &builder_); }
+  void Add(const ZeroStep& step) { AddZero(Locate(step.result), &schedule_); }
 
   absl::Status AddPasses();
-  absl::Status AddByLibrary(ChosenPass chosen, PlacedPass pass);
+  // Appends a word that says how a pass is computed.
+  void AppendImplementation(absl::string_view word);
   std::optional<F16Depthwise> F16DepthwiseOf() const;
 
   Tensor Locate(const StepTensor& tensor) const;
   // Returns a location for the tensor with which `epilogue` begins.
   Tensor PlaceSums(const Tensor& result, const Epilogue& epilogue);
-  // Returns where the pass may also write the bias gradient; nullopt if it
-  // can't compute it.
-  std::optional<Tensor> BiasToSum(const PlacedPass& pass) const;
-  // Makes the library's pass compute the bias gradient, if the library can
-  // store it, isn't slow at it, and sums few numbers.
-  absl::Status FuseBiasSum(PassSpec spec, Candidate* chosen, PlacedPass* pass);
 
   const ConvOperation& operation_;
   const ComputeOptions options_;
   const FormatPreference& preference_;
   std::optional<Lowering> lowering_;  // absent without passes
-  PlanBuilder builder_;
+  Schedule schedule_;
   TensorCopies copies_;
   Location masked_;
   std::vector<PlacedPass> passes_;
   std::optional<BiasSumStep> bias_sum_;
+  std::string implementation_;
 };
 
 Tensor Translator::Locate(const StepTensor& tensor) const {
   switch (tensor.home) {
     case StepTensor::Home::kOperand:
-      return {tensor.descriptor, PlanBuilder::OperandAt(tensor.index)};
+      return {tensor.descriptor, tensor.index};
     case StepTensor::Home::kResult:
-      return {tensor.descriptor, PlanBuilder::ResultAt(tensor.index)};
+      return {tensor.descriptor,
+              static_cast<BufferId>(kOperandCount) + tensor.index};
     case StepTensor::Home::kMaskedGradient:
       break;
   }
@@ -129,13 +144,13 @@ Tensor Translator::PlaceSums(const Tensor& result, const Epilogue& epilogue) {
   if (!epilogue.needs_sums()) return result;
   const TensorDescriptor sums =
       PlainDescriptor(result.descriptor, DataType::kF32);
-  return sums == result.descriptor ? result : builder_.Allocate(sums);
+  return sums == result.descriptor ? result : NewTensor(sums, &schedule_);
 }
 
 void Translator::Add(const MaskStep& step) {
-  masked_ = builder_.Allocate(step.masked.descriptor).location;
+  masked_ = NewTensor(step.masked.descriptor, &schedule_).location;
   AddMask(Locate(step.gradient), Locate(step.output), Locate(step.masked),
-          &builder_);
+          &schedule_);
 }
 
 void Translator::Add(const CopyStep& step) {
@@ -143,8 +158,8 @@ void Translator::Add(const CopyStep& step) {
   epilogue.scale = step.scale;
   const Tensor result = Locate(step.to);
   const Tensor sums = PlaceSums(result, epilogue);
-  AddReorder(Locate(step.from), sums, &builder_);
-  AddFinish({sums, result, epilogue, {}, {}}, &builder_);
+  AddReorder(Locate(step.from), sums, &schedule_);
+  AddFinish({sums, result, epilogue, {}, {}}, &schedule_);
 }
 
 void Translator::Add(const PassStep& step) {
@@ -160,60 +175,23 @@ void Translator::Add(const PassStep& step) {
         epilogue.scale == 1 &&
         (count == 1 || IsPerChannel(operation_.problem, *epilogue.bias))) {
       pass.bias =
-          AddBiasInF32(bias, operation_.problem.out_channels, &builder_);
+          AddBiasInF32(bias, operation_.problem.out_channels, &schedule_);
       epilogue.bias.reset();
     } else {
-      pass.finish.bias = AddBiasInF32(bias, count, &builder_).location;
+      pass.finish.bias = AddBiasInF32(bias, count, &schedule_).location;
     }
   }
-  if (epilogue.residual) {
-    const Tensor residual = copies_.RowMajor(Locate(*epilogue.residual));
-    epilogue.residual->descriptor = residual.descriptor;
-    pass.finish.residual = residual.location;
-  }
   pass.finish.sums = PlaceSums(pass.finish.result, epilogue);
+  if (epilogue.residual) {
+    pass.finish.residual =
+        InLayoutOf(pass.finish.sums, Locate(*epilogue.residual), &schedule_)
+            .location;
+  }
   pass.tensor(ResultOf(step.pass)) = pass.finish.sums;
 }
 
-std::optional<Tensor> Translator::BiasToSum(const PlacedPass& pass) const {
-  if (pass.pass != Pass::kBackwardWeight || !bias_sum_ ||
-      bias_sum_->scale != 1 || lowering_->mirrored() ||
-      !IsPerChannel(operation_.problem, bias_sum_->bias)) {
-    return std::nullopt;
-  }
-  return Locate(bias_sum_->bias);
-}
-
-absl::Status Translator::FuseBiasSum(PassSpec spec, Candidate* chosen,
-                                     PlacedPass* pass) {
-  const std::optional<Tensor> bias = BiasToSum(*pass);
-  if (!bias || SumsBiasSlowly(spec, *chosen)) return absl::OkStatus();
-  const int64_t summed = ElementCount(bias_sum_->gradient.descriptor) /
-                         operation_.problem.out_channels;
-  if (summed > kMostSummed) return absl::OkStatus();
-  spec.bias = bias->descriptor.dtype;
-  if (spec.bias != DataType::kF32 && spec.bias != spec.operand_dtype) {
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(std::optional<Candidate> summing,
-                   MakeCandidate(spec, chosen->format));
-  if (!summing) return absl::OkStatus();
-  *chosen = *std::move(summing);
-  pass->bias = bias;
-  bias_sum_.reset();
-  return absl::OkStatus();
-}
-
-absl::Status Translator::AddByLibrary(ChosenPass chosen, PlacedPass pass) {
-  Candidate& candidate = chosen.candidate;
-  RETURN_IF_ERROR(FuseBiasSum(std::move(chosen.spec), &candidate, &pass));
-  builder_.AppendImplementation(absl::StrCat(NameOf(pass.pass), "=",
-                                             candidate.implementation, "/",
-                                             NameOf(candidate.format)));
-  RETURN_IF_ERROR(
-      AddLibraryPass(pass, *lowering_, candidate, &copies_, &builder_));
-  AddFinish(pass.finish, &builder_);
-  return absl::OkStatus();
+void Translator::AppendImplementation(absl::string_view word) {
+  absl::StrAppend(&implementation_, implementation_.empty() ? "" : " ", word);
 }
 
 std::optional<F16Depthwise> Translator::F16DepthwiseOf() const {
@@ -229,13 +207,16 @@ absl::Status Translator::AddPasses() {
   lowering_.emplace(operation_.problem, GathersSteps(operation_));
   if (const auto depthwise = F16DepthwiseOf()) {
     for (PlacedPass& pass : passes_) {
-      builder_.AppendImplementation(
-          absl::StrCat(NameOf(pass.pass), "=half_depthwise"));
-      pass.bias = pass.pass == Pass::kForward ? pass.bias : BiasToSum(pass);
-      if (pass.pass == Pass::kBackwardWeight && pass.bias) bias_sum_.reset();
+      AppendImplementation(absl::StrCat(NameOf(pass.pass), "=half_depthwise"));
+      const bool sums_bias = pass.pass == Pass::kBackwardWeight && bias_sum_ &&
+                             bias_sum_->scale == 1 &&
+                             IsPerChannel(operation_.problem, bias_sum_->bias);
+      if (!sums_bias) continue;
+      pass.bias = Locate(bias_sum_->bias);
+      bias_sum_.reset();
     }
-    AddF16Depthwise(*depthwise, passes_, &builder_);
-    for (const PlacedPass& pass : passes_) AddFinish(pass.finish, &builder_);
+    AddF16Depthwise(*depthwise, passes_, options_.threads, &schedule_);
+    for (const PlacedPass& pass : passes_) AddFinish(pass.finish, &schedule_);
     return absl::OkStatus();
   }
   std::vector<PassSpec> specs;
@@ -243,10 +224,15 @@ absl::Status Translator::AddPasses() {
     specs.push_back(SpecOf(pass, *lowering_, options_, operation_.dtype(),
                            passes_.size() > 1));
   }
-  ASSIGN_OR_RETURN(std::vector<ChosenPass> chosen,
+  ASSIGN_OR_RETURN(const std::vector<Candidate> chosen,
                    ChooseFormats(std::move(specs), preference_));
   for (size_t i = 0; i < passes_.size(); ++i) {
-    RETURN_IF_ERROR(AddByLibrary(std::move(chosen[i]), std::move(passes_[i])));
+    AppendImplementation(absl::StrCat(NameOf(passes_[i].pass), "=",
+                                      chosen[i].implementation, "/",
+                                      NameOf(chosen[i].format)));
+    RETURN_IF_ERROR(
+        AddLibraryPass(passes_[i], *lowering_, chosen[i], &copies_, &schedule_));
+    AddFinish(passes_[i].finish, &schedule_);
   }
   return absl::OkStatus();
 }
@@ -258,13 +244,17 @@ absl::StatusOr<std::unique_ptr<Plan>> Translator::Translate() {
   if (!passes_.empty()) RETURN_IF_ERROR(AddPasses());
   if (bias_sum_) {
     AddReduction(copies_.RowMajor(Locate(bias_sum_->gradient)),
-                 Locate(bias_sum_->bias), bias_sum_->scale, &builder_);
+                 Locate(bias_sum_->bias), bias_sum_->scale, options_.threads,
+                 &schedule_);
   }
-  if (builder_.implementation().empty()) {
-    builder_.AppendImplementation(operation_.problem.batch == 0 ? "zero"
-                                                                : "sum");
+  if (implementation_.empty()) {
+    AppendImplementation(operation_.problem.batch == 0 ? "zero" : "sum");
   }
-  return PlanBuilder::MakePlan(std::move(builder_));
+  return Guard("planning", [&]() -> absl::StatusOr<std::unique_ptr<Plan>> {
+    return std::make_unique<ScheduledPlan>(Place(std::move(schedule_)),
+                                           std::move(implementation_),
+                                           options_.threads);
+  });
 }
 
 }  // namespace

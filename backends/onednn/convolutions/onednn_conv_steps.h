@@ -1,4 +1,4 @@
-// `MakeConvProgram` translates the steps of an operation to a plan of library
+// `BuildConvPlan` translates the steps of an operation to a plan of library
 // primitives, our kernels and our loops.
 #pragma once
 

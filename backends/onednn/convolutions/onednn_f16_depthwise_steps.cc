@@ -15,20 +15,20 @@ namespace {
 using Depthwise = std::shared_ptr<const F16Depthwise>;
 
 // Returns `tensor`, or a buffer for it in a layout that F16Depthwise supports.
-Tensor RowMajor(const Tensor& tensor, PlanBuilder* builder) {
+Tensor RowMajor(const Tensor& tensor, Schedule* schedule) {
   const TensorDescriptor& descriptor = tensor.descriptor;
   if (IsRowMajor(descriptor.layout)) return tensor;
-  return builder->Allocate(PlainDescriptor(descriptor, descriptor.dtype));
+  return NewTensor(PlainDescriptor(descriptor, descriptor.dtype), schedule);
 }
 
 // Does nothing if `to` is `from`.
-void AddMove(const Tensor& from, const Tensor& to, PlanBuilder* builder) {
-  if (from.location != to.location) AddReorder(from, to, builder);
+void AddMove(const Tensor& from, const Tensor& to, Schedule* schedule) {
+  if (from.location != to.location) AddReorder(from, to, schedule);
 }
 
-Tensor ReadRowMajor(const Tensor& tensor, PlanBuilder* builder) {
-  Tensor row_major = RowMajor(tensor, builder);
-  AddMove(tensor, row_major, builder);
+Tensor ReadRowMajor(const Tensor& tensor, Schedule* schedule) {
+  Tensor row_major = RowMajor(tensor, schedule);
+  AddMove(tensor, row_major, schedule);
   return row_major;
 }
 
@@ -38,9 +38,9 @@ TensorDescriptor KernelFirst(const Tensor& weight) {
   return {DataType::kF32, Layout::kXIO, weight.descriptor.dims};
 }
 
-Tensor ReadKernelFirst(const Tensor& weight, PlanBuilder* builder) {
-  Tensor copy = builder->Allocate(KernelFirst(weight));
-  AddReorder(weight, copy, builder);
+Tensor ReadKernelFirst(const Tensor& weight, Schedule* schedule) {
+  const Tensor copy = NewTensor(KernelFirst(weight), schedule);
+  AddReorder(weight, copy, schedule);
   return copy;
 }
 
@@ -53,15 +53,15 @@ F16Depthwise::Result Write(const RunContext& context, const Tensor& tensor) {
   return {context.At(tensor.location), descriptor.layout, descriptor.dtype};
 }
 
-void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
-                PlanBuilder* builder) {
-  const Tensor weight = ReadKernelFirst(pass.weight, builder);
-  const Tensor data = ReadRowMajor(pass.data, builder);
-  const Tensor out = RowMajor(pass.out, builder);
+void AddForward(const Depthwise& depthwise, const PlacedPass& pass, int threads,
+                Schedule* schedule) {
+  const Tensor weight = ReadKernelFirst(pass.weight, schedule);
+  const Tensor data = ReadRowMajor(pass.data, schedule);
+  const Tensor out = RowMajor(pass.out, schedule);
   const int64_t items = depthwise->forward_items();
   const int64_t own_bytes = depthwise->scratch_bytes();
   const Location scratch =
-      builder->Allocate(PartCount(builder->threads(), items, 1) * own_bytes);
+      schedule->AddBuffer(PartCount(threads, items, 1) * own_bytes);
   const Location bias = pass.bias ? pass.bias->location : Location();
   const auto run = [=](const RunContext& context) {
     const F16Depthwise::ForwardTensors all = {
@@ -77,8 +77,8 @@ void AddForward(const Depthwise& depthwise, const PlacedPass& pass,
   };
   std::vector<Location> reads = {data.location, weight.location};
   if (pass.bias) reads.push_back(bias);
-  builder->Add(reads, {out.location, scratch}, run, "");
-  AddMove(out, pass.out, builder);
+  schedule->Add("", reads, {out.location, scratch}, run);
+  AddMove(out, pass.out, schedule);
 }
 
 // Locations of the backward passes' tensors. Tensors that only a pass that
@@ -129,55 +129,57 @@ void RunBackward(const F16Depthwise& depthwise, const BackwardPlaces& at,
 
 // Appends the conversion of a bias's gradient from f32 at `sums`.
 void AddConversion(const Location& sums, const Tensor& bias,
-                   PlanBuilder* builder) {
-  builder->Add({sums}, {bias.location}, [=](const RunContext& context) {
-    ConvertRun(DataType::kF32, context.At(sums), bias.descriptor.dtype,
-               context.At(bias.location), ElementCount(bias.descriptor));
-  });
+                   Schedule* schedule) {
+  schedule->Add(
+      kLayoutKind, {sums}, {bias.location}, [=](const RunContext& context) {
+        ConvertRun(DataType::kF32, context.At(sums), bias.descriptor.dtype,
+                   context.At(bias.location), ElementCount(bias.descriptor));
+      });
 }
 
 // A pass that isn't requested is null.
 void AddBackward(const Depthwise& depthwise, const PlacedPass* data_pass,
-                 const PlacedPass* weight_pass, PlanBuilder* builder) {
+                 const PlacedPass* weight_pass, int threads,
+                 Schedule* schedule) {
   BackwardPlaces at;
-  at.grad = ReadRowMajor((data_pass ? data_pass : weight_pass)->out, builder);
-  at.parts = PartCount(builder->threads(), depthwise->backward_items(), 1);
-  at.scratch = builder->Allocate(at.parts * depthwise->scratch_bytes());
+  at.grad = ReadRowMajor((data_pass ? data_pass : weight_pass)->out, schedule);
+  at.parts = PartCount(threads, depthwise->backward_items(), 1);
+  at.scratch = schedule->AddBuffer(at.parts * depthwise->scratch_bytes());
   std::vector<Location> reads = {at.grad.location}, writes = {at.scratch};
   if (data_pass != nullptr) {
-    at.weight = ReadKernelFirst(data_pass->weight, builder);
-    at.grad_data = RowMajor(data_pass->data, builder);
+    at.weight = ReadKernelFirst(data_pass->weight, schedule);
+    at.grad_data = RowMajor(data_pass->data, schedule);
     reads.push_back(at.weight->location);
     writes.push_back(at.grad_data->location);
   }
   if (weight_pass != nullptr) {
-    at.data = ReadRowMajor(weight_pass->data, builder);
+    at.data = ReadRowMajor(weight_pass->data, schedule);
     reads.push_back(at.data->location);
     const int64_t count = depthwise->sum_count();
-    at.sums = builder->Allocate(at.parts * count * int64_t{sizeof(double)});
-    at.grad_weight = Tensor{KernelFirst(weight_pass->weight),
-                            builder->Allocate(count * int64_t{sizeof(float)})};
+    at.sums = schedule->AddBuffer(at.parts * count * int64_t{sizeof(double)});
+    at.grad_weight =
+        Tensor{KernelFirst(weight_pass->weight),
+               schedule->AddBuffer(count * int64_t{sizeof(float)})};
     writes.insert(writes.end(), {at.sums, at.grad_weight->location});
   }
-  builder->Add(
-      reads, writes,
-      [=](const RunContext& context) { RunBackward(*depthwise, at, context); },
-      "");
-  if (data_pass != nullptr) AddMove(*at.grad_data, data_pass->data, builder);
+  schedule->Add("", reads, writes, [=](const RunContext& context) {
+    RunBackward(*depthwise, at, context);
+  });
+  if (data_pass != nullptr) AddMove(*at.grad_data, data_pass->data, schedule);
   if (weight_pass == nullptr) return;
-  AddMove(*at.grad_weight, weight_pass->weight, builder);
+  AddMove(*at.grad_weight, weight_pass->weight, schedule);
   if (!weight_pass->bias) return;
   // The bias gradient follows the weight gradient.
   const int64_t bytes = *ByteSize(at.grad_weight->descriptor);
   AddConversion(at.grad_weight->location.At(bytes), *weight_pass->bias,
-                builder);
+                schedule);
 }
 
 }  // namespace
 
 void AddF16Depthwise(const F16Depthwise& depthwise,
-                     absl::Span<const PlacedPass> passes,
-                     PlanBuilder* builder) {
+                     absl::Span<const PlacedPass> passes, int threads,
+                     Schedule* schedule) {
   const auto shared = std::make_shared<const F16Depthwise>(depthwise);
   const auto find = [&](Pass pass) {
     const auto found =
@@ -186,11 +188,11 @@ void AddF16Depthwise(const F16Depthwise& depthwise,
     return found == passes.end() ? nullptr : &*found;
   };
   if (const PlacedPass* forward = find(Pass::kForward)) {
-    AddForward(shared, *forward, builder);
+    AddForward(shared, *forward, threads, schedule);
     return;
   }
   AddBackward(shared, find(Pass::kBackwardData), find(Pass::kBackwardWeight),
-              builder);
+              threads, schedule);
 }
 
 }  // namespace convgrad::onednn

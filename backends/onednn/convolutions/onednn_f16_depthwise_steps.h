@@ -9,9 +9,10 @@
 namespace convgrad::onednn {
 
 // Appends the steps of a forward pass, or of one or both backward passes, which
-// it computes together. A weight pass with a bias also writes the bias
-// gradient.
+// it computes together, for a team of `threads`. A weight pass with a bias also
+// writes the bias gradient.
 void AddF16Depthwise(const F16Depthwise& depthwise,
-                     absl::Span<const PlacedPass> passes, PlanBuilder* builder);
+                     absl::Span<const PlacedPass> passes, int threads,
+                     Schedule* schedule);
 
 }  // namespace convgrad::onednn

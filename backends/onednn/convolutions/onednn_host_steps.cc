@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_elementwise.h"
 
 namespace convgrad::onednn {
@@ -34,77 +33,78 @@ std::vector<int64_t> DeadOffsets(const Lowering& lowering,
 
 }  // namespace
 
+Tensor NewTensor(const TensorDescriptor& descriptor, Schedule* schedule) {
+  return {descriptor, schedule->AddBuffer(*ByteSize(descriptor))};
+}
+
 Elements ElementsOf(const Tensor& tensor) {
   const TensorDescriptor& descriptor = tensor.descriptor;
   return {PhysicalLayoutOf(descriptor), descriptor.dtype, tensor.location};
 }
 
-void AddReorder(const Tensor& from, const Tensor& to, PlanBuilder* builder) {
+void AddReorder(const Tensor& from, const Tensor& to, Schedule* schedule) {
   AddReorder(Reorder::Make(from.descriptor, to.descriptor), from.location,
-             to.location, &builder->schedule());
+             to.location, schedule);
 }
 
-void AddReorder(const Elements& from, const Elements& to,
-                PlanBuilder* builder) {
-  AddReorder(Reorder::Make(from.layout, from.dtype, to.layout, to.dtype),
-             from.location, to.location, &builder->schedule());
+Tensor InLayoutOf(const Tensor& like, const Tensor& tensor,
+                  Schedule* schedule) {
+  TensorDescriptor wanted = like.descriptor;
+  wanted.dtype = tensor.descriptor.dtype;
+  if (wanted == tensor.descriptor) return tensor;
+  const Tensor copy = NewTensor(wanted, schedule);
+  AddReorder(tensor, copy, schedule);
+  return copy;
 }
 
-void AddZero(const Tensor& tensor, PlanBuilder* builder) {
-  builder->Add({}, {tensor.location},
-               [=, bytes = *ByteSize(tensor.descriptor)](const RunContext& at) {
-                 std::memset(at.At(tensor.location), 0, bytes);
-               });
+void AddZero(const Tensor& tensor, Schedule* schedule) {
+  schedule->Add(
+      kLayoutKind, {}, {tensor.location},
+      [=, bytes = *ByteSize(tensor.descriptor)](const RunContext& at) {
+        std::memset(at.At(tensor.location), 0, bytes);
+      });
 }
 
 void AddZeroDeadTaps(const Lowering& lowering, const Tensor& gradient,
-                     PlanBuilder* builder) {
+                     Schedule* schedule) {
   const TensorDescriptor& tensor = gradient.descriptor;
-  builder->Add({gradient.location}, {gradient.location},
-               [=, strides = Strides(tensor),
-                offsets = DeadOffsets(lowering, tensor)](const RunContext& at) {
-                 std::byte* data = at.At(gradient.location);
-                 const int64_t size = ByteSizeOf(tensor.dtype);
-                 for (int64_t o = 0; o < tensor.dims[0]; ++o) {
-                   for (int64_t i = 0; i < tensor.dims[1]; ++i) {
-                     const int64_t base = o * strides[0] + i * strides[1];
-                     for (int64_t offset : offsets) {
-                       std::memset(data + (base + offset) * size, 0, size);
-                     }
-                   }
-                 }
-               });
+  schedule->Add(
+      kLayoutKind, {gradient.location}, {gradient.location},
+      [=, strides = Strides(tensor),
+       offsets = DeadOffsets(lowering, tensor)](const RunContext& at) {
+        std::byte* data = at.At(gradient.location);
+        const int64_t size = ByteSizeOf(tensor.dtype);
+        for (int64_t o = 0; o < tensor.dims[0]; ++o) {
+          for (int64_t i = 0; i < tensor.dims[1]; ++i) {
+            const int64_t base = o * strides[0] + i * strides[1];
+            for (int64_t offset : offsets) {
+              std::memset(data + (base + offset) * size, 0, size);
+            }
+          }
+        }
+      });
 }
 
 void AddMask(const Tensor& gradient, const Tensor& output, const Tensor& masked,
-             PlanBuilder* builder) {
-  Tensor mask = output;
-  const Layout layout = gradient.descriptor.layout;
-  if (layout != mask.descriptor.layout &&
-      !(IsRowMajor(layout) && IsRowMajor(mask.descriptor.layout))) {
-    // Blocked layouts are masked in place, including pad lanes.
-    mask.descriptor.layout = layout;
-    mask.descriptor.c0 = gradient.descriptor.c0;
-    mask = builder->Allocate(mask.descriptor);
-    AddReorder(output, mask, builder);
-  }
-  builder->Add({gradient.location, mask.location}, {masked.location},
-               [=](const RunContext& at) {
-                 MaskGradient(at.threads(), gradient.descriptor,
-                              at.At(gradient.location), mask.descriptor,
-                              at.At(mask.location), at.At(masked.location));
-               });
+             Schedule* schedule) {
+  const Tensor mask = InLayoutOf(gradient, output, schedule);
+  schedule->Add(kLayoutKind, {gradient.location, mask.location},
+                {masked.location}, [=](const RunContext& at) {
+                  MaskGradient(at.threads(), gradient.descriptor,
+                               at.At(gradient.location), mask.descriptor.dtype,
+                               at.At(mask.location), at.At(masked.location));
+                });
 }
 
-void AddFinish(const Finish& finish, PlanBuilder* builder) {
+void AddFinish(const Finish& finish, Schedule* schedule) {
   const auto& [sums, result, epilogue, bias, residual] = finish;
   if (!epilogue.needs_sums()) {
     if (!epilogue.relu) return;
-    builder->Add({result.location}, {result.location},
-                 [result = result](const RunContext& at) {
-                   ReluInPlace(at.threads(), result.descriptor,
-                               at.At(result.location));
-                 });
+    schedule->Add(kLayoutKind, {result.location}, {result.location},
+                  [result = result](const RunContext& at) {
+                    ReluInPlace(at.threads(), result.descriptor,
+                                at.At(result.location));
+                  });
     return;
   }
   // A blocked result is packed from the finished f32 values; packing rounds
@@ -114,14 +114,15 @@ void AddFinish(const Finish& finish, PlanBuilder* builder) {
   std::vector<Location> reads = {sums.location};
   if (epilogue.bias) reads.push_back(bias);
   if (epilogue.residual) reads.push_back(residual);
-  builder->Add(
-      reads, {target.location}, [finish, target](const RunContext& at) {
-        ApplyEpilogue(at.threads(), finish.epilogue,
-                      at.Read<float>(finish.sums.location),
-                      at.Read<float>(finish.bias), at.At(finish.residual),
-                      target.descriptor, at.At(target.location));
-      });
-  if (packs) AddReorder(target, result, builder);
+  schedule->Add(kLayoutKind, reads, {target.location},
+                [finish, target](const RunContext& at) {
+                  ApplyEpilogue(at.threads(), finish.epilogue,
+                                at.Read<float>(finish.sums.location),
+                                at.Read<float>(finish.bias),
+                                at.At(finish.residual), target.descriptor,
+                                at.At(target.location));
+                });
+  if (packs) AddReorder(target, result, schedule);
 }
 
 }  // namespace convgrad::onednn

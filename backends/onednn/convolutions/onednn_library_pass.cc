@@ -18,8 +18,6 @@ PassSpec SpecOf(const PlacedPass& pass, const Lowering& lowering,
   const auto is_copied = [&](const Tensor& tensor) {
     return tensor.descriptor != plain(tensor);
   };
-  std::optional<DataType> bias;
-  if (pass.bias) bias = pass.bias->descriptor.dtype;
   const Shared gradient = lowering.mirrored() ? Shared::kData : Shared::kOut;
   return {.pass = pass.pass,
           .problem = lowering.problem(),
@@ -27,7 +25,7 @@ PassSpec SpecOf(const PlacedPass& pass, const Lowering& lowering,
           .data = view(Role::kData, pass.data),
           .weight = view(Role::kWeight, pass.weight),
           .out = view(Role::kOut, pass.out),
-          .bias = bias,
+          .has_bias = pass.bias.has_value(),
           .copies_data = is_copied(pass.data),
           .copies_out = is_copied(pass.out),
           .shared = shares ? gradient : Shared::kNothing,
@@ -36,11 +34,10 @@ PassSpec SpecOf(const PlacedPass& pass, const Lowering& lowering,
 
 absl::Status AddLibraryPass(const PlacedPass& pass, const Lowering& lowering,
                             const Candidate& chosen, TensorCopies* copies,
-                            PlanBuilder* builder) {
+                            Schedule* schedule) {
   return Guard("planning", [&] {
     const PassArguments args = ArgumentsOf(pass.pass);
-    LibraryStep step({.primitive_desc = chosen.primitive_desc},
-                     &builder->schedule());
+    LibraryStep step({.primitive_desc = chosen.primitive_desc}, schedule);
     std::function<void()> finish;
     const auto add = [&](Role role, const Tensor& tensor,
                          const dnnl::memory::desc& wanted, int arg) {
@@ -54,10 +51,9 @@ absl::Status AddLibraryPass(const PlacedPass& pass, const Lowering& lowering,
     add(Role::kData, pass.data, chosen.data, args.data);
     add(Role::kWeight, pass.weight, chosen.weight, args.weight);
     add(Role::kOut, pass.out, chosen.out, args.out);
-    if (pass.bias && pass.pass == Pass::kForward) {
-      step.Read(args.bias, {pass.bias->location, chosen.bias});
-    } else if (pass.bias) {
-      step.Write(args.bias, {pass.bias->location, chosen.bias});
+    if (pass.bias) {
+      step.Read(DNNL_ARG_BIAS,
+                {pass.bias->location, BiasDesc(lowering.problem())});
     }
     step.Finish();
     finish();

@@ -16,7 +16,8 @@ struct PlacedPass {
   Pass pass = Pass::kForward;
   Tensor data, weight, out;
   // In a forward pass, the bias to add: f32, one number per channel. In a
-  // weight pass, where to write the bias gradient. nullopt: none.
+  // weight pass by our kernels, where to write the bias gradient. nullopt:
+  // none.
   std::optional<Tensor> bias;
   Finish finish;  // the remaining work after the pass
 
@@ -31,10 +32,11 @@ struct PlacedPass {
 PassSpec SpecOf(const PlacedPass& pass, const Lowering& lowering,
                 const ComputeOptions& options, DataType operands, bool shares);
 
-// Appends the steps that compute the pass with `chosen`.
+// Appends the steps that compute the pass with `chosen`. Only a forward may
+// have a bias.
 // Errors: kInternal.
 absl::Status AddLibraryPass(const PlacedPass& pass, const Lowering& lowering,
                             const Candidate& chosen, TensorCopies* copies,
-                            PlanBuilder* builder);
+                            Schedule* schedule);
 
 }  // namespace convgrad::onednn

@@ -16,9 +16,9 @@ Tensor TensorCopies::Plain(const Tensor& tensor, DataType dtype) {
       return plain;
     }
   }
-  Tensor plain = {PlainDescriptor(tensor.descriptor, dtype), {}};
-  plain.location = builder_.Allocate(*ByteSize(plain.descriptor));
-  AddReorder(tensor, plain, &builder_);
+  const Tensor plain =
+      NewTensor(PlainDescriptor(tensor.descriptor, dtype), &schedule_);
+  AddReorder(tensor, plain, &schedule_);
   plains_.emplace_back(tensor.location, plain);
   return plain;
 }
@@ -36,14 +36,14 @@ Location TensorCopies::ReadWeight(const LoweredTensor& weight,
   Tensor plain = {PlainDescriptor(tensor.descriptor, DtypeOf(wanted)),
                   tensor.location};
   if (plain.descriptor != tensor.descriptor) {
-    plain = builder_.Allocate(plain.descriptor);
-    AddReorder(tensor, plain, &builder_);
+    plain = NewTensor(plain.descriptor, &schedule_);
+    AddReorder(tensor, plain, &schedule_);
   }
   const LibraryTensor seen = weight.SeenIn(plain);
   if (seen.desc == wanted) return seen.location;
   const Location copy =
-      builder_.Allocate(static_cast<int64_t>(wanted.get_size()));
-  AddReorder(seen, {copy, wanted}, &builder_.schedule());
+      schedule_.AddBuffer(static_cast<int64_t>(wanted.get_size()));
+  AddReorder(seen, {copy, wanted}, &schedule_);
   return copy;
 }
 
@@ -66,11 +66,11 @@ Location TensorCopies::Read(const LoweredTensor& tensor,
     if (seen.desc == wanted) return seen.location;
   }
   const Location location =
-      builder_.Allocate(static_cast<int64_t>(wanted.get_size()));
+      schedule_.AddBuffer(static_cast<int64_t>(wanted.get_size()));
   if (is_ours) {
     AddRead(tensor, {*known, dtype, location});
   } else {
-    AddReorder(seen, {location, wanted}, &builder_.schedule());
+    AddReorder(seen, {location, wanted}, &schedule_);
   }
   copies_.push_back({caller, {location, wanted}});
   return location;
@@ -82,7 +82,7 @@ Location TensorCopies::Write(const LoweredTensor& tensor,
   const Tensor& result = tensor.tensor();
   const DataType dtype = DtypeOf(wanted);
   const auto allocate = [&] {
-    return builder_.Allocate(static_cast<int64_t>(wanted.get_size()));
+    return schedule_.AddBuffer(static_cast<int64_t>(wanted.get_size()));
   };
   if (tensor.PrefersOurReorder(wanted)) {
     if (const auto known = tensor.KnownLayout(wanted)) {
@@ -93,20 +93,21 @@ Location TensorCopies::Write(const LoweredTensor& tensor,
   }
   const bool is_plain = IsPlain(result.descriptor, dtype);
   const Tensor plain =
-      is_plain ? result
-               : builder_.Allocate(PlainDescriptor(result.descriptor, dtype));
-  if (tensor.crops()) AddZero(plain, &builder_);
+      is_plain
+          ? result
+          : NewTensor(PlainDescriptor(result.descriptor, dtype), &schedule_);
+  if (tensor.crops()) AddZero(plain, &schedule_);
   const LibraryTensor seen = tensor.SeenIn(plain);
   const Location written = wanted == seen.desc ? seen.location : allocate();
   *finish = [=, this] {
     if (wanted != seen.desc) {
-      AddReorder({written, wanted}, seen, &builder_.schedule());
+      AddReorder({written, wanted}, seen, &schedule_);
     }
     if (tensor.role() == Role::kWeight &&
         tensor.lowering().has_dead_inner_taps()) {
-      AddZeroDeadTaps(tensor.lowering(), plain, &builder_);
+      AddZeroDeadTaps(tensor.lowering(), plain, &schedule_);
     }
-    if (!is_plain) AddReorder(plain, tensor.tensor(), &builder_);
+    if (!is_plain) AddReorder(plain, tensor.tensor(), &schedule_);
   };
   return written;
 }
@@ -114,26 +115,26 @@ Location TensorCopies::Write(const LoweredTensor& tensor,
 void TensorCopies::AddRead(const LoweredTensor& tensor, const Elements& to) {
   const auto gather = tensor.Gather();
   if (gather == nullptr) {
-    AddReorder(tensor.Part(), to, &builder_);
+    AddReorder(tensor.Part(), to, &schedule_);
     return;
   }
-  const Tensor dense = builder_.Allocate(tensor.DensePart());
+  const Tensor dense = NewTensor(tensor.DensePart(), &schedule_);
   const Location whole = tensor.tensor().location, part = dense.location;
-  builder_.Add({whole}, {part}, [=](const RunContext& at) {
+  schedule_.Add(kLayoutKind, {whole}, {part}, [=](const RunContext& at) {
     ParallelFor(at.threads(), gather->planes(), 1,
                 [&](int, int64_t begin, int64_t end) {
                   gather->Gather(at.At(whole), at.At(part), begin, end);
                 });
   });
-  AddReorder(ElementsOf(dense), to, &builder_);
+  AddReorder(ElementsOf(dense), to, &schedule_);
 }
 
 void TensorCopies::AddWrite(Elements from, const LoweredTensor& tensor) {
   if (const auto gather = tensor.Gather()) {
-    const Tensor dense = builder_.Allocate(tensor.DensePart());
+    const Tensor dense = NewTensor(tensor.DensePart(), &schedule_);
     const Location whole = tensor.tensor().location, part = dense.location;
-    AddReorder(from, ElementsOf(dense), &builder_);
-    builder_.Add({part}, {whole}, [=](const RunContext& at) {
+    AddReorder(from, ElementsOf(dense), &schedule_);
+    schedule_.Add(kLayoutKind, {part}, {whole}, [=](const RunContext& at) {
       ParallelFor(at.threads(), gather->planes(), 1,
                   [&](int, int64_t begin, int64_t end) {
                     gather->Spread(at.At(part), at.At(whole), begin, end);
@@ -152,9 +153,9 @@ void TensorCopies::AddWrite(Elements from, const LoweredTensor& tensor) {
       to.layout.axes.push_back({1, stride, 0, 0, 0, steps[i]});
     }
   } else if (tensor.crops()) {
-    AddZero(tensor.tensor(), &builder_);
+    AddZero(tensor.tensor(), &schedule_);
   }
-  AddReorder(from, to, &builder_);
+  AddReorder(from, to, &schedule_);
 }
 
 }  // namespace convgrad::onednn

@@ -11,11 +11,11 @@
 
 namespace convgrad::onednn {
 
-// Appends to one builder, which must outlive it. Owned by one thread. Where the
-// library makes a copy, what it throws is thrown.
+// Appends to one schedule, which must outlive it. Owned by one thread. Where
+// the library makes a copy, what it throws is thrown.
 class TensorCopies {
  public:
-  explicit TensorCopies(PlanBuilder* builder) : builder_(*builder) {}
+  explicit TensorCopies(Schedule* schedule) : schedule_(*schedule) {}
 
   // Returns the location of a tensor in the layout `wanted`; reorders the
   // tensor if necessary.
@@ -44,7 +44,7 @@ class TensorCopies {
   void AddRead(const LoweredTensor& tensor, const Elements& to);
   void AddWrite(Elements from, const LoweredTensor& tensor);
 
-  PlanBuilder& builder_;
+  Schedule& schedule_;
   std::vector<Copy> copies_;
   std::vector<std::pair<Location, Tensor>> plains_;  // by source
 };

@@ -10,17 +10,21 @@ namespace convgrad::onednn {
 void AddReorder(Reorder reorder, const Location& from, const Location& to,
                 Schedule* schedule, absl::string_view kind) {
   const auto shared = std::make_shared<const Reorder>(std::move(reorder));
-  schedule->Add({.kind = kind,
-                 .reads = {from.buffer},
-                 .writes = {to.buffer},
-                 .function = [=](const RunContext& context) {
-                   const std::byte* source = context.At(from);
-                   std::byte* destination = context.At(to);
-                   ParallelFor(context.threads(), shared->part_count(), 1,
-                               [&](int, int64_t begin, int64_t end) {
-                                 shared->Run(source, destination, begin, end);
-                               });
-                 }});
+  schedule->Add(kind, {from.buffer}, {to.buffer},
+                [=](const RunContext& context) {
+                  const std::byte* source = context.At(from);
+                  std::byte* destination = context.At(to);
+                  ParallelFor(context.threads(), shared->part_count(), 1,
+                              [&](int, int64_t begin, int64_t end) {
+                                shared->Run(source, destination, begin, end);
+                              });
+                });
+}
+
+void AddReorder(const Elements& from, const Elements& to, Schedule* schedule,
+                absl::string_view kind) {
+  AddReorder(Reorder::Make(from.layout, from.dtype, to.layout, to.dtype),
+             from.location, to.location, schedule, kind);
 }
 
 void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
@@ -46,23 +50,15 @@ void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
   schedule->Add(std::move(step));
 }
 
-void LibraryStep::Read(int arg, const LibraryTensor& tensor) {
+void LibraryStep::Read(int arg, const LibraryTensor& tensor,
+                       const ReorderScales* scales) {
   LibraryTensor read = {tensor.location, Wanted(arg)};
-  if (read.desc != tensor.desc) {
+  if (scales != nullptr || read.desc != tensor.desc) {
     read.location =
         schedule_.AddBuffer(static_cast<int64_t>(read.desc.get_size()));
-    AddReorder(tensor, read, &schedule_);
+    AddReorder(tensor, read, &schedule_, scales);
   }
   ReadAsItLies(arg, read);
-}
-
-void LibraryStep::ReadScaled(int arg, const LibraryTensor& tensor,
-                             const ReorderScales& scales) {
-  const dnnl::memory::desc wanted = Wanted(arg);
-  const BufferId buffer =
-      schedule_.AddBuffer(static_cast<int64_t>(wanted.get_size()));
-  AddReorder(tensor, {buffer, wanted}, &schedule_, &scales);
-  ReadAsItLies(arg, {buffer, wanted});
 }
 
 void LibraryStep::ReadAsItLies(int arg, const LibraryTensor& tensor) {

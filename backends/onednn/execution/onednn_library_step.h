@@ -15,6 +15,13 @@ struct LibraryTensor {
   dnnl::memory::desc desc;
 };
 
+// Elements in a layout that our Reorder takes.
+struct Elements {
+  PhysicalLayout layout;
+  DataType dtype;
+  Location location;
+};
+
 // Factors that a reorder multiplies the elements by.
 struct ReorderScales {
   BufferId scales;  // f32
@@ -23,11 +30,13 @@ struct ReorderScales {
   int mask;
 };
 
-// Append a step that copies `from` to `to`. The first uses our kernels. The
-// second uses the library, multiplies by `scales` if not null, and throws
+// Append a step that copies `from` to `to`. The first two use our kernels. The
+// third uses the library, multiplies by `scales` if not null, and throws
 // dnnl::error.
 void AddReorder(Reorder reorder, const Location& from, const Location& to,
                 Schedule* schedule, absl::string_view kind = kLayoutKind);
+void AddReorder(const Elements& from, const Elements& to, Schedule* schedule,
+                absl::string_view kind = kLayoutKind);
 void AddReorder(const LibraryTensor& from, const LibraryTensor& to,
                 Schedule* schedule, const ReorderScales* scales = nullptr);
 
@@ -39,10 +48,9 @@ class LibraryStep {
   LibraryStep(Step step, Schedule* schedule)
       : step_(std::move(step)), schedule_(*schedule) {}
 
-  void Read(int arg, const LibraryTensor& tensor);
-  // Reads the tensor's elements times `scales`.
-  void ReadScaled(int arg, const LibraryTensor& tensor,
-                  const ReorderScales& scales);
+  // Reads the tensor's elements, times `scales` if not null.
+  void Read(int arg, const LibraryTensor& tensor,
+            const ReorderScales* scales = nullptr);
   // Reads an operand of a post-op. Requires: the layout that the primitive was
   // made for.
   void ReadAsItLies(int arg, const LibraryTensor& tensor);

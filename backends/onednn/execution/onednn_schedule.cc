@@ -38,6 +38,16 @@ void Schedule::Add(Step step) {
   steps_.push_back(std::move(step));
 }
 
+void Schedule::Add(absl::string_view kind, const std::vector<Location>& reads,
+                   const std::vector<Location>& writes,
+                   std::function<void(const RunContext&)> function,
+                   double macs) {
+  Step step = {.kind = kind, .macs = macs, .function = std::move(function)};
+  for (const Location& read : reads) step.reads.push_back(read.buffer);
+  for (const Location& write : writes) step.writes.push_back(write.buffer);
+  Add(std::move(step));
+}
+
 void Schedule::RunOnlyIf(BufferId flag, size_t begin) {
   for (size_t i = begin; i < steps_.size(); ++i) {
     steps_[i].only_if = flag;

@@ -148,6 +148,10 @@ class Schedule {
   // Appends a step. Adds the scratchpad of a primitive as a buffer. Drops
   // kNoBuffer, which stands for a tensor that isn't there.
   void Add(Step step);
+  // Appends a step that calls `function`, which reads and writes these buffers.
+  void Add(absl::string_view kind, const std::vector<Location>& reads,
+           const std::vector<Location>& writes,
+           std::function<void(const RunContext&)> function, double macs = 0);
 
   // Inserts steps, each before the step at the index that is its key. Steps of
   // one key keep their order.

@@ -18,10 +18,7 @@ ConvDescs DescsFor(const PassSpec& spec, Format format) {
   descs.weight =
       memory::desc(WeightDimsOf(spec.problem), TypeOf(spec.weight.dtype),
                    memory::format_tag::any);
-  if (spec.bias) {
-    descs.bias = memory::desc({spec.problem.out_channels}, TypeOf(*spec.bias),
-                              memory::format_tag::any);
-  }
+  if (spec.has_bias) descs.bias = BiasDesc(spec.problem);
   return descs;
 }
 
@@ -31,7 +28,7 @@ ConvDescs ForwardDescsFor(const PassSpec& spec, Format format) {
   PassSpec forward = spec;
   forward.data.dtype = forward.weight.dtype = forward.out.dtype =
       spec.operand_dtype;
-  forward.bias.reset();
+  forward.has_bias = false;
   return DescsFor(forward, format);
 }
 
@@ -69,7 +66,6 @@ Candidate DescribeCandidate(const PassSpec& spec, Format format,
   candidate.data = ArgumentDesc(primitive_desc, args.data);
   candidate.weight = ArgumentDesc(primitive_desc, args.weight);
   candidate.out = ArgumentDesc(primitive_desc, args.out);
-  if (spec.bias) candidate.bias = ArgumentDesc(primitive_desc, args.bias);
   candidate.implementation = primitive_desc.impl_info_str();
   candidate.primitive_desc = std::move(primitive_desc);
   candidate.predicted_seconds = PredictSeconds(spec, candidate);
@@ -98,6 +94,32 @@ bool MixesNeighbours(const PassSpec& spec, const Candidate& candidate) {
     return true;
   }
   return channels / groups % 2 == 1 && !is_padded;
+}
+
+// Returns the implementation in `format` if the library has a correct one.
+absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
+                                                       Format format) {
+  return Guard("planning", [&]() -> absl::StatusOr<std::optional<Candidate>> {
+    // Otherwise takes the library's first choice or none, because the formats
+    // offer enough alternatives.
+    dnnl::primitive_desc_base primitive_desc = MakePassDesc(
+        spec.pass, spec.problem, DescsFor(spec, format),
+        ForwardDescsFor(spec, format), [&](absl::string_view implementation) {
+          return MissesRows(spec.pass, spec.problem, implementation) ||
+                 MisplacesPlanes(spec.pass, spec.problem, implementation);
+        });
+    if (!primitive_desc) return std::nullopt;
+    const char* const implementation = primitive_desc.impl_info_str();
+    if (ReadsOutOfBounds(spec, format, implementation) ||
+        (format == Format::kNXC &&
+         WritesBeyondScratch(spec.problem, implementation))) {
+      return std::nullopt;
+    }
+    Candidate candidate =
+        DescribeCandidate(spec, format, std::move(primitive_desc));
+    if (MixesNeighbours(spec, candidate)) return std::nullopt;
+    return candidate;
+  });
 }
 
 }  // namespace
@@ -151,15 +173,13 @@ bool FillsTilesWithNeighbours(Pass pass, const ConvProblem& problem,
 PassArguments ArgumentsOf(Pass pass) {
   switch (pass) {
     case Pass::kForward:
-      return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_BIAS};
+      return {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     case Pass::kBackwardData:
-      return {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST,
-              DNNL_ARG_BIAS};
+      return {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST};
     case Pass::kBackwardWeight:
       break;
   }
-  return {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST,
-          DNNL_ARG_DIFF_BIAS};
+  return {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST};
 }
 
 PassSpec InF32(PassSpec spec) {
@@ -171,31 +191,6 @@ PassSpec InF32(PassSpec spec) {
   convert(&spec.out, &spec.copies_out);
   spec.weight.dtype = spec.operand_dtype = DataType::kF32;
   return spec;
-}
-
-absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
-                                                       Format format) {
-  return Guard("planning", [&]() -> absl::StatusOr<std::optional<Candidate>> {
-    // Otherwise takes the library's first choice or none, because the formats
-    // offer enough alternatives.
-    dnnl::primitive_desc_base primitive_desc = MakePassDesc(
-        spec.pass, spec.problem, DescsFor(spec, format),
-        ForwardDescsFor(spec, format), [&](absl::string_view implementation) {
-          return MissesRows(spec.pass, spec.problem, implementation) ||
-                 MisplacesPlanes(spec.pass, spec.problem, implementation);
-        });
-    if (!primitive_desc) return std::nullopt;
-    const char* const implementation = primitive_desc.impl_info_str();
-    if (ReadsOutOfBounds(spec, format, implementation) ||
-        (format == Format::kNXC &&
-         WritesBeyondScratch(spec.problem, implementation))) {
-      return std::nullopt;
-    }
-    Candidate candidate =
-        DescribeCandidate(spec, format, std::move(primitive_desc));
-    if (MixesNeighbours(spec, candidate)) return std::nullopt;
-    return candidate;
-  });
 }
 
 absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec) {

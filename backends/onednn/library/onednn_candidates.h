@@ -22,9 +22,7 @@ struct PassSpec {
   ConvProblem problem;  // lowered
   DataType operand_dtype = DataType::kF32;
   StridedView data, weight, out;
-  // In a forward pass, an f32 bias. In a backward-weight pass, a bias gradient
-  // of this dtype.
-  std::optional<DataType> bias;
+  bool has_bias = false;  // of a forward pass, in f32
   // True if the caller's tensor is copied in any case, for its dtype or layout.
   // Another format then costs nothing more.
   bool copies_data = false;
@@ -38,7 +36,7 @@ struct Candidate {
   Format format = Format::kAny;
   dnnl::primitive_desc_base primitive_desc;
   // Layouts that the primitive requires.
-  dnnl::memory::desc data, weight, out, bias;
+  dnnl::memory::desc data, weight, out;
   std::string implementation;
   // Time of reorders and compute by the model; only for comparisons.
   double predicted_seconds = 0;
@@ -72,7 +70,7 @@ bool FillsTilesWithNeighbours(Pass pass, const ConvProblem& problem,
 
 // DNNL_ARG_* of a pass's tensors.
 struct PassArguments {
-  int data, weight, out, bias;
+  int data, weight, out;
 };
 PassArguments ArgumentsOf(Pass pass);
 
@@ -85,21 +83,10 @@ PassSpec InF32(PassSpec spec);
 // Errors: kInternal if the library fails.
 absl::StatusOr<std::vector<Candidate>> ListCandidates(const PassSpec& spec);
 
-// Returns the implementation in `format` if the library has a correct one.
-// Errors: kInternal if the library fails.
-absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
-                                                       Format format);
-
 // Returns the format in which to compute a pass; nullopt if the model may
 // choose.
 using FormatPreference =
     std::function<std::optional<Format>(const PassSpec& spec)>;
-
-// The way to compute a pass: as `spec` says, by this implementation.
-struct ChosenPass {
-  PassSpec spec;
-  Candidate candidate;
-};
 
 // Chooses how to compute an operation's passes. A 16-bit pass is computed in
 // f32 if the library has no implementation in 16 bits. A pass uses the format
@@ -108,7 +95,7 @@ struct ChosenPass {
 // both passes if they require the same layout. The choice depends only on specs
 // and preference. Requires: at least one pass.
 // Errors: kUnimplemented if the library has no implementation; kInternal.
-absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
+absl::StatusOr<std::vector<Candidate>> ChooseFormats(
     std::vector<PassSpec> specs, const FormatPreference& preference);
 
 }  // namespace convgrad::onednn

@@ -55,10 +55,10 @@ double SavedSeconds(const PassSpec& spec, const Candidate& first,
 
 }  // namespace
 
-absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
+absl::StatusOr<std::vector<Candidate>> ChooseFormats(
     std::vector<PassSpec> specs, const FormatPreference& preference) {
   std::vector<std::vector<Candidate>> eligible;
-  std::vector<ChosenPass> chosen;
+  std::vector<Candidate> chosen;
   for (PassSpec& spec : specs) {
     ASSIGN_OR_RETURN(std::vector<Candidate> candidates,
                      Eligible(preference, &spec));
@@ -67,10 +67,10 @@ absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
                          [](const Candidate& a, const Candidate& b) {
                            return a.predicted_seconds < b.predicted_seconds;
                          });
-    chosen.push_back({std::move(spec), *fastest});
+    chosen.push_back(*fastest);
     eligible.push_back(std::move(candidates));
   }
-  if (chosen.size() != 2 || chosen[0].spec.shared == Shared::kNothing) {
+  if (chosen.size() != 2 || specs[0].shared == Shared::kNothing) {
     return chosen;
   }
   double fastest = std::numeric_limits<double>::infinity();
@@ -78,11 +78,11 @@ absl::StatusOr<std::vector<ChosenPass>> ChooseFormats(
     for (const Candidate& second : eligible[1]) {
       const double seconds = first.predicted_seconds +
                              second.predicted_seconds -
-                             SavedSeconds(chosen[1].spec, first, second);
+                             SavedSeconds(specs[1], first, second);
       if (seconds >= fastest) continue;
       fastest = seconds;
-      chosen[0].candidate = first;
-      chosen[1].candidate = second;
+      chosen[0] = first;
+      chosen[1] = second;
     }
   }
   return chosen;

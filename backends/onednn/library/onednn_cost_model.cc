@@ -199,11 +199,6 @@ double LaneShare(int64_t channels) {
   return static_cast<double>(channels) / static_cast<double>(padded);
 }
 
-bool SumsBiasSlowly(const PassSpec& spec, const Candidate& candidate) {
-  return ByteSizeOf(spec.operand_dtype) == 2 &&
-         FamilyOf(candidate.implementation) == Family::kGemm;
-}
-
 double PredictSeconds(const PassSpec& spec, const Candidate& candidate) {
   return (ComputeSeconds(spec, candidate) +
           ReorderSeconds(spec.data, spec.copies_data, candidate.data) +

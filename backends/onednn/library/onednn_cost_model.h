@@ -11,10 +11,6 @@ namespace convgrad::onednn {
 // Range: above 0, at most 1.
 double LaneShare(int64_t channels);
 
-// Returns whether the library's bias gradient is slower than a separate sum:
-// its gemm implementation adds up 16-bit gradients one by one.
-bool SumsBiasSlowly(const PassSpec& spec, const Candidate& candidate);
-
 // Returns the predicted seconds of the pass and its reorders on spec.threads
 // cores. Only for comparing candidates of one pass. Requires: all members of
 // `candidate` except predicted_seconds are set.

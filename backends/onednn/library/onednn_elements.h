@@ -10,12 +10,6 @@ namespace convgrad::onednn {
 // Elements per block; a block of f32 fits in the first-level cache.
 inline constexpr int64_t kBlock = 1024;
 
-// Elements as f32 with a distance of `stride`.
-struct FloatRun {
-  const float* first;
-  int64_t stride;
-};
-
 // Reads the elements of one tensor without rounding. Owned by one thread.
 class BlockReader {
  public:
@@ -23,32 +17,25 @@ class BlockReader {
   BlockReader(DataType dtype, const void* data, int64_t count)
       : dtype_(dtype), data_(data), count_(count) {}
 
-  // Returns `count` elements: the one at `offset` and then every `stride`-th.
-  // They are valid until the next call. Fast if a call continues where the last
-  // one ended, however short it is. Requires: at most kBlock elements, within
-  // the tensor.
-  FloatRun Read(int64_t offset, int64_t stride, int64_t count) {
+  // Returns `count` elements from `offset` on. They are valid until the next
+  // call. Fast if a call continues where the last one ended, however short it
+  // is. Requires: at most kBlock elements, within the tensor.
+  const float* Read(int64_t offset, int64_t count) {
     if (dtype_ == DataType::kF32) {
-      return {static_cast<const float*>(data_) + offset, stride};
+      return static_cast<const float*>(data_) + offset;
     }
-    if (stride != 1) {
-      Gather(offset, stride, count);
-    } else if (offset < begin_ || offset + count > end_) {
-      Fill(offset);
-    }
-    return {block_ + (offset - begin_), 1};
+    if (offset < begin_ || offset + count > end_) Fill(offset);
+    return block_ + (offset - begin_);
   }
 
  private:
-  // Converts `count` elements from `offset` on, `stride` apart, to the block.
-  void Gather(int64_t offset, int64_t stride, int64_t count);
-  // Converts contiguous elements from `offset` on until the block is full.
+  // Converts elements from `offset` on until the block is full.
   void Fill(int64_t offset);
 
   DataType dtype_;
   const void* data_;
   int64_t count_;
-  int64_t begin_ = 0, end_ = 0;  // range of contiguous elements in the block
+  int64_t begin_ = 0, end_ = 0;  // range of elements in the block
   float block_[kBlock];
 };
 

@@ -11,16 +11,16 @@
 namespace convgrad::onednn {
 
 // Writes masked[i] = output[i] > 0 ? grad[i] : 0 with the bits of grad
-// unchanged, in grad's layout and dtype. Requires: equal logical dims; both
-// tensors row-major, or both in one layout.
+// unchanged, in grad's layout and dtype. Requires: `output` has the layout and
+// dims of `grad`, which may be any.
 void MaskGradient(int threads, const TensorDescriptor& grad,
-                  const void* grad_data, const TensorDescriptor& output,
-                  const void* output_data, void* masked);
+                  const void* grad_data, DataType output_dtype,
+                  const void* output, void* masked);
 
 // Writes round(scale * relu(sum + bias + residual)). `sum` is f32 in `result`'s
 // layout and may be the result itself if that is f32; null counts as 0. `bias`
 // is f32, whatever dtype its descriptor has. Requires: a row-major result of
-// any dtype, and a row-major residual.
+// any dtype, and a residual of any dtype in the result's layout.
 void ApplyEpilogue(int threads, const Epilogue& epilogue, const float* sum,
                    const float* bias, const void* residual,
                    const TensorDescriptor& result, void* result_data);

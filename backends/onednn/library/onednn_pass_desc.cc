@@ -45,8 +45,8 @@ dnnl::primitive_desc MakeBackward(Pass pass, const ConvDescs& descs,
                         forward, attributes, true);
   }
   return BackwardWeight(CpuEngine(), kAlgorithm, descs.data, descs.weight,
-                        descs.bias, descs.out, w.strides, w.dilates,
-                        w.pad_begin, w.pad_end, forward, attributes, true);
+                        descs.out, w.strides, w.dilates, w.pad_begin, w.pad_end,
+                        forward, attributes, true);
 }
 
 }  // namespace

@@ -13,9 +13,7 @@ namespace convgrad::onednn {
 // Layouts of a convolution's tensors or of their gradients.
 struct ConvDescs {
   dnnl::memory::desc data, weight, out;
-  // The bias of a forward pass, or the bias gradient of a weight pass; empty:
-  // none.
-  dnnl::memory::desc bias;
+  dnnl::memory::desc bias;  // of a forward pass; empty: none
   // Operations on the result of a forward pass before it is written.
   dnnl::post_ops post_ops = {};
 };

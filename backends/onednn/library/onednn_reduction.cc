@@ -1,7 +1,6 @@
 #include "backends/onednn/library/onednn_reduction.h"
 
 #include <algorithm>
-#include <array>
 #include <vector>
 
 #include "backends/core/checked_math.h"
@@ -25,7 +24,7 @@ double SumRun(const onednn::Run& run, BlockReader& grad) {
   double lanes[kLanes] = {}, rest = 0;
   for (int64_t begin = 0; begin < run.length; begin += kBlock) {
     const int64_t count = std::min(kBlock, run.length - begin);
-    const float* values = grad.Read(run.offset[0] + begin, 1, count).first;
+    const float* values = grad.Read(run.offset + begin, count);
     int64_t i = 0;
     for (; i + kLanes <= count; i += kLanes) {
       for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += values[i + lane];
@@ -47,14 +46,14 @@ void AddValues(const float* values, int64_t count, int64_t stride,
 }
 
 void AddRun(const onednn::Run& run, BlockReader& grad, double* sums) {
-  sums += run.offset[1];
-  const int64_t stride = run.stride[1];
+  sums += run.other;
+  const int64_t stride = run.stride;
   if (stride == 0) {
     *sums += SumRun(run, grad);
     return;
   }
   const auto add = [&](int64_t begin, int64_t count) {
-    AddValues(grad.Read(run.offset[0] + begin, 1, count).first, count, stride,
+    AddValues(grad.Read(run.offset + begin, count), count, stride,
               sums + begin * stride);
   };
   // Most runs are short, and a loop around one block would slow them down.
@@ -65,8 +64,7 @@ void AddRun(const onednn::Run& run, BlockReader& grad, double* sums) {
 }
 
 LoopNest NestOf(const TensorDescriptor& grad, const Dims& bias) {
-  const std::array strides = {Strides(grad), BroadcastStrides(bias, grad.dims)};
-  return LoopNest(grad.dims, strides);
+  return LoopNest(grad.dims, Strides(grad), BroadcastStrides(bias, grad.dims));
 }
 
 }  // namespace

@@ -69,6 +69,11 @@ memory::desc WeightDesc(const StridedView& view, int64_t groups) {
   return memory::desc(dims, TypeOf(view.dtype), strides);
 }
 
+memory::desc BiasDesc(const ConvProblem& problem) {
+  return {
+      {problem.out_channels}, memory::data_type::f32, memory::format_tag::a};
+}
+
 memory::desc FormatDesc(const memory::dims& dims, DataType dtype,
                         Format format) {
   if (format == Format::kAny) {

@@ -37,6 +37,8 @@ dnnl::memory::dims WeightDimsOf(const ConvProblem& problem);
 // Return the layout of a view, without its offset.
 dnnl::memory::desc ActivationDesc(const StridedView& view);
 dnnl::memory::desc WeightDesc(const StridedView& view, int64_t groups);
+// Returns the descriptor of a forward's bias, in f32.
+dnnl::memory::desc BiasDesc(const ConvProblem& problem);
 
 // Returns a dense descriptor in `format`.
 dnnl::memory::desc FormatDesc(const dnnl::memory::dims& dims, DataType dtype,

@@ -64,12 +64,12 @@ PositionLists PositionLists::Transposed() const {
   return result;
 }
 
-PositionLists WindowLists(const PoolWindow& window) {
+PositionLists WindowLists(const PoolWindow& window, WindowWeight weight) {
   PositionLists lists(window.in, window.out, EntriesOf(window));
   for (int64_t o = 0; o < window.out; ++o) {
     const Taps taps = TapsOf(window, o);
     for (int64_t i = 0; i < taps.count; ++i) {
-      lists.Add(taps.first + i * window.dilation, 1);
+      lists.Add(taps.first + i * window.dilation, weight(o, taps.count));
     }
     lists.EndList();
   }

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "backends/kernels/operators/channel_blocks.h"
 
@@ -55,9 +56,12 @@ class PositionLists {
 struct PoolWindow {
   int64_t in, kernel, stride, dilation, pad_begin, pad_end, out;
 };
-// Returns for each output the inputs in its window, without padding. Weights
-// are 1.
-PositionLists WindowLists(const PoolWindow& window);
+// Returns for each output the inputs in its window, without padding. Their
+// weights are `weight` of the output and the number of these inputs, or 1.
+using WindowWeight = absl::FunctionRef<float(int64_t output, int64_t inputs)>;
+PositionLists WindowLists(
+    const PoolWindow& window,
+    WindowWeight weight = [](int64_t, int64_t) { return 1.0F; });
 // Returns PyTorch's adaptive windows,
 // [floor(o * in / out), ceil((o + 1) * in / out)), for means or, if `is_sum`,
 // for sums.

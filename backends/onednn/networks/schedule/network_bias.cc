@@ -4,6 +4,7 @@
 
 #include "backends/kernels/operators/batch_norm.h"
 #include "backends/kernels/operators/channel_scale.h"
+#include "backends/kernels/operators/combine.h"
 
 namespace convgrad::onednn {
 
@@ -15,41 +16,31 @@ void AddBiasGradient(absl::string_view kind, const NetworkTensor& dy,
   const BufferId sums =
       schedule->AddArray<double>(2 * padded + BatchNormScratch(blocks));
   schedule->Add(
-      {.kind = kind,
-       .reads = {dy.buffer},
-       .writes = {gradient, sums},
-       .function = [=, from = dy.buffer](const RunContext& context) {
-         auto* sum = context.Write<double>(sums);
-         SumChannels(blocks, context.At(from), nullptr, sum + 2 * padded,
-                     context.parts(), {sum, sum + padded});
-         for (int64_t c = 0; c < blocks.channels; ++c) {
-           context.Write<float>(gradient)[c] = static_cast<float>(sum[c]);
-         }
-       }});
+      kind, {dy.buffer}, {gradient, sums},
+      [=, from = dy.buffer](const RunContext& context) {
+        auto* sum = context.Write<double>(sums);
+        SumChannels(blocks, context.At(from), nullptr, sum + 2 * padded,
+                    context.parts(), {sum, sum + padded});
+        for (int64_t c = 0; c < blocks.channels; ++c) {
+          context.Write<float>(gradient)[c] = static_cast<float>(sum[c]);
+        }
+      });
 }
 
-void AddBias(BufferId bias, const NetworkTensor& x, const NetworkTensor& y,
-             Schedule* schedule) {
-  const ChannelBlocks blocks = x.blocks;
+void AddBias(BufferId bias, const NetworkTensor& y, Schedule* schedule) {
+  const ChannelBlocks blocks = y.blocks;
   const int64_t padded = blocks.padded_channels();
-  // Center, scale and shift.
-  const BufferId numbers = schedule->AddArray<float>(3 * padded);
+  const BufferId numbers = schedule->AddArray<float>(padded);
   schedule->Add(
-      {.kind = "conv forward",
-       .reads = {bias, x.buffer},
-       .writes = {y.buffer, numbers},
-       .function = [=, from = x.buffer, to = y.buffer,
-                    dtype = y.blocks.dtype](const RunContext& context) {
-         auto* center = context.Write<float>(numbers);
-         std::fill_n(center, 3 * padded, 0.0f);
-         std::fill_n(center + padded, blocks.channels, 1.0f);
-         std::copy_n(context.Read<float>(bias), blocks.channels,
-                     center + 2 * padded);
-         ScaleChannels(
-             blocks, {center, center + padded, center + 2 * padded},
-             {.x = context.At(from), .y = context.At(to), .y_dtype = dtype},
-             context.parts());
-       }});
+      "conv forward", {bias, y.buffer}, {y.buffer, numbers},
+      [=, y = y.buffer](const RunContext& context) {
+        auto* shifts = context.Write<float>(numbers);
+        std::fill_n(shifts, padded, 0.0F);
+        std::copy_n(context.Read<float>(bias), blocks.channels, shifts);
+        Combine(blocks, Combination::kAdd,
+                {.a = context.At(y), .y = context.At(y), .numbers = shifts},
+                context.parts());
+      });
 }
 
 }  // namespace convgrad::onednn

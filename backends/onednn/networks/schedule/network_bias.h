@@ -13,9 +13,7 @@ namespace convgrad::onednn {
 void AddBiasGradient(absl::string_view kind, const NetworkTensor& dy,
                      BufferId gradient, Schedule* schedule);
 
-// Appends a step that writes y = x + bias. `x` and `bias` are f32; `y` is f32
-// or bf16, and may be `x`.
-void AddBias(BufferId bias, const NetworkTensor& x, const NetworkTensor& y,
-             Schedule* schedule);
+// Appends a step that adds a bias to `y`. Both are f32.
+void AddBias(BufferId bias, const NetworkTensor& y, Schedule* schedule);
 
 }  // namespace convgrad::onednn

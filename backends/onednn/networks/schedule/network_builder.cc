@@ -131,18 +131,12 @@ void NetworkBuilder::CopyValue(const std::string& name,
                                const PhysicalLayout& layout, DataType dtype,
                                BufferId to) {
   const TensorDescriptor* input = InputDescriptor(name);
-  const bool reads_value = input == nullptr || values_.contains(name) ||
-                           input->dtype == DataType::kU8;
-  if (reads_value) {
-    const NetworkTensor value = Value(name);
-    AddReorder(Reorder::Make(PhysicalLayoutOf(value), value.blocks.dtype,
-                             layout, dtype),
-               value.buffer, to, &schedule_);
-    return;
-  }
-  AddReorder(Reorder::Make(convgrad::PhysicalLayoutOf(*input), input->dtype,
-                           layout, dtype),
-             CallersBytes(name), to, &schedule_);
+  const bool reads_value = input == nullptr || values_.contains(name);
+  const Elements from = reads_value
+                            ? ElementsOf(Value(name))
+                            : Elements{convgrad::PhysicalLayoutOf(*input),
+                                       input->dtype, CallersBytes(name)};
+  AddReorder(from, {layout, dtype, to}, &schedule_);
 }
 
 const TensorDescriptor* NetworkBuilder::InputDescriptor(

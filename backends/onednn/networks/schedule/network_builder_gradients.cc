@@ -106,13 +106,8 @@ void NetworkBuilder::BeginBackward() {
     return;
   }
   if (part_ == ProgramPart::kTrain) {
-    const BufferId one = schedule_.AddArray<float>(1);
-    schedule_.Add({.kind = "loss",
-                   .writes = {one},
-                   .function = [one](const RunContext& context) {
-                     *context.Write<float>(one) = 1;
-                   }});
-    AddGradient(program().outputs[0], one, Form::kRows);
+    AddGradient(program().outputs[0], AddNumber("loss", 1, &schedule_),
+                Form::kRows);
     return;
   }
   const auto& names = operation_.request().output_gradients;

@@ -53,9 +53,8 @@ void AddPart(const PartGradient& part, const NetworkTensor& to,
                            .stride = part.strides[i],
                            .padded = part.dy.dims[i]});
   }
-  AddReorder(Reorder::Make(PhysicalLayoutOf(part.dy), part.dy.blocks.dtype,
-                           layout, dtype),
-             part.dy.buffer, {to.buffer, part.offset * ByteSizeOf(dtype)},
+  AddReorder(ElementsOf(part.dy),
+             {layout, dtype, {to.buffer, part.offset * ByteSizeOf(dtype)}},
              schedule);
 }
 
@@ -99,14 +98,10 @@ std::vector<NetworkTensor> AddParts(absl::Span<const PartGradient> parts,
 
 void AddSumsOfRepeats(absl::string_view kind, BufferId from, const Dims& dims,
                       const NetworkTensor& to, Schedule* schedule) {
-  schedule->Add({.kind = kind,
-                 .reads = {from},
-                 .writes = {to.buffer},
-                 .function = [=](const RunContext& context) {
-                   ReduceAxes({Reduction::kSum, dims, to.dims, to.blocks.dtype},
-                              context.At(from), context.At(to.buffer),
-                              context.parts());
-                 }});
+  schedule->Add(kind, {from}, {to.buffer}, [=](const RunContext& context) {
+    ReduceAxes({Reduction::kSum, dims, to.dims, to.blocks.dtype},
+               context.At(from), context.At(to.buffer), context.parts());
+  });
 }
 
 void AddSums(BufferId sum, absl::Span<const BufferId> addends,
@@ -116,16 +111,11 @@ void AddSums(BufferId sum, absl::Span<const BufferId> addends,
   }
   for (size_t i = 1; i < addends.size(); ++i) {
     const BufferId a = i == 1 ? addends[0] : sum, b = addends[i];
-    schedule->Add(
-        {.kind = kKind,
-         .reads = {a, b},
-         .writes = {sum},
-         .function = [=](const RunContext& context) {
-           Combine(
-               blocks, Combination::kAdd,
-               {.a = context.At(a), .b = context.At(b), .y = context.At(sum)},
-               context.parts());
-         }});
+    schedule->Add(kKind, {a, b}, {sum}, [=](const RunContext& context) {
+      Combine(blocks, Combination::kAdd,
+              {.a = context.At(a), .b = context.At(b), .y = context.At(sum)},
+              context.parts());
+    });
   }
 }
 

@@ -4,8 +4,8 @@
 // The library's post-ops are wrong for some values. A PReLU with slope 0
 // replaces the ReLU: NaN stays NaN, but -Inf becomes NaN. NaN stays NaN in
 // later steps, so finite results don't depend on such a value. A comparison
-// hides NaN, so its operands are checked. A clip hides NaN, so a relu6 is fused
-// only if no value can be NaN.
+// hides NaN, so its operands are checked. A clip hides NaN, so the library's
+// relu6 is fused only if no value can be NaN.
 #pragma once
 
 #include <vector>

@@ -4,55 +4,10 @@
 #include <cstring>
 
 #include "backends/core/checked_math.h"
-#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/library/onednn_types.h"
 
 namespace convgrad::onednn {
 namespace {
-
-// Appends a step that widens byte images. Reorder doesn't support bytes.
-void AddImportOfBytes(BufferId from, const TensorDescriptor& descriptor,
-                      const NetworkTensor& to, Schedule* schedule) {
-  const bool is_last = descriptor.layout == Layout::kNXC;
-  schedule->Add(
-      {.kind = kLayoutKind,
-       .reads = {from},
-       .writes = {to.buffer},
-       .function = [=](const RunContext& context) {
-         const ChannelBlocks& blocks = to.blocks;
-         const int64_t at_channel = is_last ? 1 : blocks.spatial;
-         const int64_t at_position = is_last ? blocks.channels : 1;
-         context.ForParts(
-             blocks.batch * blocks.block_count(), [&](int64_t part) {
-               const int64_t n = part / blocks.block_count();
-               const int64_t first = part % blocks.block_count() * blocks.block;
-               const auto* image = context.Read<uint8_t>(from) +
-                                   n * blocks.channels * blocks.spatial;
-               std::byte* out = context.At(to.buffer) +
-                                part * blocks.spatial * blocks.block *
-                                    ByteSizeOf(blocks.dtype);
-               for (int64_t s = 0; s < blocks.spatial; ++s) {
-                 for (int64_t c = first; c < first + blocks.block; ++c) {
-                   const double value =
-                       c < blocks.channels
-                           ? image[c * at_channel + s * at_position]
-                           : 0;
-                   StoreRounded(blocks.dtype, value, out);
-                   out += ByteSizeOf(blocks.dtype);
-                 }
-               }
-             });
-       }});
-}
-
-// Returns `tensor` if it is an image or of rank 2, else an image in its place.
-NetworkTensor ImageLike(const NetworkTensor& tensor, Schedule* schedule) {
-  NetworkTensor image =
-      TensorLike(tensor.dims, tensor.blocks.dtype, Form::kImage, kChannelsLast);
-  if (image.form == tensor.form) return tensor;
-  image.buffer = schedule->AddBuffer(image.blocks.bytes());
-  return image;
-}
 
 // Returns whether an image and rows of the same dims have the same bytes.
 bool LiesInRows(const NetworkTensor& a, const NetworkTensor& b) {
@@ -141,6 +96,10 @@ PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor) {
   return convgrad::PhysicalLayoutOf({blocks.dtype, layout, tensor.dims, 0, 1});
 }
 
+Elements ElementsOf(const NetworkTensor& tensor) {
+  return {PhysicalLayoutOf(tensor), tensor.blocks.dtype, tensor.buffer};
+}
+
 bool LiesAlike(const TensorDescriptor& descriptor,
                const NetworkTensor& tensor) {
   if (descriptor.dtype != tensor.blocks.dtype) return false;
@@ -155,27 +114,29 @@ bool LiesAlike(const TensorDescriptor& descriptor,
           tensor.blocks.channels == 1);
 }
 
+BufferId AddNumber(absl::string_view kind, float number, Schedule* schedule) {
+  const BufferId buffer = schedule->AddArray<float>(1);
+  schedule->Add(kind, {}, {buffer}, [=](const RunContext& context) {
+    *context.Write<float>(buffer) = number;
+  });
+  return buffer;
+}
+
 void AddCopy(BufferId from, BufferId to, int64_t bytes, Schedule* schedule) {
-  schedule->Add({.kind = kLayoutKind,
-                 .reads = {from},
-                 .writes = {to},
-                 .function = [=](const RunContext& context) {
-                   ForChunks(bytes, context, [&](int64_t at, int64_t count) {
-                     std::memcpy(context.At(to) + at, context.At(from) + at,
-                                 count);
-                   });
-                 }});
+  schedule->Add(kLayoutKind, {from}, {to}, [=](const RunContext& context) {
+    ForChunks(bytes, context, [&](int64_t at, int64_t count) {
+      std::memcpy(context.At(to) + at, context.At(from) + at, count);
+    });
+  });
 }
 
 void AddZeros(absl::string_view kind, BufferId buffer, Schedule* schedule) {
   const int64_t bytes = schedule->buffers()[buffer].bytes;
-  schedule->Add({.kind = kind,
-                 .writes = {buffer},
-                 .function = [=](const RunContext& context) {
-                   ForChunks(bytes, context, [&](int64_t at, int64_t count) {
-                     std::memset(context.At(buffer) + at, 0, count);
-                   });
-                 }});
+  schedule->Add(kind, {}, {buffer}, [=](const RunContext& context) {
+    ForChunks(bytes, context, [&](int64_t at, int64_t count) {
+      std::memset(context.At(buffer) + at, 0, count);
+    });
+  });
 }
 
 void AddImport(BufferId from, const TensorDescriptor& descriptor,
@@ -184,16 +145,8 @@ void AddImport(BufferId from, const TensorDescriptor& descriptor,
     AddCopy(from, to.buffer, to.blocks.bytes(), schedule);
     return;
   }
-  if (descriptor.dtype == DataType::kU8) {
-    const NetworkTensor image = ImageLike(to, schedule);
-    AddImportOfBytes(from, descriptor, image, schedule);
-    AddConversion(image, to, schedule);
-    return;
-  }
-  AddReorder(
-      Reorder::Make(convgrad::PhysicalLayoutOf(descriptor), descriptor.dtype,
-                    PhysicalLayoutOf(to), to.blocks.dtype),
-      from, to.buffer, schedule);
+  AddReorder({convgrad::PhysicalLayoutOf(descriptor), descriptor.dtype, from},
+             ElementsOf(to), schedule);
 }
 
 void AddExport(const NetworkTensor& from, BufferId to, Schedule* schedule) {
@@ -202,10 +155,9 @@ void AddExport(const NetworkTensor& from, BufferId to, Schedule* schedule) {
     AddCopy(from.buffer, to, from.blocks.bytes(), schedule);
     return;
   }
-  AddReorder(
-      Reorder::Make(PhysicalLayoutOf(from), from.blocks.dtype,
-                    convgrad::PhysicalLayoutOf(descriptor), descriptor.dtype),
-      from.buffer, to, schedule);
+  AddReorder(ElementsOf(from),
+             {convgrad::PhysicalLayoutOf(descriptor), descriptor.dtype, to},
+             schedule);
 }
 
 NetworkTensor InForm(const NetworkTensor& tensor, Form form, int64_t block,
@@ -232,9 +184,7 @@ NetworkTensor ComputedIn(DataType dtype, NetworkTensor result,
 void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
                    Schedule* schedule) {
   if (from.buffer == to.buffer) return;
-  AddReorder(Reorder::Make(PhysicalLayoutOf(from), from.blocks.dtype,
-                           PhysicalLayoutOf(to), to.blocks.dtype),
-             from.buffer, to.buffer, schedule);
+  AddReorder(ElementsOf(from), ElementsOf(to), schedule);
 }
 
 NetworkTensor Converted(const NetworkTensor& tensor, DataType dtype,

@@ -8,7 +8,7 @@
 #include "backends/core/physical_layout.h"
 #include "backends/core/tensor_descriptor.h"
 #include "backends/kernels/operators/channel_blocks.h"
-#include "backends/onednn/execution/onednn_schedule.h"
+#include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/schedule/network_forms.h"
 #include "oneapi/dnnl/dnnl.hpp"
 
@@ -39,10 +39,11 @@ NetworkTensor TensorLike(const Dims& dims, DataType dtype, Form form,
 // Returns whether the channels are in blocks of `dtype`, also in a single one.
 bool IsInBlocks(const NetworkTensor& tensor, DataType dtype);
 
-// Return the layout for the library, and for our Reorder. Requires: rank >= 2;
-// for the library not a turned image.
+// Return the layout for the library, and the elements for our Reorder.
+// Requires: rank >= 2; for the library not a turned image.
 dnnl::memory::desc DescOf(const NetworkTensor& tensor);
 PhysicalLayout PhysicalLayoutOf(const NetworkTensor& tensor);
+Elements ElementsOf(const NetworkTensor& tensor);
 
 // Append steps that convert `from`, a tensor of the caller, to `to.buffer`; and
 // `from` to `to`, which the caller gets in f32 and row-major.
@@ -73,6 +74,8 @@ void AddConversion(const NetworkTensor& from, const NetworkTensor& to,
 BufferId RoundedWeights(BufferId weights, const Dims& dims, DataType dtype,
                         Schedule* schedule);
 
+// Appends a step that writes one f32 number, and returns its buffer.
+BufferId AddNumber(absl::string_view kind, float number, Schedule* schedule);
 // Append a copy of bytes, and zeros for a whole buffer.
 void AddCopy(BufferId from, BufferId to, int64_t bytes, Schedule* schedule);
 void AddZeros(absl::string_view kind, BufferId buffer, Schedule* schedule);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 
 namespace convgrad::onednn {
@@ -132,8 +131,8 @@ void AddCopyOf(const RowsView& view, const Location& to, const Dims& strides,
     }
   }
   const DataType dtype = view.rows.blocks.dtype;
-  AddReorder(Reorder::Make(source, dtype, target, dtype), view.location(), to,
-             schedule, kind);
+  AddReorder({source, dtype, view.location()}, {target, dtype, to}, schedule,
+             kind);
 }
 
 }  // namespace convgrad::onednn

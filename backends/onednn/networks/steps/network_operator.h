@@ -51,7 +51,7 @@ std::vector<NetworkOperator> NetworkMatmul();
 std::vector<NetworkOperator> NetworkAttention();
 std::vector<NetworkOperator> NetworkNormalize();
 std::vector<NetworkOperator> NetworkDropout();
-std::vector<NetworkOperator> NetworkMasks();
+std::vector<NetworkOperator> NetworkWhere();
 std::vector<NetworkOperator> NetworkElementLosses();
 std::vector<NetworkOperator> NetworkCrossEntropy();
 

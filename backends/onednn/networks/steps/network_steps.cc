@@ -12,7 +12,7 @@ const NetworkOperator& NetworkOperatorOf(Operator op) {
            NetworkReductions(),    NetworkGroupNorm(),   NetworkCopies(),
            NetworkMoves(),         NetworkViews(),       NetworkRowNorms(),
            NetworkSoftmax(),       NetworkMatmul(),      NetworkAttention(),
-           NetworkNormalize(),     NetworkDropout(),     NetworkMasks(),
+           NetworkNormalize(),     NetworkDropout(),     NetworkWhere(),
            NetworkElementLosses(), NetworkCrossEntropy()}));
   return table[static_cast<size_t>(op)];
 }

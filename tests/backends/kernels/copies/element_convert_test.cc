@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -101,8 +102,12 @@ TEST(ElementConvertTest, ConvertsEveryUnsignedInteger) {
   ForEachSimdTarget([] {
     ExpectRounded<uint16_t, uint32_t>(DataType::kU16, AllPatterns(),
                                       DataType::kF32);
+    std::vector<uint8_t> bytes(256);
+    std::iota(bytes.begin(), bytes.end(), uint8_t{0});
+    ExpectRounded<uint8_t, uint32_t>(DataType::kU8, bytes, DataType::kF32);
     for (DataType dtype : kNarrowTypes) {
       ExpectRounded<uint16_t, uint16_t>(DataType::kU16, AllPatterns(), dtype);
+      ExpectRounded<uint8_t, uint16_t>(DataType::kU8, bytes, dtype);
     }
   });
 }
@@ -155,11 +160,11 @@ void ExpectOnlyItsElements(DataType from, DataType to, int count, int offset) {
 
 TEST(ElementConvertTest, WritesItsElementsAndNoOthers) {
   const DataType types[] = {DataType::kF32, DataType::kBF16, DataType::kF16,
-                            DataType::kU16};
+                            DataType::kU16, DataType::kU8};
   ForEachSimdTarget([&] {
     for (DataType from : types) {
       for (DataType to : types) {
-        if (to == DataType::kU16 && from != to) continue;
+        if (!IsFloating(to) && from != to) continue;
         for (int count : {0, 1, 2, 15, 16, 17, 31, 33, 64, 129, 257}) {
           for (int offset : {0, 1, 2, 3, 4, 30, 62}) {
             ExpectOnlyItsElements(from, to, count, offset);

@@ -212,8 +212,10 @@ TEST(ReorderTest, UnsignedIntegersBecomeFloats) {
       for (const LayoutAndBlock& to : kActivations) {
         for (Layout from : {Layout::kNCX, Layout::kNXC}) {
           for (DataType dtype : {DataType::kF32, DataType::kBF16}) {
-            ExpectMatchesSlowLoop({DataType::kU16, from, dims},
-                                  {dtype, to.layout, dims, to.c0});
+            for (DataType integers : {DataType::kU8, DataType::kU16}) {
+              ExpectMatchesSlowLoop({integers, from, dims},
+                                    {dtype, to.layout, dims, to.c0});
+            }
           }
         }
       }

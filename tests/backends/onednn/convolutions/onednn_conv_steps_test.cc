@@ -1,5 +1,6 @@
 // Tests gradients of a bias whose numbers all have one sign, because roundings
-// may then have one sign as well. Tests kernels far longer than a request.
+// may then have one sign as well; masks and residuals in layouts that differ
+// from the tensor's that they belong to; and kernels far longer than a request.
 #include "backends/onednn/convolutions/onednn_conv_steps.h"
 
 #include <memory>
@@ -35,7 +36,7 @@ class PlanningBackend final : public ConvBackend {
   }
 };
 
-// Checks the bias gradient beside a weight gradient, which may compute it.
+// Checks the bias gradient beside a weight gradient.
 void ExpectBiasWithinBound(const OperationSpec& spec, double number) {
   const ConvOperation operation = MakeOperation(spec);
   ExactOperands operands;
@@ -67,6 +68,43 @@ TEST(ConvSteps, GradientsOfOneSignAddUpToABiasWithinTheBound) {
       spec.dtype = dtype;
       for (int i = 3; i < 16; i += 2) ExpectBiasWithinBound(spec, 1.0 / i);
     }
+  }
+}
+
+// Checks results on real numbers with `which` in another layout than the other
+// activations.
+void ExpectRightWith(OperationSpec spec, Operand which) {
+  for (const Layout layout : {Layout::kNCX, Layout::kNXC}) {
+    ConvOperation operation = MakeOperation(spec);
+    operation.operand(which)->layout = layout;
+    ExactOperands operands;
+    for (const Operand operand : kAllOperands) {
+      const auto& tensor = operation.operand(operand);
+      const auto i = static_cast<size_t>(operand);
+      if (tensor) operands[i] = RealFill(ElementCount(*tensor), i, spec.dtype);
+    }
+    const auto results = RunChecked(PlanningBackend(), operation, operands);
+    ASSERT_TRUE(results.ok()) << results.status();
+    for (size_t i = 0; i < results->size(); ++i) {
+      const ResultRequest& request = operation.results[i];
+      EXPECT_TRUE(IsWithinBound({&operation, &request, (*results)[i].data()},
+                                ExpectReal(operation, request.which, operands),
+                                DataKind::kAny))
+          << ToString(operation);
+    }
+  }
+}
+
+TEST(ConvSteps, TakesMasksAndResidualsInAnyLayout) {
+  for (const Layout layout : {Layout::kNCX, Layout::kNXC, Layout::kNDC1HWC0}) {
+    OperationSpec spec;
+    spec.layouts.output = spec.layouts.result = layout;
+    spec.problem = *Parse("conv2d_n2_c3_o20_i5_k3_relu");
+    spec.results = {Result::kGradInput, Result::kGradWeight};
+    ExpectRightWith(spec, Operand::kOutput);
+    spec.problem = *Parse("conv2d_n2_c3_o20_i5_k3_relu_res");
+    spec.results = {Result::kOutput};
+    ExpectRightWith(spec, Operand::kResidual);
   }
 }
 

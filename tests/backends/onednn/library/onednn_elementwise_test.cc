@@ -18,18 +18,17 @@ const Dims kShapes[] = {
 
 constexpr int kThreads[] = {1, 3};
 
-// Calls body with descriptors of `dims` in every pair of dtypes and layouts.
+// Calls body with descriptors of `dims` in every pair of dtypes, in either
+// layout.
 template <typename Body>
 void ForEachPair(const Dims& dims, const Body& body) {
   for (DataType first : kAllDataTypes) {
     for (DataType second : kAllDataTypes) {
       for (Layout layout : kBothLayouts) {
-        for (Layout other : kBothLayouts) {
-          const TensorDescriptor a{first, layout, dims};
-          const TensorDescriptor b{second, other, dims};
-          SCOPED_TRACE(absl::StrCat(ToString(a), " and ", ToString(b)));
-          body(a, b);
-        }
+        const TensorDescriptor a{first, layout, dims};
+        const TensorDescriptor b{second, layout, dims};
+        SCOPED_TRACE(absl::StrCat(ToString(a), " and ", ToString(b)));
+        body(a, b);
       }
     }
   }
@@ -43,7 +42,7 @@ TEST(MaskGradient, KeepsTheBitsWhereTheOutputIsPositive) {
     const std::vector<int64_t> at = LogicalOffsets(g), by = LogicalOffsets(y);
     for (int threads : kThreads) {
       Sample masked(g);
-      MaskGradient(threads, g, grad.bytes.data(), y, output.bytes.data(),
+      MaskGradient(threads, g, grad.bytes.data(), y.dtype, output.bytes.data(),
                    masked.bytes.data());
       for (size_t i = 0; i < at.size(); ++i) {
         const bool kept = output.Value(by[i]) > 0;
@@ -66,7 +65,7 @@ TEST(MaskGradient, KnowsThePositiveNumbersOfEvery16BitPattern) {
       grad[i] = static_cast<uint16_t>(~bits);
       kept[i] = output.Value(i) > 0 ? grad[i] : 0;
     }
-    MaskGradient(1, descriptor, grad.data(), descriptor, output.bytes.data(),
+    MaskGradient(1, descriptor, grad.data(), dtype, output.bytes.data(),
                  masked.bytes.data());
     EXPECT_EQ(std::memcmp(masked.bytes.data(), kept.data(), 2 * kept.size()),
               0);
@@ -146,7 +145,7 @@ void CheckEpilogue(const EpilogueCase& given) {
   }
 }
 
-TEST(ApplyEpilogue, AddsAResidualOfEveryDtypeInEitherLayout) {
+TEST(ApplyEpilogue, AddsAResidualOfEveryDtypeInItsLayout) {
   const auto check = [](const TensorDescriptor& residual,
                         const TensorDescriptor& result) {
     const Epilogue sum{std::nullopt, StepTensor{residual}};

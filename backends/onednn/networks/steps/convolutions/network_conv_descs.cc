@@ -55,6 +55,22 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
       });
 }
 
+dnnl::memory::desc ConvWeightDesc(Pass pass, const ConvProblem& problem,
+                                  DataType dtype) {
+  if (pass == Pass::kBackwardWeight) dtype = DataType::kF32;
+  return {WeightDimsOf(problem), TypeOf(dtype), dnnl::memory::format_tag::any};
+}
+
+dnnl::primitive_desc_base FindFastPass(Pass pass, const ConvProblem& problem,
+                                       const dnnl::memory::desc& data,
+                                       const dnnl::memory::desc& out) {
+  const dnnl::memory::desc weight = ConvWeightDesc(pass, problem, DtypeOf(out));
+  dnnl::primitive_desc_base found =
+      MakePassDesc(pass, problem, {data, weight, out, {}});
+  if (found && IsPlainLoop(found)) return {};
+  return found;
+}
+
 dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc) {
   return {desc.get_dims(), desc.get_data_type(), dnnl::memory::format_tag::any};
 }
@@ -64,12 +80,7 @@ LibraryTensor TensorOf(const NetworkTensor& tensor) {
 }
 
 dnnl::memory::desc PlainWeightDesc(const ConvProblem& problem) {
-  const dnnl::memory::dims dims = WeightDimsOf(problem);
-  dnnl::memory::dims strides(dims.size(), 1);
-  for (size_t i = dims.size() - 1; i > 0; --i) {
-    strides[i - 1] = strides[i] * dims[i];
-  }
-  return {dims, dnnl::memory::data_type::f32, strides};
+  return FormatDesc(WeightDimsOf(problem), DataType::kF32, Format::kNCX);
 }
 
 std::optional<LibraryTensor> CallersInput(const std::string& name,

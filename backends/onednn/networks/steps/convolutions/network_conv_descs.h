@@ -17,6 +17,18 @@ namespace convgrad::onednn {
 dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
                                        const ConvDescs& descs);
 
+// Returns the descriptor of a pass's weight in the library's layout: its
+// gradient is always f32.
+dnnl::memory::desc ConvWeightDesc(Pass pass, const ConvProblem& problem,
+                                  DataType dtype);
+
+// Returns the primitive for a pass without a bias on tensors that lie so, in
+// the dtype of `out`; empty if the library has only plain loops. Throws
+// dnnl::error.
+dnnl::primitive_desc_base FindFastPass(Pass pass, const ConvProblem& problem,
+                                       const dnnl::memory::desc& data,
+                                       const dnnl::memory::desc& out);
+
 // Returns the desc of a tensor whose layout the library chooses.
 dnnl::memory::desc WithAnyLayout(const dnnl::memory::desc& desc);
 

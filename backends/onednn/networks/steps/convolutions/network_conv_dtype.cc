@@ -5,7 +5,6 @@
 #include "backends/onednn/library/onednn_candidates.h"
 #include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
-#include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -55,13 +54,7 @@ DataType ConvolutionDtype(const ConvProblem& problem, bool is_mirrored,
     data.blocks.dtype = is_mirrored && pass == Pass::kBackwardData
                             ? DataType::kF32
                             : DataType::kBF16;
-    const auto found =
-        MakePassDesc(pass, problem,
-                     {DescOf(data),
-                      ConvWeightDesc(pass, problem, DataType::kBF16),
-                      out,
-                      {}});
-    if (!found || IsPlainLoop(found)) return DataType::kF32;
+    if (!FindFastPass(pass, problem, DescOf(data), out)) return DataType::kF32;
   }
   return DataType::kBF16;
 }

@@ -8,8 +8,6 @@
 namespace convgrad::onednn {
 namespace {
 
-using dnnl::memory;
-
 // Returns the library's primitive for a pass on activations with these layouts
 // or, if it isn't fast, with the library's own layouts; empty if it has none.
 dnnl::primitive_desc_base ChoosePass(const ConvPass& pass, ConvDescs descs) {
@@ -25,15 +23,12 @@ dnnl::primitive_desc_base ChoosePass(const ConvPass& pass, ConvDescs descs) {
 
 void AddConvPass(const ConvPass& pass, Schedule* schedule) {
   const bool has_bias = pass.bias != kNoBuffer;
+  const DataType dtype = DtypeOf(pass.out.desc);
   ConvDescs descs = {pass.data.desc,
-                     ConvWeightDesc(pass.pass, pass.problem, pass.dtype),
+                     ConvWeightDesc(pass.pass, pass.problem, dtype),
                      pass.out.desc,
                      {}};
-  if (has_bias) {
-    descs.bias = {{pass.problem.out_channels},
-                  memory::data_type::f32,
-                  memory::format_tag::a};
-  }
+  if (has_bias) descs.bias = BiasDesc(pass.problem);
   const dnnl::primitive_desc_base chosen = ChoosePass(pass, descs);
   if (!chosen) {
     schedule->Fail(
@@ -56,14 +51,8 @@ void AddConvPass(const ConvPass& pass, Schedule* schedule) {
   add(Role::kData, pass.data, args.data);
   add(Role::kWeight, pass.weight, args.weight);
   add(Role::kOut, pass.out, args.out);
-  if (has_bias) step.Read(args.bias, {pass.bias, descs.bias});
+  if (has_bias) step.Read(DNNL_ARG_BIAS, {pass.bias, descs.bias});
   step.Finish();
-}
-
-memory::desc ConvWeightDesc(Pass pass, const ConvProblem& problem,
-                            DataType dtype) {
-  if (pass == Pass::kBackwardWeight) dtype = DataType::kF32;
-  return {WeightDimsOf(problem), TypeOf(dtype), memory::format_tag::any};
 }
 
 }  // namespace convgrad::onednn

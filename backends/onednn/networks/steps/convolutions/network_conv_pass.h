@@ -6,7 +6,6 @@
 #include "absl/strings/string_view.h"
 #include "backends/core/convolution/conv_problem.h"
 #include "backends/core/convolution/lowering.h"
-#include "backends/core/data_type.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/execution/onednn_schedule.h"
 
@@ -18,8 +17,6 @@ struct ConvPass {
   ConvProblem problem;
   // Operands, and the result of the pass: a gradient has its tensor's place.
   LibraryTensor data, weight, out;
-  // The dtype of `data` and `out`.
-  DataType dtype = DataType::kF32;
   BufferId bias = kNoBuffer;  // only for a forward
   absl::string_view kind;     // as Step::kind
   double macs = 0;
@@ -31,10 +28,5 @@ struct ConvPass {
 // library's. If the library has none, the schedule fails with kUnimplemented.
 // Throws dnnl::error.
 void AddConvPass(const ConvPass& pass, Schedule* schedule);
-
-// Returns the descriptor of a pass's weight in the library's layout: its
-// gradient is always f32.
-dnnl::memory::desc ConvWeightDesc(Pass pass, const ConvProblem& problem,
-                                  DataType dtype);
 
 }  // namespace convgrad::onednn

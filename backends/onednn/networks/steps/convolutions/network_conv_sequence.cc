@@ -2,9 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "backends/kernels/convolutions/sequence_convolution.h"
-#include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
-#include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -19,75 +17,11 @@ SequenceShape ShapeOf(const FastPass& pass) {
   return pass.pass == Pass::kBackwardData ? MirrorOf(shape) : shape;
 }
 
-// Appends a depthwise forward or backward-data.
-void AddDepthwise(const FastPass& pass, Step step, Schedule* schedule) {
-  const SequenceShape shape = ShapeOf(pass);
-  const BufferId from = step.reads[0], to = step.writes[0];
-  const BufferId arranged = schedule->AddArray<float>(DepthwiseFloats(shape));
-  step.writes.push_back(arranged);
-  step.reads = {from, pass.weight, pass.bias};
-  step.function = [=, weight = pass.weight, bias = pass.bias,
-                   is_mirrored = pass.pass == Pass::kBackwardData](
-                      const RunContext& context) {
-    ConvolveSequencesDepthwise(
-        shape, context.Read<float>(from),
-        {context.Read<float>(weight), is_mirrored, context.Read<float>(bias)},
-        context.parts(), context.Write<float>(arranged),
-        context.Write<float>(to));
-  };
-  schedule->Add(std::move(step));
-}
-
-// Appends a forward or backward-data.
-void AddSums(const FastPass& pass, Step step, Schedule* schedule) {
-  const SequenceShape shape = ShapeOf(pass);
-  const BufferId from = step.reads[0], to = step.writes[0];
-  const BufferId arranged = schedule->AddArray<float>(ArrangedFloats(shape));
-  schedule->Add({.kind = kWeightLayoutKind,
-                 .reads = {pass.weight, pass.bias},
-                 .writes = {arranged},
-                 .function = [=, weight = pass.weight, bias = pass.bias,
-                              is_mirrored = pass.pass == Pass::kBackwardData](
-                                 const RunContext& context) {
-                   ArrangeWeights(shape,
-                                  {context.Read<float>(weight), is_mirrored,
-                                   context.Read<float>(bias)},
-                                  context.parts(),
-                                  context.Write<float>(arranged));
-                 }});
-  step.reads.push_back(arranged);
-  step.function = [=](const RunContext& context) {
-    ConvolveSequences(shape, context.Read<float>(from),
-                      context.Read<float>(arranged), context.parts(),
-                      context.Write<float>(to));
-  };
-  schedule->Add(std::move(step));
-}
-
-void AddGradient(const FastPass& pass, Step step, Schedule* schedule) {
-  const SequenceShape shape = ShapeOf(pass);
-  const BufferId sums = schedule->AddArray<float>(ArrangedFloats(shape));
-  step.reads = {pass.x.buffer, pass.y.buffer};
-  step.writes = {pass.weight, sums};
-  step.function = [=, x = pass.x.buffer, dy = pass.y.buffer,
-                   dw = pass.weight](const RunContext& context) {
-    AddUpSequenceGradient(shape, context.Read<float>(x),
-                          context.Read<float>(dy), context.parts(),
-                          context.Write<float>(sums), context.Write<float>(dw));
-  };
-  schedule->Add(std::move(step));
-}
-
 // Returns whether the library has a kernel of its own for the pass.
 bool HasKernel(const FastPass& pass) {
   const auto found =
-      MakePassDesc(pass.pass, pass.problem,
-                   {DescOf(pass.x),
-                    ConvWeightDesc(pass.pass, pass.problem, DataType::kF32),
-                    DescOf(pass.y),
-                    {}});
-  return found && !IsPlainLoop(found) &&
-         !absl::StrContains(found.impl_info_str(), "gemm");
+      FindFastPass(pass.pass, pass.problem, DescOf(pass.x), DescOf(pass.y));
+  return found && !absl::StrContains(found.impl_info_str(), "gemm");
 }
 
 }  // namespace
@@ -109,18 +43,56 @@ bool IsFastAsSequence(const FastPass& pass) {
 
 void AddSequencePass(const FastPass& pass, absl::string_view kind,
                      Schedule* schedule) {
-  const bool is_backward = pass.pass == Pass::kBackwardData;
-  Step step = {.kind = kind,
-               .reads = {is_backward ? pass.y.buffer : pass.x.buffer},
-               .writes = {is_backward ? pass.x.buffer : pass.y.buffer},
-               .macs = static_cast<double>(MultiplyAdds(pass.problem))};
+  const SequenceShape shape = ShapeOf(pass);
+  const auto macs = static_cast<double>(MultiplyAdds(pass.problem));
+  const BufferId x = pass.x.buffer, y = pass.y.buffer;
+  const BufferId weight = pass.weight, bias = pass.bias;
   if (pass.pass == Pass::kBackwardWeight) {
-    AddGradient(pass, std::move(step), schedule);
-  } else if (IsDepthwise(pass.problem)) {
-    AddDepthwise(pass, std::move(step), schedule);
-  } else {
-    AddSums(pass, std::move(step), schedule);
+    const BufferId sums = schedule->AddArray<float>(ArrangedFloats(shape));
+    schedule->Add(
+        kind, {x, y}, {weight, sums},
+        [=](const RunContext& context) {
+          AddUpSequenceGradient(shape, context.Read<float>(x),
+                                context.Read<float>(y), context.parts(),
+                                context.Write<float>(sums),
+                                context.Write<float>(weight));
+        },
+        macs);
+    return;
   }
+  const bool is_mirrored = pass.pass == Pass::kBackwardData;
+  const BufferId from = is_mirrored ? y : x, to = is_mirrored ? x : y;
+  const auto weights = [=](const RunContext& context) {
+    return SequenceWeights{context.Read<float>(weight), is_mirrored,
+                           context.Read<float>(bias)};
+  };
+  if (IsDepthwise(pass.problem)) {
+    const BufferId arranged = schedule->AddArray<float>(DepthwiseFloats(shape));
+    schedule->Add(
+        kind, {from, weight, bias}, {to, arranged},
+        [=](const RunContext& context) {
+          ConvolveSequencesDepthwise(shape, context.Read<float>(from),
+                                     weights(context), context.parts(),
+                                     context.Write<float>(arranged),
+                                     context.Write<float>(to));
+        },
+        macs);
+    return;
+  }
+  const BufferId arranged = schedule->AddArray<float>(ArrangedFloats(shape));
+  schedule->Add(kWeightLayoutKind, {weight, bias}, {arranged},
+                [=](const RunContext& context) {
+                  ArrangeWeights(shape, weights(context), context.parts(),
+                                 context.Write<float>(arranged));
+                });
+  schedule->Add(
+      kind, {from, arranged}, {to},
+      [=](const RunContext& context) {
+        ConvolveSequences(shape, context.Read<float>(from),
+                          context.Read<float>(arranged), context.parts(),
+                          context.Write<float>(to));
+      },
+      macs);
 }
 
 }  // namespace convgrad::onednn

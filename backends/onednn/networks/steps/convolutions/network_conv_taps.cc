@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
@@ -28,10 +27,9 @@ struct Range {
 };
 
 Range RangeOf(const SpatialAxis& axis, int64_t element) {
+  const auto [begin, end] = OutputsOf(AxisOf(axis), element);
   const int64_t offset = element * axis.dilation - axis.pad_begin;
-  const int64_t begin = std::max<int64_t>(0, -offset);
-  const int64_t end = std::min(axis.out, axis.in - offset);
-  return {begin, begin + offset, std::max<int64_t>(0, end - begin)};
+  return {begin, begin + offset, end - begin};
 }
 
 struct Tap {
@@ -109,9 +107,9 @@ NetworkTensor AddCopyOf(const Part& part, Schedule* schedule) {
                                 {row, 1}}};
   const PhysicalLayout to = {
       {{part.planes(), part.rows * row}, {part.rows, row}, {row, 1}}};
-  AddReorder(Reorder::Make(from, DataType::kF32, to, DataType::kF32),
-             Location(part.tensor.buffer).At(part.first() * kFloat),
-             copy.buffer, schedule);
+  AddReorder({from, DataType::kF32,
+              Location(part.tensor.buffer).At(part.first() * kFloat)},
+             {to, DataType::kF32, copy.buffer}, schedule);
   return copy;
 }
 
@@ -121,22 +119,19 @@ void AddSum(BufferId numbers, const Part& part, absl::string_view kind,
   const int64_t rows = part.rows, row = part.columns * part.block();
   const int64_t plane_size = part.plane_size(), row_size = part.row_size();
   const Location to = Location(part.tensor.buffer).At(part.first() * kFloat);
-  schedule->Add(
-      {.kind = kind,
-       .reads = {numbers, to.buffer},
-       .writes = {to.buffer},
-       .function = [=, planes = part.planes()](const RunContext& context) {
-         context.ForParts(planes, [&](int64_t plane) {
-           const float* from =
-               context.Read<float>(numbers) + plane * rows * row;
-           float* sums = context.Write<float>(to) + plane * plane_size;
-           for (int64_t i = 0; i < rows; ++i) {
-             for (int64_t j = 0; j < row; ++j) sums[j] += from[j];
-             from += row;
-             sums += row_size;
-           }
-         });
-       }});
+  schedule->Add(kind, {numbers, to.buffer}, {to.buffer},
+                [=, planes = part.planes()](const RunContext& context) {
+                  context.ForParts(planes, [&](int64_t plane) {
+                    const float* from =
+                        context.Read<float>(numbers) + plane * rows * row;
+                    float* sums = context.Write<float>(to) + plane * plane_size;
+                    for (int64_t i = 0; i < rows; ++i) {
+                      for (int64_t j = 0; j < row; ++j) sums[j] += from[j];
+                      from += row;
+                      sums += row_size;
+                    }
+                  });
+                });
 }
 
 // Returns the 1x1 convolution of what a tap sees.
@@ -149,17 +144,18 @@ ConvProblem ProblemOf(const Tap& tap, const ConvProblem& problem) {
   return alone;
 }
 
-// Weights of one tap after the other.
 int64_t WeightsOfTap(const ConvProblem& problem) {
   return problem.out_channels * problem.in_channels;
 }
-PhysicalLayout TapAfterTap(const ConvProblem& problem) {
+// Weights of one tap after the other.
+Elements TapAfterTap(const ConvProblem& problem, BufferId weights) {
   const int64_t count = WeightsOfTap(problem);
-  return {{{count, 1}, {TapCount(problem), count}}};
+  return {{{{count, 1}, {TapCount(problem), count}}}, DataType::kF32, weights};
 }
-PhysicalLayout RowMajor(const ConvProblem& problem) {
+Elements RowMajor(const ConvProblem& problem, BufferId weights) {
   const int64_t taps = TapCount(problem);
-  return {{{WeightsOfTap(problem), taps}, {taps, 1}}};
+  return {
+      {{{WeightsOfTap(problem), taps}, {taps, 1}}}, DataType::kF32, weights};
 }
 BufferId AddWeightBuffer(const ConvProblem& problem, Schedule* schedule) {
   return schedule->AddArray<float>(WeightsOfTap(problem) * TapCount(problem));
@@ -180,9 +176,8 @@ class Taps {
   // Appends a forward or a backward-data: the tap that sees all writes the
   // result, and the others add to it.
   void AddSums() {
-    AddReorder(Reorder::Make(RowMajor(problem_), DataType::kF32,
-                             TapAfterTap(problem_), DataType::kF32),
-               pass_.weight, weights_, &schedule_);
+    AddReorder(RowMajor(problem_, pass_.weight),
+               TapAfterTap(problem_, weights_), &schedule_);
     for (const Tap& tap : TapsOf(problem_)) {
       if (IsWhole(tap, problem_)) {
         Add(tap, pass_.x, pass_.y, pass_.bias);
@@ -210,9 +205,8 @@ class Taps {
           is_whole ? pass_.x : AddCopyOf(PartOfX(pass_.x, tap), &schedule_),
           is_whole ? pass_.y : AddCopyOf(PartOfY(pass_.y, tap), &schedule_));
     }
-    AddReorder(Reorder::Make(TapAfterTap(problem_), DataType::kF32,
-                             RowMajor(problem_), DataType::kF32),
-               weights_, pass_.weight, &schedule_);
+    AddReorder(TapAfterTap(problem_, weights_),
+               RowMajor(problem_, pass_.weight), &schedule_);
   }
 
  private:

@@ -43,17 +43,15 @@ void AddDepthwiseGradient(const FastPass& pass, absl::string_view kind,
       .y = problem.axes.size() > 1 ? AxisOf(problem.axes[0]) : ConvAxis(),
       .x = AxisOf(problem.axes.back())};
   const BufferId x = pass.x.buffer, dy = pass.y.buffer, dw = pass.weight;
-  schedule->Add({.kind = kind,
-                 .reads = {x, dy},
-                 .writes = {dw},
-                 .macs = static_cast<double>(MultiplyAdds(problem)),
-                 .function = [=](const RunContext& context) {
-                   AddUpDepthwiseGradient(
-                       shape,
-                       {context.Read<float>(x), context.Read<float>(dy),
-                        context.Write<float>(dw)},
-                       context.parts());
-                 }});
+  schedule->Add(
+      kind, {x, dy}, {dw},
+      [=](const RunContext& context) {
+        AddUpDepthwiseGradient(shape,
+                               {context.Read<float>(x), context.Read<float>(dy),
+                                context.Write<float>(dw)},
+                               context.parts());
+      },
+      static_cast<double>(MultiplyAdds(problem)));
 }
 
 class Convolution final : public NetworkGroup {
@@ -87,10 +85,9 @@ class Convolution final : public NetworkGroup {
     AddPass({pass, "conv forward", builder->Parameter(bias_)},
             {Input(builder), Weight(builder), TensorOf(computed)}, builder);
     if (adds_bias) {
-      AddBias(builder->Parameter(bias_), computed, y, &builder->schedule());
-    } else {
-      AddConversion(computed, y, &builder->schedule());
+      AddBias(builder->Parameter(bias_), computed, &builder->schedule());
     }
+    AddConversion(computed, y, &builder->schedule());
   }
 
   void Backward(NetworkBuilder* builder) override {
@@ -214,12 +211,8 @@ class Convolution final : public NetworkGroup {
         problem_.axes.size() > 2 || problem_.in_channels <= kFewChannels) {
       return false;
     }
-    const dnnl::primitive_desc_base librarys =
-        MakePassDesc(own.pass, problem_,
-                     {tensors.input.desc,
-                      ConvWeightDesc(own.pass, problem_, computes_in_),
-                      tensors.result.desc,
-                      {}});
+    const dnnl::primitive_desc_base librarys = FindFastPass(
+        own.pass, problem_, tensors.input.desc, tensors.result.desc);
     // Others of the library's compute each channel as a small group, up to 10
     // times slower.
     if (librarys && absl::StrContains(librarys.impl_info_str(), "dw")) {
@@ -243,7 +236,6 @@ class Convolution final : public NetworkGroup {
          .data = data,
          .weight = tensors.weight,
          .out = out,
-         .dtype = computes_in_,
          .bias = is_mirrored_ ? kNoBuffer : pass.bias,
          .kind = pass.kind,
          // The quanta count a pass once.

@@ -1,25 +1,41 @@
 // Implements a convolution at inference, fused with the batch_norm of running
 // statistics, the add and the activation after it: by Winograd's algorithm or
-// by the library.
+// by the library, both of which compute all of them before they write the
+// result.
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "backends/core/program/operators/convolution.h"
+#include "backends/onednn/execution/onednn_library_step.h"
+#include "backends/onednn/library/onednn_candidates.h"
+#include "backends/onednn/library/onednn_types.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/schedule/network_guard.h"
 #include "backends/onednn/networks/schedule/network_ranges.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_descs.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_dtype.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_epilogue.h"
+#include "backends/onednn/networks/steps/convolutions/network_conv_pass.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_sequence.h"
 #include "backends/onednn/networks/steps/convolutions/network_conv_taps.h"
 #include "backends/onednn/networks/steps/convolutions/network_folded_norm.h"
-#include "backends/onednn/networks/steps/convolutions/network_library_fusion.h"
 #include "backends/onednn/networks/steps/convolutions/network_padded_images.h"
 #include "backends/onednn/networks/steps/convolutions/network_winograd.h"
 #include "backends/onednn/networks/steps/network_operator.h"
 
 namespace convgrad::onednn {
 namespace {
+
+using dnnl::memory;
+
+// Returns a tensor like a value, but in `dtype`.
+NetworkTensor LikeIn(DataType dtype, const std::string& name,
+                     const NetworkBuilder& builder) {
+  NetworkTensor like = builder.Like(name);
+  like.blocks.dtype = dtype;
+  return like;
+}
 
 class FusedConvolution final : public NetworkGroup {
  public:
@@ -43,7 +59,7 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   void Forward(NetworkBuilder* builder) override {
-    if (!IsOurs(builder) && (AddFast(builder) || AddFused(builder))) {
+    if (!IsOurs(builder) && (AddFast(builder) || AddByLibrary(builder))) {
       return;
     }
     MakeConvolution(convolution_)->Forward(builder);
@@ -56,6 +72,18 @@ class FusedConvolution final : public NetworkGroup {
   }
 
  private:
+  // The library's implementation in one dtype.
+  struct Way {
+    DataType dtype;
+    ConvProblem problem;  // the step's, or one on padded images
+    bool is_padded = false;
+    // The caller's input; nullopt if the input is a value of the program.
+    std::optional<LibraryTensor> callers = std::nullopt;
+    ConvEpilogue epilogue = {};
+    ConvDescs descs = {};
+    dnnl::primitive_desc_base pass = {};
+  };
+
   // Returns the operand of an add that isn't the result of the convolution or
   // of its batch_norm.
   std::string AddendOf(const ProgramStep& add) const {
@@ -64,10 +92,8 @@ class FusedConvolution final : public NetworkGroup {
     return add.operands[add.operands[0] == own ? 1 : 0];
   }
 
-  bool is_capped() const {
-    return activation_.activation == Activation::kRelu6;
-  }
   const std::string& x() const { return convolution_.operands[0]; }
+  const std::string& weight() const { return convolution_.operands[1]; }
   // Returns "" if there is none.
   std::string bias() const { return OperandAt(convolution_, 2); }
   const std::string& result() const {
@@ -103,9 +129,8 @@ class FusedConvolution final : public NetworkGroup {
   bool AddFast(NetworkBuilder* builder) const {
     if (!IsFast(*builder)) return false;
     FastPass pass = PassOf(*builder);
-    if (is_capped() && !AddRangeCheckOn(activated_, builder)) return false;
     pass.x = builder->Value(x());
-    pass.weight = builder->Parameter(convolution_.operands[1]);
+    pass.weight = builder->Parameter(weight());
     pass.bias = builder->Parameter(bias());
     if (norm_ != nullptr) {
       const FoldedNorm norm = AddFoldedNorm(*norm_, bias(), builder);
@@ -123,29 +148,123 @@ class FusedConvolution final : public NetworkGroup {
 
   // Appends the fused step by the library, if it has a fast implementation.
   // Returns whether it has one.
-  bool AddFused(NetworkBuilder* builder) const {
-    const LibraryFusion fusion(
-        {convolution_, problem_, norm_, addend_, activation_, result()});
+  bool AddByLibrary(NetworkBuilder* builder) const {
     const DataType native = Native(*builder);
-    auto way = fusion.WayIn(native, builder);
-    if (!way && native != DataType::kF32) {
-      way = fusion.WayIn(DataType::kF32, builder);
+    std::optional<Way> way = WayIn(native, builder);
+    if (!way && native != DataType::kF32) way = WayIn(DataType::kF32, builder);
+    if (!way) return false;
+    if (activation_.activation == Activation::kRelu6) {
+      const BufferId range = RangeOf(activated_, builder);
+      if (range == kNoBuffer) return false;
+      builder->RepeatIf(AddRangeCheck(range, &builder->schedule()));
     }
-    if (!way || (is_capped() && !AddRangeCheckOn(activated_, builder))) {
-      return false;
-    }
-    fusion.Append(*way, builder);
+    Append(*way, builder);
     builder->SetMayRepeat();
     return true;
   }
 
-  // Returns false if `value` has no known bound.
-  static bool AddRangeCheckOn(const std::string& value,
-                              NetworkBuilder* builder) {
-    const BufferId range = RangeOf(value, builder);
-    if (range == kNoBuffer) return false;
-    builder->RepeatIf(AddRangeCheck(range, &builder->schedule()));
-    return true;
+  // Returns whether the batch_norm's scale is multiplied into the weights, and
+  // its shift is the bias, which costs nothing. In bf16, rounding the scaled
+  // weights would change the results, so they are post-ops.
+  bool ScalesWeight(DataType dtype) const {
+    return norm_ != nullptr && dtype == DataType::kF32;
+  }
+
+  // Returns nullopt if the library has only plain loops. Throws dnnl::error.
+  std::optional<Way> WayIn(DataType dtype, NetworkBuilder* builder) const {
+    Way way = {.dtype = dtype, .problem = problem_};
+    const NetworkTensor y = LikeIn(dtype, result(), *builder);
+    way.is_padded =
+        dtype == DataType::kBF16 && PadsImages(problem_, y, *builder);
+    if (way.is_padded) {
+      way.problem = PaddedProblem(problem_);
+      way.descs.data = PaddedImagesDesc(way.problem);
+    } else {
+      if (dtype == builder->dtype()) {
+        way.callers = CallersInput(x(), dtype, builder);
+      }
+      way.descs.data = way.callers ? way.callers->desc
+                                   : DescOf(LikeIn(dtype, x(), *builder));
+    }
+    way.epilogue = MakeConvEpilogue(
+        problem_, DescOf(y),
+        {.scale_and_shift = norm_ != nullptr && !ScalesWeight(dtype),
+         .addend = !addend_.empty(),
+         .activation = activation_.activation});
+    way.descs.weight = ConvWeightDesc(Pass::kForward, way.problem, dtype);
+    way.descs.out = DescOf(y);
+    way.descs.post_ops = way.epilogue.post_ops;
+    if (ScalesWeight(dtype) || (norm_ == nullptr && !bias().empty())) {
+      way.descs.bias = BiasDesc(problem_);
+    }
+    for (const bool as_it_lies : {true, false}) {
+      if (!as_it_lies) way.descs.data = WithAnyLayout(way.descs.data);
+      way.pass = MakePassDesc(Pass::kForward, way.problem, way.descs);
+      if (way.pass && !IsPlainLoop(way.pass)) return way;
+    }
+    return std::nullopt;
+  }
+
+  // Appends the fused step. Throws dnnl::error.
+  void Append(const Way& way, NetworkBuilder* builder) const {
+    Schedule& schedule = builder->schedule();
+    LibraryStep step({.kind = "conv forward",
+                      .macs = static_cast<double>(MultiplyAdds(problem_)),
+                      .primitive_desc = way.pass},
+                     &schedule);
+    step.Read(DNNL_ARG_SRC, DataFor(way, builder));
+    FoldedNorm norm;
+    if (norm_ != nullptr) norm = AddFoldedNorm(*norm_, bias(), builder);
+    const LibraryTensor weights =
+        way.is_padded
+            ? PaddedWeight(weight(), way.problem, builder)
+            : ConvolutionWeight(weight(), problem_, way.dtype, builder);
+    const bool is_scaled = ScalesWeight(way.dtype);
+    const ReorderScales scales = {norm.scale, problem_.out_channels,
+                                  problem_.groups > 1 ? 3 : 1};
+    step.Read(DNNL_ARG_WEIGHTS, weights, is_scaled ? &scales : nullptr);
+    if (!way.descs.bias.is_zero()) {
+      step.Read(DNNL_ARG_BIAS,
+                {is_scaled ? norm.shift : builder->Parameter(bias()),
+                 way.descs.bias});
+    }
+    ReadPostOps(way, norm, builder, &step);
+    const NetworkTensor y = builder->AddValue(result());
+    const NetworkTensor computed = ComputedIn(way.dtype, y, &schedule);
+    step.Write(DNNL_ARG_DST, TensorOf(computed));
+    step.Finish();
+    AddConversion(computed, y, &schedule);
+  }
+
+  LibraryTensor DataFor(const Way& way, NetworkBuilder* builder) const {
+    if (way.is_padded) return PaddedImages(x(), way.problem, builder);
+    if (way.callers) return *way.callers;
+    return TensorOf(
+        Converted(builder->Value(x()), way.dtype, &builder->schedule()));
+  }
+
+  void ReadPostOps(const Way& way, const FoldedNorm& norm,
+                   NetworkBuilder* builder, LibraryStep* step) const {
+    const ConvEpilogue& epilogue = way.epilogue;
+    const auto read = [&](int position, int argument,
+                          const LibraryTensor& tensor) {
+      if (position < 0) return;
+      step->ReadAsItLies(DNNL_ARG_ATTR_MULTIPLE_POST_OP(position) | argument,
+                         tensor);
+    };
+    const memory::desc numbers = PerChannelDesc(problem_);
+    read(epilogue.scale, DNNL_ARG_SRC_1, {norm.scale, numbers});
+    read(epilogue.shift, DNNL_ARG_SRC_1, {norm.shift, numbers});
+    if (epilogue.addend >= 0) {
+      read(epilogue.addend, DNNL_ARG_SRC_1,
+           TensorOf(Converted(builder->Value(addend_), way.dtype,
+                              &builder->schedule())));
+    }
+    if (epilogue.slope < 0) return;
+    const memory::dims ones(problem_.axes.size() + 2, 1);
+    read(epilogue.slope, DNNL_ARG_WEIGHTS,
+         {AddNumber("fusion checks", activation_.alpha, &builder->schedule()),
+          {ones, memory::data_type::f32, ones}});
   }
 
   const convgrad::Program& program_;

@@ -29,21 +29,14 @@ PhysicalLayout PaddedLayout(const Dims& dims) {
   return layout;
 }
 
-// Returns the layout of a caller's weight with `dims`.
-PhysicalLayout WeightLayout(const Dims& dims) {
-  return convgrad::PhysicalLayoutOf(
-      TensorDescriptor{DataType::kF32, Layout::kOIX, dims, 0, 1});
+// Returns a caller's weight with `dims`, and a padded one.
+Elements CallersWeight(const Dims& dims, BufferId weight) {
+  const TensorDescriptor descriptor = {DataType::kF32, Layout::kOIX, dims, 0,
+                                       1};
+  return {convgrad::PhysicalLayoutOf(descriptor), DataType::kF32, weight};
 }
-
-// Returns whether the library has a fast pass of the padded problem.
-bool HasPass(Pass pass, const ConvProblem& padded, const NetworkTensor& y) {
-  const auto found =
-      MakePassDesc(pass, padded,
-                   {PaddedImagesDesc(padded),
-                    ConvWeightDesc(pass, padded, DataType::kBF16),
-                    DescOf(y),
-                    {}});
-  return found && !IsPlainLoop(found);
+Elements PaddedWeight(const Dims& dims, const LibraryTensor& padded) {
+  return {PaddedLayout(dims), DataType::kF32, padded.location};
 }
 
 // Returns a buffer for the weight of the padded problem, or its gradient.
@@ -62,8 +55,12 @@ bool PadsImages(const ConvProblem& problem, const NetworkTensor& y,
     return false;
   }
   const ConvProblem padded = PaddedProblem(problem);
-  return HasPass(Pass::kForward, padded, y) &&
-         (!builder.has_backward() || HasPass(Pass::kBackwardWeight, padded, y));
+  const auto has = [&](Pass pass) {
+    return bool{
+        FindFastPass(pass, padded, PaddedImagesDesc(padded), DescOf(y))};
+  };
+  return has(Pass::kForward) &&
+         (!builder.has_backward() || has(Pass::kBackwardWeight));
 }
 
 ConvProblem PaddedProblem(ConvProblem problem) {
@@ -91,9 +88,8 @@ LibraryTensor PaddedWeight(const std::string& weight,
                            NetworkBuilder* builder) {
   LibraryTensor padded = AddWeightBuffer(problem, &builder->schedule());
   const Dims& dims = builder->shapes().dims.at(weight);
-  AddReorder(Reorder::Make(WeightLayout(dims), DataType::kF32,
-                           PaddedLayout(dims), DataType::kF32),
-             builder->Parameter(weight), padded.location, &builder->schedule());
+  AddReorder(CallersWeight(dims, builder->Parameter(weight)),
+             PaddedWeight(dims, padded), &builder->schedule());
   return padded;
 }
 
@@ -105,7 +101,6 @@ void PaddedConvolution::AddForward(NetworkBuilder* builder) {
                .data = images_,
                .weight = PaddedWeight(step_.operands[1], padded, builder),
                .out = TensorOf(builder->AddValue(step_.result)),
-               .dtype = DataType::kBF16,
                .bias = builder->Parameter(OperandAt(step_, 2)),
                .kind = "conv forward",
                .macs = static_cast<double>(MultiplyAdds(problem_)),
@@ -123,16 +118,15 @@ void PaddedConvolution::AddBackwardWeight(const NetworkTensor& dy,
                .data = images_,
                .weight = dw,
                .out = TensorOf(dy),
-               .dtype = DataType::kBF16,
                .kind = "conv backward weight",
                .macs = static_cast<double>(MultiplyAdds(problem_)),
                .name = step_.result},
               schedule);
   const std::string& weight = step_.operands[1];
   const Dims& dims = builder->shapes().dims.at(weight);
-  AddReorder(Reorder::Make(PaddedLayout(dims), DataType::kF32,
-                           WeightLayout(dims), DataType::kF32),
-             dw.location, builder->NewParameterGradient(weight), schedule);
+  AddReorder(PaddedWeight(dims, dw),
+             CallersWeight(dims, builder->NewParameterGradient(weight)),
+             schedule);
 }
 
 }  // namespace convgrad::onednn

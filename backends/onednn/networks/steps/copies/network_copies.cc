@@ -2,7 +2,6 @@
 #include <string>
 #include <vector>
 
-#include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
@@ -12,22 +11,15 @@ namespace {
 
 constexpr absl::string_view kKind = "concat";
 
-// A part of a tensor along one axis.
-struct AxisSlice {
-  PhysicalLayout layout;
-  Location location;
-};
-
 // Returns `extent` indices of the axis from `first` on. If they reach the last
 // channel of an image, they include its padding.
-AxisSlice SliceOf(const NetworkTensor& tensor, size_t index, int64_t first,
-                  int64_t extent) {
-  AxisSlice slice = {PhysicalLayoutOf(tensor), tensor.buffer};
+Elements SliceOf(const NetworkTensor& tensor, size_t index, int64_t first,
+                 int64_t extent) {
+  Elements slice = ElementsOf(tensor);
   PhysicalAxis& axis = slice.layout.axes[index];
   axis.extent = extent;
   if (axis.block == 0) {
-    slice.location.byte_offset =
-        first * axis.stride * ByteSizeOf(tensor.blocks.dtype);
+    slice.location.byte_offset = first * axis.stride * ByteSizeOf(slice.dtype);
     return slice;
   }
   axis.first = first;
@@ -50,8 +42,9 @@ class Concat final : public NetworkGroup {
         AddRows(builder->ViewOf(operand), y, first, builder);
       } else {
         const NetworkTensor x = builder->Value(operand, y.form);
-        AddSliceCopy(SliceOf(x, axis_, 0, extent),
-                     SliceOf(y, axis_, first, extent), builder);
+        AddReorder(SliceOf(x, axis_, 0, extent),
+                   SliceOf(y, axis_, first, extent), &builder->schedule(),
+                   kKind);
       }
       first += extent;
     }
@@ -63,8 +56,8 @@ class Concat final : public NetworkGroup {
     for (const std::string& operand : step_.operands) {
       const NetworkTensor dx = builder->NewGradient(operand, dy.form);
       const int64_t extent = dx.dims[axis_];
-      AddSliceCopy(SliceOf(dy, axis_, first, extent),
-                   SliceOf(dx, axis_, 0, extent), builder);
+      AddReorder(SliceOf(dy, axis_, first, extent),
+                 SliceOf(dx, axis_, 0, extent), &builder->schedule(), kKind);
       first += extent;
     }
   }
@@ -76,13 +69,6 @@ class Concat final : public NetworkGroup {
     const Location all = y.buffer;
     AddCopyOf(view, all.At(first * strides[axis_] * ByteSizeOf(y.blocks.dtype)),
               strides, kKind, &builder->schedule());
-  }
-
-  static void AddSliceCopy(const AxisSlice& from, const AxisSlice& to,
-                           NetworkBuilder* builder) {
-    const DataType dtype = builder->dtype();
-    AddReorder(Reorder::Make(from.layout, dtype, to.layout, dtype),
-               from.location, to.location, &builder->schedule(), kKind);
   }
 
   const ProgramStep& step_;

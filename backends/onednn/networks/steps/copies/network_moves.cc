@@ -1,11 +1,9 @@
 // Implements pad and index_select.
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "backends/core/checked_math.h"
 #include "backends/core/program/operators/moves.h"
 #include "backends/core/status.h"
 #include "backends/kernels/operators/element_runs.h"
@@ -19,29 +17,35 @@ namespace {
 constexpr absl::string_view kPadKind = "pad";
 constexpr absl::string_view kSelectKind = "index_select";
 
-// The tables of a pad, to which the gather refers.
-struct PadTables {
-  AxisGather gather;
-  std::vector<std::vector<int64_t>> numbers;
-
-  void Add(const ProgramStep& step, const PadAxis& axis) {
-    GatherAxis& added = gather.axes.emplace_back(GatherAxis{axis.in, axis.out});
-    if (!axis.is_padded()) return;
-    numbers.push_back(PadSources(step, axis));
-    added.sources = numbers.back().data();
-    numbers.emplace_back(ResultListSize(added));
-    ListResults(added, numbers.back().data());
-    added.results = numbers.back().data();
-  }
-  int64_t bytes() const {
-    int64_t bytes = 0;
-    for (const auto& each : numbers) {
-      bytes += std::ssize(each) * int64_t{sizeof(int64_t)};
+// Returns how many numbers the tables of a pad have.
+int64_t TableSize(const std::vector<PadAxis>& axes) {
+  int64_t size = 0;
+  for (const PadAxis& axis : axes) {
+    if (axis.is_padded()) {
+      size += axis.out + ResultListSize({axis.in, axis.out});
     }
-    return bytes;
   }
-};
+  return size;
+}
 
+// Returns the gather of a pad, with tables that it writes to `numbers`.
+AxisGather GatherOf(const ProgramStep& step, const std::vector<PadAxis>& axes,
+                    DataType dtype, int64_t* numbers) {
+  AxisGather gather = {{}, dtype};
+  for (const PadAxis& axis : axes) {
+    GatherAxis& added = gather.axes.emplace_back(GatherAxis{axis.in, axis.out});
+    if (!axis.is_padded()) continue;
+    const std::vector<int64_t> sources = PadSources(step, axis);
+    added.sources = numbers;
+    numbers = std::copy(sources.begin(), sources.end(), numbers);
+    added.results = numbers;
+    ListResults(added, numbers);
+    numbers += ResultListSize(added);
+  }
+  return gather;
+}
+
+// The functions capture copies, because a plan may outlive its program.
 class Pad final : public NetworkGroup {
  public:
   explicit Pad(const ProgramStep& step) : step_(step) {}
@@ -50,72 +54,53 @@ class Pad final : public NetworkGroup {
     const NetworkTensor y = builder->AddValue(step_.result);
     const NetworkTensor x = builder->Value(step_.operands[0], y.form);
     form_ = y.form;
-    MakeTables(x, builder->shapes());
+    SetAxes(x, builder->shapes());
     const auto value = static_cast<float>(FloatAttribute(step_, "value"));
+    const BufferId numbers =
+        builder->schedule().AddArray<int64_t>(TableSize(axes_));
     builder->schedule().Add(
-        {.kind = kPadKind,
-         .reads = {x.buffer},
-         .writes = {y.buffer},
-         .table_bytes = tables_->bytes(),
-         .function = [=, tables = tables_](const RunContext& context) {
-           const auto run = context.parts();
-           GatherAxes(tables->gather, context.At(x.buffer), value,
-                      context.At(y.buffer), run);
-           const bool has_padding =
-               y.blocks.padded_channels() != y.blocks.channels;
-           if (value != 0 && has_padding) {
-             ClearPadding(y.blocks, context.At(y.buffer), run);
-           }
-         }});
+        kPadKind, {x.buffer}, {y.buffer, numbers},
+        [=, step = step_, axes = axes_](const RunContext& context) {
+          const auto run = context.parts();
+          GatherAxes(GatherOf(step, axes, y.blocks.dtype,
+                              context.Write<int64_t>(numbers)),
+                     context.At(x.buffer), value, context.At(y.buffer), run);
+          const bool has_padding =
+              y.blocks.padded_channels() != y.blocks.channels;
+          if (value != 0 && has_padding) {
+            ClearPadding(y.blocks, context.At(y.buffer), run);
+          }
+        });
   }
 
   void Backward(NetworkBuilder* builder) override {
-    const BufferId dy = builder->GradientOf(step_.result).buffer;
+    const NetworkTensor dy = builder->GradientOf(step_.result);
     const BufferId dx = builder->NewGradient(step_.operands[0], form_).buffer;
+    const BufferId numbers =
+        builder->schedule().AddArray<int64_t>(TableSize(axes_));
     builder->schedule().Add(
-        {.kind = kPadKind,
-         .reads = {dy},
-         .writes = {dx},
-         .function = [=, tables = tables_](const RunContext& context) {
-           SumGathered(tables->gather, context.At(dy), context.At(dx),
-                       context.parts());
-         }});
+        kPadKind, {dy.buffer}, {dx, numbers},
+        [=, step = step_, axes = axes_](const RunContext& context) {
+          SumGathered(GatherOf(step, axes, dy.blocks.dtype,
+                               context.Write<int64_t>(numbers)),
+                      context.At(dy.buffer), context.At(dx), context.parts());
+        });
   }
 
  private:
   // An image's channels aren't padded. They are in blocks, inside all other
   // axes.
-  void MakeTables(const NetworkTensor& x, const ProgramShapes& shapes) {
-    const auto tables = std::make_shared<PadTables>();
-    const std::vector<PadAxis> axes = PadAxesOf(step_, shapes);
-    // The gather refers to the numbers.
-    tables->numbers.reserve(2 * axes.size());
-    tables->gather.dtype = x.blocks.dtype;
-    const auto same = [](int64_t extent) { return PadAxis{extent, extent, 0}; };
-    const bool is_image = form_ == Form::kImage;
-    for (size_t i = 0; i < axes.size(); ++i) {
-      const bool is_channels = is_image && i == 1;
-      tables->Add(step_, is_channels ? same(x.blocks.block_count()) : axes[i]);
-    }
-    if (is_image) tables->Add(step_, same(x.blocks.block));
-    tables_ = tables;
+  void SetAxes(const NetworkTensor& x, const ProgramShapes& shapes) {
+    axes_ = PadAxesOf(step_, shapes);
+    if (form_ != Form::kImage) return;
+    axes_[1] = {x.blocks.block_count(), x.blocks.block_count(), 0};
+    axes_.push_back({x.blocks.block, x.blocks.block, 0});
   }
 
   const ProgramStep& step_;
   Form form_ = Form::kImage;
-  std::shared_ptr<const PadTables> tables_;
+  std::vector<PadAxis> axes_;
 };
-
-int64_t PadTableBytes(const ProgramStep& step, const ProgramShapes& shapes,
-                      bool /*has_backward*/) {
-  int64_t numbers = 0;
-  for (const PadAxis& axis : PadAxesOf(step, shapes)) {
-    if (!axis.is_padded()) continue;
-    numbers = SaturatingAdd(numbers, SaturatingMul(axis.out, 2));
-    numbers = SaturatingAdd(numbers, SaturatingAdd(axis.in, 1));
-  }
-  return SaturatingMul(numbers, sizeof(int64_t));
-}
 
 // Each run checks the index and uses a copy of it.
 class IndexSelect final : public NetworkGroup {
@@ -212,9 +197,7 @@ class IndexSelect final : public NetworkGroup {
 }  // namespace
 
 std::vector<NetworkOperator> NetworkMoves() {
-  return {{.op = Operator::kPad,
-           .make = &MakeOfStep<Pad>,
-           .table_bytes = &PadTableBytes},
+  return {{Operator::kPad, &MakeOfStep<Pad>},
           {Operator::kIndexSelect, &MakeOfStep<IndexSelect>}};
 }
 

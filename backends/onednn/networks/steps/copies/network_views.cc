@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "backends/core/program/operators/views.h"
-#include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
@@ -110,9 +109,7 @@ class Permute final : public NetworkGroup {
     }
     const NetworkTensor x = builder->Value(operand, form);
     const NetworkTensor y = builder->AddValue(step_.result);
-    AddReorder(Reorder::Make(Permuted(x), x.blocks.dtype, PhysicalLayoutOf(y),
-                             y.blocks.dtype),
-               x.buffer, y.buffer, &builder->schedule());
+    AddReorder(Permuted(x), ElementsOf(y), &builder->schedule());
   }
 
   void Backward(NetworkBuilder* builder) override {
@@ -124,9 +121,7 @@ class Permute final : public NetworkGroup {
       return;
     }
     const NetworkTensor dx = builder->NewGradient(operand, form);
-    AddReorder(Reorder::Make(PhysicalLayoutOf(dy), dy.blocks.dtype,
-                             Permuted(dx), dx.blocks.dtype),
-               dy.buffer, dx.buffer, &builder->schedule());
+    AddReorder(ElementsOf(dy), Permuted(dx), &builder->schedule());
   }
 
  private:
@@ -137,13 +132,12 @@ class Permute final : public NetworkGroup {
     return x != y && x != Form::kRows && y != Form::kRows;
   }
 
-  // Returns the layout of the operand, or of its gradient, axis by axis of the
-  // result.
-  PhysicalLayout Permuted(const NetworkTensor& x) const {
+  // Returns the operand, or its gradient, axis by axis of the result.
+  Elements Permuted(const NetworkTensor& x) const {
     const PhysicalLayout layout = PhysicalLayoutOf(x);
-    PhysicalLayout permuted;
+    Elements permuted = {{}, x.blocks.dtype, x.buffer};
     for (const int64_t axis : order_) {
-      permuted.axes.push_back(layout.axes[axis]);
+      permuted.layout.axes.push_back(layout.axes[axis]);
     }
     return permuted;
   }

@@ -56,26 +56,19 @@ std::unique_ptr<NetworkGroup> MakeFunction(const convgrad::Program& program,
 
 void AddActivation(const ChannelBlocks& blocks, Pointwise op, BufferId x,
                    BufferId y, Schedule* schedule) {
-  schedule->Add({.kind = "activation forward",
-                 .reads = {x},
-                 .writes = {y},
-                 .function = [=](const RunContext& context) {
-                   Activate(blocks, op, context.At(x), context.At(y),
-                            context.parts());
-                 }});
+  schedule->Add("activation forward", {x}, {y}, [=](const RunContext& context) {
+    Activate(blocks, op, context.At(x), context.At(y), context.parts());
+  });
 }
 
 void AddActivateGradient(const ChannelBlocks& blocks, Pointwise op, BufferId dy,
                          BufferId saved, BufferId dx, Schedule* schedule) {
-  schedule->Add({.kind = "activation backward",
-                 .reads = {dy, saved},
-                 .writes = {dx},
-                 .function = [=](const RunContext& context) {
-                   RunActivateGradient(
-                       blocks, op,
-                       {context.At(dy), context.At(saved), context.At(dx)},
-                       context.parts());
-                 }});
+  schedule->Add(
+      "activation backward", {dy, saved}, {dx}, [=](const RunContext& context) {
+        RunActivateGradient(blocks, op,
+                            {context.At(dy), context.At(saved), context.At(dx)},
+                            context.parts());
+      });
 }
 
 std::unique_ptr<NetworkGroup> MakeActivation(const ProgramStep& step,

@@ -99,16 +99,13 @@ class Dropout final : public NetworkGroup {
     mask_ = builder->schedule().AddBuffer(x.blocks.size());
     const BufferId randomness = builder->Randomness();
     builder->schedule().Add(
-        {.kind = "dropout",
-         .reads = {randomness},
-         .writes = {mask_},
-         .function = [=, shape = shape_,
-                      mask = mask_](const RunContext& context) {
-           // Writes padding as well, so that no byte is undefined.
-           std::fill_n(context.Write<uint8_t>(mask), shape.blocks.size(), 0);
-           MakeMask(shape, context.Read<int64_t>(randomness),
-                    context.Write<uint8_t>(mask), context);
-         }});
+        "dropout", {randomness}, {mask_},
+        [=, shape = shape_, mask = mask_](const RunContext& context) {
+          // Writes padding as well, so that no byte is undefined.
+          std::fill_n(context.Write<uint8_t>(mask), shape.blocks.size(), 0);
+          MakeMask(shape, context.Read<int64_t>(randomness),
+                   context.Write<uint8_t>(mask), context);
+        });
     AddProduct(x.buffer, builder->AddValue(step_.result).buffer, builder);
   }
 
@@ -124,15 +121,12 @@ class Dropout final : public NetworkGroup {
 
  private:
   void AddProduct(BufferId x, BufferId y, NetworkBuilder* builder) const {
-    builder->schedule().Add({.kind = "dropout",
-                             .reads = {x, mask_},
-                             .writes = {y},
-                             .function = [=, shape = shape_, mask = mask_](
-                                             const RunContext& context) {
-                               ApplyMask(shape, context.At(x),
-                                         context.Read<uint8_t>(mask),
-                                         context.At(y), context);
-                             }});
+    builder->schedule().Add(
+        "dropout", {x, mask_}, {y},
+        [=, shape = shape_, mask = mask_](const RunContext& context) {
+          ApplyMask(shape, context.At(x), context.Read<uint8_t>(mask),
+                    context.At(y), context);
+        });
   }
 
   const ProgramStep& step_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "backends/core/checked_math.h"
-#include "backends/kernels/copies/reorder.h"
 #include "backends/onednn/execution/onednn_library_step.h"
 
 namespace convgrad::onednn {
@@ -76,8 +75,8 @@ BufferId AddRepeated(const std::string& value, const NetworkTensor& like,
   for (size_t i = 0; i < strides.size(); ++i) {
     layout.axes.push_back({.extent = like.dims[i], .stride = strides[i]});
   }
-  AddReorder(Reorder::Make(layout, dtype, PhysicalLayoutOf(rows), dtype),
-             from.buffer, rows.buffer, &builder->schedule());
+  AddReorder({layout, dtype, from.buffer}, ElementsOf(rows),
+             &builder->schedule());
   return InForm(rows, like.form, builder->options().block, &builder->schedule())
       .buffer;
 }
@@ -96,39 +95,35 @@ BufferId AddChannelNumbers(absl::string_view kind, const NetworkTensor& operand,
   const int64_t padded = whole.padded_channels();
   const BufferId numbers =
       schedule->AddArray<float>(operand.blocks.batch * padded);
-  schedule->Add(
-      {.kind = kind,
-       .reads = {operand.buffer},
-       .writes = {numbers},
-       .function = [=, channels = whole.channels, from = operand.blocks,
-                    b = operand.buffer](const RunContext& context) {
-         for (int64_t i = 0; i < from.batch * padded; ++i) {
-           const int64_t n = i / padded, c = i % padded;
-           const int64_t at =
-               n * from.padded_channels() + (from.channels == 1 ? 0 : c);
-           const float value =
-               c < channels ? static_cast<float>(LoadAsDouble(
+  schedule->Add(kind, {operand.buffer}, {numbers},
+                [=, channels = whole.channels, from = operand.blocks,
+                 b = operand.buffer](const RunContext& context) {
+                  for (int64_t i = 0; i < from.batch * padded; ++i) {
+                    const int64_t n = i / padded, c = i % padded;
+                    const int64_t at = n * from.padded_channels() +
+                                       (from.channels == 1 ? 0 : c);
+                    const float value =
+                        c < channels
+                            ? static_cast<float>(LoadAsDouble(
                                   from.dtype,
                                   context.At(b) + at * ByteSizeOf(from.dtype)))
                             : 0;
-           context.Write<float>(numbers)[i] = value;
-         }
-       }});
+                    context.Write<float>(numbers)[i] = value;
+                  }
+                });
   return numbers;
 }
 
 BufferId AddChannelNumbers(absl::string_view kind, float number,
                            const ChannelBlocks& whole, Schedule* schedule) {
   const BufferId numbers = schedule->AddArray<float>(whole.padded_channels());
-  schedule->Add({.kind = kind,
-                 .writes = {numbers},
-                 .function = [=, channels = whole.channels,
-                              padded = whole.padded_channels()](
-                                 const RunContext& context) {
-                   auto* const to = context.Write<float>(numbers);
-                   std::fill_n(to, padded, 0.0f);
-                   std::fill_n(to, channels, number);
-                 }});
+  schedule->Add(kind, {}, {numbers},
+                [=, channels = whole.channels,
+                 padded = whole.padded_channels()](const RunContext& context) {
+                  auto* const to = context.Write<float>(numbers);
+                  std::fill_n(to, padded, 0.0f);
+                  std::fill_n(to, channels, number);
+                });
   return numbers;
 }
 

@@ -128,23 +128,21 @@ class ElementLoss final : public NetworkGroup {
         builder->schedule().AddArray<double>(pairs_.chunks());
     const BufferId loss = builder->AddValue(step_.result).buffer;
     builder->schedule().Add(
-        {.kind = "loss",
-         .reads = {pairs_.x, pairs_.target},
-         .writes = {loss, chunks},
-         .function = [=, pairs = pairs_, number = number_, value = row_.value,
-                      denominator = denominator_](const RunContext& context) {
-           auto* sums = context.Write<double>(chunks);
-           context.ForParts(pairs.chunks(), [&](int64_t chunk) {
-             double sum = 0;
-             pairs.ForChunk(context, chunk, [&](int64_t i, double a, double b) {
-               if (!pairs.IsPadding(i)) sum += value(number, a, b);
-             });
-             sums[chunk] = sum;
-           });
-           double sum = 0;
-           for (int64_t i = 0; i < pairs.chunks(); ++i) sum += sums[i];
-           *context.Write<float>(loss) = static_cast<float>(sum / denominator);
-         }});
+        "loss", {pairs_.x, pairs_.target}, {loss, chunks},
+        [=, pairs = pairs_, number = number_, value = row_.value,
+         denominator = denominator_](const RunContext& context) {
+          auto* sums = context.Write<double>(chunks);
+          context.ForParts(pairs.chunks(), [&](int64_t chunk) {
+            double sum = 0;
+            pairs.ForChunk(context, chunk, [&](int64_t i, double a, double b) {
+              if (!pairs.IsPadding(i)) sum += value(number, a, b);
+            });
+            sums[chunk] = sum;
+          });
+          double sum = 0;
+          for (int64_t i = 0; i < pairs.chunks(); ++i) sum += sums[i];
+          *context.Write<float>(loss) = static_cast<float>(sum / denominator);
+        });
   }
 
   void Backward(NetworkBuilder* builder) override {
@@ -159,22 +157,20 @@ class ElementLoss final : public NetworkGroup {
   void AddGradient(BufferId dy, Function derivative, BufferId gradient,
                    NetworkBuilder* builder) const {
     builder->schedule().Add(
-        {.kind = "loss",
-         .reads = {dy, pairs_.x, pairs_.target},
-         .writes = {gradient},
-         .function = [=, pairs = pairs_, number = number_,
-                      denominator = denominator_](const RunContext& context) {
-           const double scale = *context.Read<float>(dy) / denominator;
-           std::byte* const to = context.At(gradient);
-           context.ForParts(pairs.chunks(), [&](int64_t chunk) {
-             pairs.ForChunk(context, chunk, [&](int64_t i, double a, double b) {
-               const double slope =
-                   pairs.IsPadding(i) ? 0 : scale * derivative(number, a, b);
-               StoreElement(pairs.blocks.dtype, static_cast<float>(slope), to,
-                            i);
-             });
-           });
-         }});
+        "loss", {dy, pairs_.x, pairs_.target}, {gradient},
+        [=, pairs = pairs_, number = number_,
+         denominator = denominator_](const RunContext& context) {
+          const double scale = *context.Read<float>(dy) / denominator;
+          std::byte* const to = context.At(gradient);
+          context.ForParts(pairs.chunks(), [&](int64_t chunk) {
+            pairs.ForChunk(context, chunk, [&](int64_t i, double a, double b) {
+              const double slope =
+                  pairs.IsPadding(i) ? 0 : scale * derivative(number, a, b);
+              StoreElement(pairs.blocks.dtype, static_cast<float>(slope), to,
+                           i);
+            });
+          });
+        });
   }
 
   const ProgramStep& step_;

@@ -48,30 +48,27 @@ class CrossEntropyGroup final : public NetworkGroup {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
     builder->schedule().Add(
-        {.kind = "loss",
-         .reads = {dy, buffers_.gradient},
-         .writes = {dx},
-         .function = [=, gradient = buffers_.gradient,
-                      shape = shape_](const RunContext& context) {
-           const float factor = *context.Read<float>(dy);
-           const auto* from = context.Read<float>(gradient);
-           const ChannelBlocks& logits = shape.logits;
-           context.ForParts(shape.chunks(), [&](int64_t chunk) {
-             const int64_t channels = logits.padded_channels();
-             const int64_t begin = chunk * kChunk * channels;
-             const int64_t end =
-                 std::min(shape.positions(), (chunk + 1) * kChunk) * channels;
-             float scaled[kChunk];
-             for (int64_t at = begin; at < end; at += kChunk) {
-               const int64_t count = std::min(kChunk, end - at);
-               std::transform(from + at, from + at + count, scaled,
-                              [&](float value) { return factor * value; });
-               ConvertRun(DataType::kF32, scaled, logits.dtype,
-                          context.At(dx) + at * ByteSizeOf(logits.dtype),
-                          count);
-             }
-           });
-         }});
+        "loss", {dy, buffers_.gradient}, {dx},
+        [=, gradient = buffers_.gradient,
+         shape = shape_](const RunContext& context) {
+          const float factor = *context.Read<float>(dy);
+          const auto* from = context.Read<float>(gradient);
+          const ChannelBlocks& logits = shape.logits;
+          context.ForParts(shape.chunks(), [&](int64_t chunk) {
+            const int64_t channels = logits.padded_channels();
+            const int64_t begin = chunk * kChunk * channels;
+            const int64_t end =
+                std::min(shape.positions(), (chunk + 1) * kChunk) * channels;
+            float scaled[kChunk];
+            for (int64_t at = begin; at < end; at += kChunk) {
+              const int64_t count = std::min(kChunk, end - at);
+              std::transform(from + at, from + at + count, scaled,
+                             [&](float value) { return factor * value; });
+              ConvertRun(DataType::kF32, scaled, logits.dtype,
+                         context.At(dx) + at * ByteSizeOf(logits.dtype), count);
+            }
+          });
+        });
     if (!shape_.has_indices) AddTargetGradient(dy, builder);
   }
 
@@ -100,13 +97,11 @@ class CrossEntropyGroup final : public NetworkGroup {
   void AddTargetGradient(BufferId dy, NetworkBuilder* builder) const {
     const BufferId gradient = builder->NewGradient(step_.operands[1]).buffer;
     builder->schedule().Add(
-        {.kind = "loss",
-         .reads = {dy, buffers_.logits, buffers_.doubles, buffers_.weight},
-         .writes = {gradient},
-         .function = [=, shape = shape_,
-                      buffers = buffers_](const RunContext& context) {
-           RunTargetGradient(shape, buffers, dy, gradient, context);
-         }});
+        "loss", {dy, buffers_.logits, buffers_.doubles, buffers_.weight},
+        {gradient},
+        [=, shape = shape_, buffers = buffers_](const RunContext& context) {
+          RunTargetGradient(shape, buffers, dy, gradient, context);
+        });
   }
 
   const ProgramStep& step_;

@@ -1,16 +1,15 @@
 // Implements group_norm as a batch_norm of one image with all images' channels.
 // The channels of a group share their statistics.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "backends/kernels/operators/batch_norm.h"
-#include "backends/kernels/operators/elements.h"
 #include "backends/onednn/networks/schedule/network_groups.h"
 #include "backends/onednn/networks/steps/network_operator.h"
+#include "backends/onednn/networks/steps/norms/network_small_norm.h"
 
 namespace convgrad::onednn {
 namespace {
@@ -72,42 +71,6 @@ void WeighAndShare(const Groups& groups, const float* gamma, double* sums) {
   });
 }
 
-// Up to this many elements per group, gradients are computed in double, because
-// subtractions may leave less than the rounding error of f32.
-constexpr int64_t kFewElements = 64;
-
-// Writes the gradient of one small group, computed in double and rounded once.
-// `first` is the group's first channel.
-void WriteSmallGradient(const BatchNorm& norm, int64_t size, int64_t first,
-                        const BatchNormBackward& tensors) {
-  const ChannelBlocks& blocks = norm.blocks;
-  const auto load = [&](const void* tensor, int64_t at) -> double {
-    return LoadElement(blocks.dtype, static_cast<const std::byte*>(tensor), at);
-  };
-  const double inverse = 1 / std::sqrt(norm.variance[first] + norm.epsilon);
-  double gradients[kFewElements], normals[kFewElements];
-  int64_t places[kFewElements];
-  double sum = 0, product = 0;
-  const int64_t count = size * blocks.spatial;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t c = first + i / blocks.spatial;
-    places[i] = (c / blocks.block * blocks.spatial + i % blocks.spatial) *
-                    blocks.block +
-                c % blocks.block;
-    gradients[i] = load(tensors.dy, places[i]) * norm.gamma[c];
-    normals[i] = (load(tensors.x, places[i]) - norm.mean[c]) * inverse;
-    sum += gradients[i];
-    product += gradients[i] * normals[i];
-  }
-  const auto elements = static_cast<double>(count);
-  for (int64_t i = 0; i < count; ++i) {
-    const double rest =
-        gradients[i] - sum / elements - normals[i] * (product / elements);
-    StoreElement(blocks.dtype, static_cast<float>(rest * inverse),
-                 static_cast<std::byte*>(tensors.dx), places[i]);
-  }
-}
-
 class GroupNorm final : public NetworkGroup {
  public:
   explicit GroupNorm(const ProgramStep& step) : step_(step) {}
@@ -127,28 +90,22 @@ class GroupNorm final : public NetworkGroup {
     gamma_ = AddNumbers(1, 1, builder);
     beta_ = AddNumbers(2, 0, builder);
     const BufferId scratch = AddScratch(builder);
-    schedule.Add({.kind = kForwardKind,
-                  .reads = {x_},
-                  .writes = {means_, variances_, scratch},
-                  .function = [=, blocks = blocks_, groups = groups_, x = x_,
-                               means = means_, variances = variances_](
-                                  const RunContext& context) {
-                    auto* mean = context.Write<double>(means);
-                    auto* variance = context.Write<double>(variances);
-                    BatchNormStatistics(blocks, context.At(x),
-                                        context.Write<double>(scratch),
-                                        context.parts(), {mean, variance});
-                    Share(groups, mean, variance);
-                  }});
-    schedule.Add({.kind = kForwardKind,
-                  .reads = {x_, means_, variances_, gamma_, beta_},
-                  .writes = {y, scratch},
-                  .function = [=, norm = Reader(scratch),
-                               x = x_](const RunContext& context) {
-                    RunForward(norm(context),
-                               {.x = context.At(x), .y = context.At(y)},
-                               context.parts());
-                  }});
+    schedule.Add(kForwardKind, {x_}, {means_, variances_, scratch},
+                 [=, blocks = blocks_, groups = groups_, x = x_, means = means_,
+                  variances = variances_](const RunContext& context) {
+                   auto* mean = context.Write<double>(means);
+                   auto* variance = context.Write<double>(variances);
+                   BatchNormStatistics(blocks, context.At(x),
+                                       context.Write<double>(scratch),
+                                       context.parts(), {mean, variance});
+                   Share(groups, mean, variance);
+                 });
+    schedule.Add(
+        kForwardKind, {x_, means_, variances_, gamma_, beta_}, {y, scratch},
+        [=, norm = Reader(scratch), x = x_](const RunContext& context) {
+          RunForward(norm(context), {.x = context.At(x), .y = context.At(y)},
+                     context.parts());
+        });
   }
 
   void Backward(NetworkBuilder* builder) override {
@@ -156,16 +113,14 @@ class GroupNorm final : public NetworkGroup {
     const BufferId products = AddDoubles(builder), sums = AddDoubles(builder);
     const BufferId scratch = AddScratch(builder);
     builder->schedule().Add(
-        {.kind = kBackwardKind,
-         .reads = {dy, x_, means_, variances_, gamma_, beta_},
-         .writes = {products, sums, scratch},
-         .function = [=, norm = Reader(scratch),
-                      x = x_](const RunContext& context) {
-           RunGradientSums(
-               norm(context), {.dy = context.At(dy), .x = context.At(x)},
-               context.parts(),
-               {context.Write<double>(products), context.Write<double>(sums)});
-         }});
+        kBackwardKind, {dy, x_, means_, variances_, gamma_, beta_},
+        {products, sums, scratch},
+        [=, norm = Reader(scratch), x = x_](const RunContext& context) {
+          RunGradientSums(
+              norm(context), {.dy = context.At(dy), .x = context.At(x)},
+              context.parts(),
+              {context.Write<double>(products), context.Write<double>(sums)});
+        });
     AddParameterGradient(1, products, builder);
     AddParameterGradient(2, sums, builder);
     AddInputGradient(dy, products, sums, builder);
@@ -184,18 +139,15 @@ class GroupNorm final : public NetworkGroup {
                       NetworkBuilder* builder) const {
     const BufferId parameter = builder->Parameter(OperandAt(step_, operand));
     const BufferId numbers = builder->schedule().AddArray<float>(groups_.all());
-    builder->schedule().Add(
-        {.kind = kForwardKind,
-         .reads = {parameter},
-         .writes = {numbers},
-         .function = [=, groups = groups_](const RunContext& context) {
-           auto* to = context.Write<float>(numbers);
-           const auto* from = context.Read<float>(parameter);
-           std::fill_n(to, groups.all(), 0.0F);
-           groups.ForChannels([&](int64_t c, int64_t at) {
-             to[at] = from == nullptr ? otherwise : from[c];
-           });
-         }});
+    builder->schedule().Add(kForwardKind, {parameter}, {numbers},
+                            [=, groups = groups_](const RunContext& context) {
+                              auto* to = context.Write<float>(numbers);
+                              const auto* from = context.Read<float>(parameter);
+                              std::fill_n(to, groups.all(), 0.0F);
+                              groups.ForChannels([&](int64_t c, int64_t at) {
+                                to[at] = from == nullptr ? otherwise : from[c];
+                              });
+                            });
     return numbers;
   }
 
@@ -220,18 +172,15 @@ class GroupNorm final : public NetworkGroup {
     const std::string& name = OperandAt(step_, operand);
     if (name.empty()) return;
     const BufferId gradient = builder->NewParameterGradient(name);
-    builder->schedule().Add(
-        {.kind = kBackwardKind,
-         .reads = {sums},
-         .writes = {gradient},
-         .function = [=, groups = groups_](const RunContext& context) {
-           std::vector<double> totals(groups.channels);
-           groups.ForChannels([&](int64_t c, int64_t at) {
-             totals[c] += context.Read<double>(sums)[at];
-           });
-           std::copy(totals.begin(), totals.end(),
-                     context.Write<float>(gradient));
-         }});
+    builder->schedule().Add(kBackwardKind, {sums}, {gradient},
+                            [=, groups = groups_](const RunContext& context) {
+                              std::vector<double> totals(groups.channels);
+                              groups.ForChannels([&](int64_t c, int64_t at) {
+                                totals[c] += context.Read<double>(sums)[at];
+                              });
+                              std::copy(totals.begin(), totals.end(),
+                                        context.Write<float>(gradient));
+                            });
   }
 
   void AddInputGradient(BufferId dy, BufferId products, BufferId sums,
@@ -241,34 +190,33 @@ class GroupNorm final : public NetworkGroup {
     const BufferId shared_products = AddDoubles(builder);
     const BufferId shared_sums = AddDoubles(builder);
     builder->schedule().Add(
-        {.kind = kBackwardKind,
-         .reads = {dy, x_, means_, variances_, gamma_, beta_, products, sums},
-         .writes = {dx, scratch, shared_products, shared_sums},
-         .function = [=, norm = Reader(scratch), groups = groups_, x = x_,
-                      gamma = gamma_,
-                      blocks = blocks_](const RunContext& context) {
-           if (groups.size * blocks.spatial <= kFewElements) {
-             std::memset(context.At(dx), 0, blocks.bytes());
-             groups.ForGroups([&](int64_t first) {
-               WriteSmallGradient(norm(context), groups.size, first,
-                                  {.dy = context.At(dy),
-                                   .x = context.At(x),
-                                   .dx = context.At(dx)});
-             });
-             return;
-           }
-           const auto share = [&](BufferId from, BufferId to) {
-             auto* shared = context.Write<double>(to);
-             std::copy_n(context.Read<double>(from), groups.all(), shared);
-             WeighAndShare(groups, context.Read<float>(gamma), shared);
-             return shared;
-           };
-           RunGradientInput(
-               norm(context),
-               {.dy = context.At(dy), .x = context.At(x), .dx = context.At(dx)},
-               {share(products, shared_products), share(sums, shared_sums)},
-               context.parts());
-         }});
+        kBackwardKind,
+        {dy, x_, means_, variances_, gamma_, beta_, products, sums},
+        {dx, scratch, shared_products, shared_sums},
+        [=, norm = Reader(scratch), groups = groups_, x = x_, gamma = gamma_,
+         blocks = blocks_](const RunContext& context) {
+          if (HasFewElements(blocks, groups.size)) {
+            std::memset(context.At(dx), 0, blocks.bytes());
+            groups.ForGroups([&](int64_t first) {
+              WriteSmallGradient(norm(context), first, groups.size,
+                                 {.dy = context.At(dy),
+                                  .x = context.At(x),
+                                  .dx = context.At(dx)});
+            });
+            return;
+          }
+          const auto share = [&](BufferId from, BufferId to) {
+            auto* shared = context.Write<double>(to);
+            std::copy_n(context.Read<double>(from), groups.all(), shared);
+            WeighAndShare(groups, context.Read<float>(gamma), shared);
+            return shared;
+          };
+          RunGradientInput(
+              norm(context),
+              {.dy = context.At(dy), .x = context.At(x), .dx = context.At(dx)},
+              {share(products, shared_products), share(sums, shared_sums)},
+              context.parts());
+        });
   }
 
   const ProgramStep& step_;

@@ -1,6 +1,7 @@
 // Implements batch_norm, fused with the add and the activation after it: two
 // passes over memory forward (statistics, then everything else), and two
 // backward.
+#include <cstring>
 #include <string>
 #include <tuple>
 
@@ -113,8 +114,8 @@ class Norm final : public NetworkGroup {
   }
 
   // Returns the buffers that every kernel call reads.
-  std::vector<BufferId> Reads(std::initializer_list<BufferId> more) const {
-    std::vector<BufferId> reads = {buffers_.statistics.mean,
+  std::vector<Location> Reads(std::initializer_list<Location> more) const {
+    std::vector<Location> reads = {buffers_.statistics.mean,
                                    buffers_.statistics.variance, buffers_.gamma,
                                    buffers_.beta};
     reads.insert(reads.end(), more);
@@ -124,16 +125,14 @@ class Norm final : public NetworkGroup {
   void AddNormalize(NetworkBuilder* builder) const {
     const BufferId scratch = AddScratch(builder);
     builder->schedule().Add(
-        {.kind = "batch_norm forward",
-         .reads = Reads({buffers_.x, buffers_.addend}),
-         .writes = {buffers_.y, scratch},
-         .function = [=, shape = shape_,
-                      buffers = buffers_](const RunContext& context) {
-           RunForward(shape.At(context, buffers, scratch),
-                      {context.At(buffers.x), context.At(buffers.addend),
-                       buffers.activation, context.At(buffers.y)},
-                      context.parts());
-         }});
+        "batch_norm forward", Reads({buffers_.x, buffers_.addend}),
+        {buffers_.y, scratch},
+        [=, shape = shape_, buffers = buffers_](const RunContext& context) {
+          RunForward(shape.At(context, buffers, scratch),
+                     {context.At(buffers.x), context.At(buffers.addend),
+                      buffers.activation, context.At(buffers.y)},
+                     context.parts());
+        });
   }
 
   void AddSums(const OutputGradient& gradient, const Sums& sums,
@@ -141,22 +140,22 @@ class Norm final : public NetworkGroup {
     const BufferId scratch = AddScratch(builder);
     const BufferId y = MasksByResult() ? buffers_.y : kNoBuffer;
     builder->schedule().Add(
-        {.kind = "batch_norm backward sums",
-         .reads = Reads({gradient.dy, gradient.more, buffers_.x, y}),
-         .writes = {sums.dy_xhat, sums.dy, scratch, gradient.masked},
-         .function = [=, shape = shape_, buffers = buffers_,
-                      activation = ActivationOfX()](const RunContext& context) {
-           RunGradientSums(shape.At(context, buffers, scratch),
-                           {.dy = context.At(gradient.dy),
-                            .x = context.At(buffers.x),
-                            .activation = activation,
-                            .y = context.At(y),
-                            .more_dy = context.At(gradient.more),
-                            .masked_dy = context.At(gradient.masked)},
-                           context.parts(),
-                           {context.Write<double>(sums.dy_xhat),
-                            context.Write<double>(sums.dy)});
-         }});
+        "batch_norm backward sums",
+        Reads({gradient.dy, gradient.more, buffers_.x, y}),
+        {sums.dy_xhat, sums.dy, scratch, gradient.masked},
+        [=, shape = shape_, buffers = buffers_,
+         activation = ActivationOfX()](const RunContext& context) {
+          RunGradientSums(shape.At(context, buffers, scratch),
+                          {.dy = context.At(gradient.dy),
+                           .x = context.At(buffers.x),
+                           .activation = activation,
+                           .y = context.At(y),
+                           .more_dy = context.At(gradient.more),
+                           .masked_dy = context.At(gradient.masked)},
+                          context.parts(),
+                          {context.Write<double>(sums.dy_xhat),
+                           context.Write<double>(sums.dy)});
+        });
   }
 
   void AddParameterGradients(const Sums& sums, NetworkBuilder* builder) const {
@@ -165,16 +164,13 @@ class Norm final : public NetworkGroup {
       if (name.empty()) return;
       const BufferId gradient = builder->NewParameterGradient(name);
       builder->schedule().Add(
-          {.kind = "batch_norm backward sums",
-           .reads = {sum},
-           .writes = {gradient},
-           .function = [=, channels = shape_.blocks.channels](
-                           const RunContext& context) {
-             for (int64_t c = 0; c < channels; ++c) {
-               context.Write<float>(gradient)[c] =
-                   static_cast<float>(context.Read<double>(sum)[c]);
-             }
-           }});
+          "batch_norm backward sums", {sum}, {gradient},
+          [=, channels = shape_.blocks.channels](const RunContext& context) {
+            for (int64_t c = 0; c < channels; ++c) {
+              context.Write<float>(gradient)[c] =
+                  static_cast<float>(context.Read<double>(sum)[c]);
+            }
+          });
     };
     add(1, sums.dy_xhat);
     add(2, sums.dy);
@@ -185,30 +181,34 @@ class Norm final : public NetworkGroup {
     const BufferId dy =
         gradient.masked != kNoBuffer ? gradient.masked : gradient.dy;
     const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
-    const bool is_small = shape_.training && HasFewElements(shape_.blocks);
+    const bool is_small = shape_.training && HasFewElements(shape_.blocks, 1);
     const bool is_masked = ActivationOfX() != Activation::kNone;
     const BufferId y = is_small && is_masked ? buffers_.y : kNoBuffer;
     const BufferId scratch = is_small ? kNoBuffer : AddScratch(builder);
     builder->schedule().Add(
-        {.kind = "batch_norm backward",
-         .reads = is_small ? Reads({dy, buffers_.x, y})
-                           : Reads({dy, buffers_.x, sums.dy_xhat, sums.dy}),
-         .writes = {scratch, dx},
-         .function = [=, shape = shape_, buffers = buffers_,
-                      activation = ActivationOfX()](const RunContext& context) {
-           const BatchNorm norm = shape.At(context, buffers, scratch);
-           const BatchNormBackward tensors = {.dy = context.At(dy),
-                                              .x = context.At(buffers.x),
-                                              .activation = activation,
-                                              .dx = context.At(dx)};
-           if (is_small) {
-             return RunSmallGradientInput(norm, tensors, context.At(y));
-           }
-           RunGradientInput(norm, tensors,
-                            {context.Write<double>(sums.dy_xhat),
-                             context.Write<double>(sums.dy)},
-                            context.parts());
-         }});
+        "batch_norm backward",
+        is_small ? Reads({dy, buffers_.x, y})
+                 : Reads({dy, buffers_.x, sums.dy_xhat, sums.dy}),
+        {scratch, dx},
+        [=, shape = shape_, buffers = buffers_,
+         activation = ActivationOfX()](const RunContext& context) {
+          const BatchNorm norm = shape.At(context, buffers, scratch);
+          const BatchNormBackward tensors = {.dy = context.At(dy),
+                                             .x = context.At(buffers.x),
+                                             .activation = activation,
+                                             .dx = context.At(dx)};
+          if (is_small) {
+            std::memset(tensors.dx, 0, shape.blocks.bytes());
+            for (int64_t c = 0; c < shape.blocks.channels; ++c) {
+              WriteSmallGradient(norm, c, 1, tensors, context.At(y));
+            }
+            return;
+          }
+          RunGradientInput(norm, tensors,
+                           {context.Write<double>(sums.dy_xhat),
+                            context.Write<double>(sums.dy)},
+                           context.parts());
+        });
   }
 
   const ProgramStep& step_;

@@ -27,17 +27,15 @@ class RowNormGroup final : public NetworkGroup {
     const BufferId weight = builder->Parameter(weight_);
     const BufferId bias = builder->Parameter(bias_);
     builder->schedule().Add(
-        {.kind = "row norm forward",
-         .reads = {x_, weight, bias},
-         .writes = {y, moments_},
-         .function = [=, norm = norm_, x = x_,
-                      moments = moments_](const RunContext& context) {
-           NormalizeRows(norm,
-                         {context.At(x), context.Read<float>(weight),
-                          context.Read<float>(bias), context.At(y),
-                          context.Write<double>(moments)},
-                         context.parts());
-         }});
+        "row norm forward", {x_, weight, bias}, {y, moments_},
+        [=, norm = norm_, x = x_,
+         moments = moments_](const RunContext& context) {
+          NormalizeRows(norm,
+                        {context.At(x), context.Read<float>(weight),
+                         context.Read<float>(bias), context.At(y),
+                         context.Write<double>(moments)},
+                        context.parts());
+        });
   }
 
   void Backward(NetworkBuilder* builder) override {
@@ -49,19 +47,17 @@ class RowNormGroup final : public NetworkGroup {
     const BufferId scratch =
         builder->schedule().AddArray<double>(norm_.scratch());
     builder->schedule().Add(
-        {.kind = "row norm backward",
-         .reads = {dy, x_, moments_, weight},
-         .writes = {dx, scratch, dw, db},
-         .function = [=, norm = norm_, x = x_,
-                      moments = moments_](const RunContext& context) {
-           NormalizeRowsBackward(
-               norm,
-               {context.At(dy), context.At(x), context.Read<float>(weight),
-                context.Read<double>(moments), context.At(dx),
-                context.Write<float>(dw), context.Write<float>(db),
-                context.Write<double>(scratch)},
-               context.parts());
-         }});
+        "row norm backward", {dy, x_, moments_, weight}, {dx, scratch, dw, db},
+        [=, norm = norm_, x = x_,
+         moments = moments_](const RunContext& context) {
+          NormalizeRowsBackward(
+              norm,
+              {context.At(dy), context.At(x), context.Read<float>(weight),
+               context.Read<double>(moments), context.At(dx),
+               context.Write<float>(dw), context.Write<float>(db),
+               context.Write<double>(scratch)},
+              context.parts());
+        });
   }
 
  private:

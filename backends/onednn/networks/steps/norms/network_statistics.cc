@@ -80,15 +80,13 @@ void AddBatchStatistics(const NetworkTensor& x, const NormStatistics& batch,
   const BufferId scratch =
       builder->schedule().AddArray<double>(BatchNormScratch(x.blocks));
   builder->schedule().Add(
-      {.kind = kKind,
-       .reads = {x.buffer},
-       .writes = {batch.mean, batch.variance, scratch},
-       .function = [=](const RunContext& context) {
-         BatchNormStatistics(x.blocks, context.At(x.buffer),
-                             context.Write<double>(scratch), context.parts(),
-                             {context.Write<double>(batch.mean),
-                              context.Write<double>(batch.variance)});
-       }});
+      kKind, {x.buffer}, {batch.mean, batch.variance, scratch},
+      [=](const RunContext& context) {
+        BatchNormStatistics(x.blocks, context.At(x.buffer),
+                            context.Write<double>(scratch), context.parts(),
+                            {context.Write<double>(batch.mean),
+                             context.Write<double>(batch.variance)});
+      });
 }
 
 // Converts to doubles of all padded channels, as the kernels require.
@@ -98,19 +96,17 @@ void AddRunningStatistics(const ProgramStep& step, const ChannelBlocks& blocks,
   const BufferId mean = builder->Parameter(OperandAt(step, 3));
   const BufferId variance = builder->Parameter(OperandAt(step, 4));
   builder->schedule().Add(
-      {.kind = kKind,
-       .reads = {mean, variance},
-       .writes = {widened.mean, widened.variance},
-       .function = [=](const RunContext& context) {
-         const auto widen = [&](BufferId from, BufferId to) {
-           for (int64_t c = 0; c < blocks.padded_channels(); ++c) {
-             context.Write<double>(to)[c] =
-                 c < blocks.channels ? context.Read<float>(from)[c] : 0;
-           }
-         };
-         widen(mean, widened.mean);
-         widen(variance, widened.variance);
-       }});
+      kKind, {mean, variance}, {widened.mean, widened.variance},
+      [=](const RunContext& context) {
+        const auto widen = [&](BufferId from, BufferId to) {
+          for (int64_t c = 0; c < blocks.padded_channels(); ++c) {
+            context.Write<double>(to)[c] =
+                c < blocks.channels ? context.Read<float>(from)[c] : 0;
+          }
+        };
+        widen(mean, widened.mean);
+        widen(variance, widened.variance);
+      });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "backends/onednn/networks/steps/windows/network_pooling.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,32 +18,21 @@
 namespace convgrad::onednn {
 namespace {
 
-// Returns the inputs that each output of an avg_pool averages along an axis.
-// The step's divisor, if any, belongs to the first axis.
-PositionLists AveragesOf(const ProgramStep& step, const PoolAxis& axis,
-                         bool is_first) {
+// Returns the inputs that each output of a max_pool or avg_pool reads along an
+// axis. An average's divisor, if any, belongs to the first axis.
+PositionLists WindowsOf(const ProgramStep& step, const PoolAxis& axis,
+                        bool is_first) {
+  const PoolWindow window = {axis.in,       axis.kernel,    axis.stride,
+                             axis.dilation, axis.pad_begin, axis.pad_end,
+                             axis.out};
+  if (step.op == Operator::kMaxPool) return WindowLists(window);
   const bool counts_pads = BoolAttribute(step, "count_include_pad");
   const int64_t divisor = IntAttribute(step, "divisor_override");
-  const auto window_of = [&](int64_t o) {
-    const AxisWindow window = PaddedWindow(axis, o);
-    const int64_t begin = std::max<int64_t>(window.begin, 0);
-    return AxisWindow{begin, std::max(begin, std::min(window.end, axis.in))};
-  };
-  int64_t entries = 0;
-  for (int64_t o = 0; o < axis.out; ++o) {
-    entries += window_of(o).end - window_of(o).begin;
-  }
-  PositionLists lists(axis.in, axis.out, entries);
-  for (int64_t o = 0; o < axis.out; ++o) {
-    const auto [begin, end] = window_of(o);
-    int64_t count = counts_pads ? AveragedElements(axis, o) : end - begin;
+  return WindowLists(window, [&](int64_t output, int64_t inputs) {
+    int64_t count = counts_pads ? AveragedElements(axis, output) : inputs;
     if (divisor != 0) count = is_first ? divisor : 1;
-    for (int64_t i = begin; i < end; ++i) {
-      lists.Add(i, 1 / static_cast<float>(count));
-    }
-    lists.EndList();
-  }
-  return lists;
+    return 1 / static_cast<float>(count);
+  });
 }
 
 PositionLists CubicLists(const UpsampleAxis& axis) {
@@ -87,11 +75,7 @@ PoolLists ListsOf(const ProgramStep& step, const ProgramShapes& shapes) {
     return PoolLists::Of(std::move(axes));
   }
   for (const PoolAxis& axis : PoolAxesOf(step, shapes)) {
-    axes.push_back(
-        step.op == Operator::kMaxPool
-            ? WindowLists({axis.in, axis.kernel, axis.stride, axis.dilation,
-                           axis.pad_begin, axis.pad_end, axis.out})
-            : AveragesOf(step, axis, axes.empty()));
+    axes.push_back(WindowsOf(step, axis, axes.empty()));
   }
   return PoolLists::Of(std::move(axes));
 }

@@ -47,14 +47,11 @@ class ReductionGroup final : public NetworkGroup {
     y_ = builder->AddValue(step_.result).buffer;
     reduction_ = {KindOf(step_.op), x.dims, axes_.kept, x.blocks.dtype,
                   IntAttribute(step_, "correction")};
-    builder->schedule().Add({.kind = "reduction forward",
-                             .reads = {x_},
-                             .writes = {y_},
-                             .function = [=, reduction = reduction_, x = x_,
-                                          y = y_](const RunContext& context) {
-                               ReduceAxes(reduction, context.At(x),
-                                          context.At(y), context.parts());
-                             }});
+    builder->schedule().Add(
+        "reduction forward", {x_}, {y_},
+        [=, reduction = reduction_, x = x_, y = y_](const RunContext& context) {
+          ReduceAxes(reduction, context.At(x), context.At(y), context.parts());
+        });
   }
 
   void Backward(NetworkBuilder* builder) override {
