@@ -25,8 +25,10 @@ def compare(operator: str) -> Callable[..., Value]:
     """Returns the row of a comparison."""
     def row(to: Declared, node: Node, x: Operand, y: Operand) -> Value:
         for one in (x, y):
-            if isinstance(one, Known) and to.may_move(one):
-                to.fixed.add(one.name)  # no other node has it, so that no gradient reaches it
+            if isinstance(one, Known):
+                to.compared[one.name] += 1
+                if to.compared[one.name] == to.uses[one.name]:  # no gradient reaches it
+                    to.fixed.add(one.name)
         shape = _shape_of(to, x, y)
         found = masks.compared(to, operator, *_operands(to, x, y))
         return _mask(reshaped(to, found, shape))
