@@ -23,9 +23,9 @@ _TOLERANCE = 1e-5
 _TILT = -0.75
 
 
-def resize(to: Declared, node: Node, x: Operand, roi: Operand = None, scales: Operand = None,
+def resize(to: Declared, node: Node, x: Value, roi: Operand = None, scales: Operand = None,
            sizes: Operand = None) -> Value:
-    x, mode = to.value(x), node.get("mode", "nearest")
+    mode = node.get("mode", "nearest")
     how = node.get("coordinate_transformation_mode", "half_pixel")
     _check(to, node, x, how)
     rank = len(x.shape)
@@ -36,7 +36,7 @@ def resize(to: Declared, node: Node, x: Operand, roi: Operand = None, scales: Op
         numbers = constant(to, given, "scales", "f").reshape(-1)
         _check_length(to, axes, len(numbers))
         factors |= {axis: float(factor) for axis, factor in zip(axes, numbers)}
-        out = {axis: x.shape[axis] if factors[axis] == 1 else _scaled(
+        out: dict[int, Any] = {axis: x.shape[axis] if factors[axis] == 1 else _scaled(
             to, known_sizes(to, x, [axis])[0], factors[axis]) for axis in range(rank)}
     else:
         found = list(constant(to, sizes, "sizes").reshape(-1))
