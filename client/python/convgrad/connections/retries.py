@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from convgrad.errors import ConvgradError, invalid, is_silent
+from convgrad.errors import ConvgradError, DeadlineExceeded, invalid, is_silent
 
 # Statuses of calls whose server stops or can't be reached.
 IS_GOING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -33,6 +33,17 @@ class Attempts:
     def begin(self) -> None:
         self.count += 1
         self._began = time.monotonic()
+
+    def seconds_left(self) -> float | None:
+        """Returns the seconds left for an attempt; None: any number. Raises DeadlineExceeded
+        if none are left."""
+        if self.deadline is None:
+            return None
+        seconds = self.deadline - time.monotonic()
+        if seconds > 0:
+            return seconds
+        # gRPC may complete a call even if its deadline is now.
+        raise DeadlineExceeded("the deadline was over before the call was sent")
 
     def end(self, error: ConvgradError) -> None:
         """Records that the attempt ended with `error`."""

@@ -163,7 +163,7 @@ def test_details_that_are_no_details_are_ignored():
 
 
 def test_who_was_unavailable_waits_its_turn():
-    pool = ChannelPool(Connections(("a:1", "b:1", "c:1")), grpc)
+    pool = ChannelPool(Connections(("a:1", "b:1", "c:1")))
     assert [pool.pick().target for _ in range(4)] == ["a:1", "b:1", "c:1", "a:1"]
     pool.mark_down(pool.pick())
     assert [pool.pick().target for _ in range(4)] == ["c:1", "a:1", "c:1", "a:1"]
