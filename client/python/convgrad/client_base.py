@@ -215,8 +215,9 @@ class ClientBase:
         delay = None if is_ended_here else self.retry.delay(error, attempts.count)
         late = attempts.deadline is not None and delay is not None and (
             time.monotonic() + delay >= attempts.deadline)
+        attempts.last = unreachable(error, slot.target, slot.has_answered)
         if delay is None or late or self._is_silent_too_long(error, call, attempts):
-            raise unreachable(error, slot.target, slot.has_answered)
+            raise attempts.last
         self.note_repeat(call.method, slot.target, error, attempts.count, delay,
                          attempts.deadline, has_answered=slot.has_answered)
         return call, delay

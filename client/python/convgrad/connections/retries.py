@@ -28,6 +28,8 @@ class Attempts:
     count: int = 0
     silent_seconds: float = 0.0
     """Time of the attempts that waited for a peer that didn't answer."""
+    last: ConvgradError | None = None
+    """The error of the attempt before."""
     _began: float = field(default=0.0, repr=False)
 
     def begin(self) -> None:
@@ -35,15 +37,15 @@ class Attempts:
         self._began = time.monotonic()
 
     def seconds_left(self) -> float | None:
-        """Returns the seconds left for an attempt; None: any number. Raises DeadlineExceeded
-        if none are left."""
+        """Returns the seconds left for an attempt; None: any number. Raises DeadlineExceeded,
+        or the error of the attempt before, if none are left."""
         if self.deadline is None:
             return None
         seconds = self.deadline - time.monotonic()
         if seconds > 0:
             return seconds
         # gRPC may complete a call even if its deadline is now.
-        raise DeadlineExceeded("the deadline was over before the call was sent")
+        raise self.last or DeadlineExceeded("the deadline was over before the call was sent")
 
     def end(self, error: ConvgradError) -> None:
         """Records that the attempt ended with `error`."""
