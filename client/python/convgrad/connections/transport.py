@@ -97,7 +97,7 @@ class NativeFuture:
         self._over.set_result(None)
 
     def cancel(self) -> bool:
-        self._is_cancelled = not self._over.done()
+        self._is_cancelled |= not self._over.done()
         if self._call is not None:
             self._call.cancel()
         return self._is_cancelled
