@@ -119,10 +119,6 @@ class Attached:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def check_process(self) -> None:
-        """Raises FailedPrecondition in a process that was forked since."""
-        self.client.check_process()
-
     def _perform(self, call: Call[R]) -> R:
         if self._is_closed:
             raise Cancelled("the attachment is closed")

@@ -31,8 +31,6 @@ COMPUTED = frozenset("""
     ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape
     Round ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Split Sqrt Squeeze
     Sub Sum Tanh Tile Transpose Trilu Unsqueeze Where Xor""".split())
-_DYNAMIC = frozenset(("NonZero",))
-"""Operators whose results have at most as many elements as the operand, times its rank."""
 
 
 def compute(node: Node, proto: Any, arrays: Sequence[Array | None]) -> list[Array] | None:
@@ -50,7 +48,7 @@ def _computed(node: Node, proto: Any, feeds: dict[str, Array]) -> list[Array] | 
     types = {name: helper.make_tensor_type_proto(
         helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()}
-    if node.operator in _DYNAMIC:
+    if node.operator == "NonZero":  # at most as many elements as the operand, times its rank
         if any(array.size * array.ndim > MOST_BYTES // 8 for array in feeds.values()):
             return None
     elif not _are_small(node, proto, feeds, types):

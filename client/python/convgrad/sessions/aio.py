@@ -21,7 +21,7 @@ def _awaited(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
 
     @functools.wraps(method)
     async def awaited(self: Session, /, *args: Any, **kwargs: Any) -> R:
-        self._session.check_process()
+        self._session.client.check_process()
         bound: Callable[..., R] = getattr(self._session, awaited.__name__)
         future: Future[R] = await self._in_turn(
             functools.partial(self._session.submit, bound, *args, **kwargs))
@@ -98,7 +98,7 @@ class Session:
         The session's calls that begin later wait until it has returned, so it must not wait for
         one of them. If the task is cancelled, the function goes on.
         """
-        self._session.check_process()
+        self._session.client.check_process()
         context = contextvars.copy_context()
         return await self._in_turn(
             functools.partial(context.run, _without_stop, function, self._session))

@@ -139,7 +139,7 @@ class Session:
         prepare = getattr(method, "prepare", None)
         if prepare is None or getattr(method, "__self__", None) is not self:
             raise invalid("INVALID_ENUM", "method", method, "a method of this session")
-        self.check_process()
+        self.client.check_process()
         call = prepare(self, *args, **kwargs).with_own_bytes()
         if call.is_change:
             return self._submitted(call, call.whole or call)
@@ -208,10 +208,6 @@ class Session:
     def is_at_home(self) -> bool:
         """Whether this process may use the session; processes forked later may not."""
         return self.client.is_at_home
-
-    def check_process(self) -> None:
-        """Raises FailedPrecondition unless `is_at_home`."""
-        self.client.check_process()
 
     def close(self) -> None:
         """Closes the session and drops everything, after the outcomes of all changes are known.
