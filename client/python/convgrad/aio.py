@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
-import grpc.aio
 
 from convgrad import client, operations
 from convgrad.client_base import ClientBase, is_unexplained
+from convgrad.connections.channels import Slot
 from convgrad.connections.retries import Attempts
-from convgrad.errors import Cancelled, ConvgradError
+from convgrad.errors import ConvgradError
 from convgrad.moving import transfer
 from convgrad.region import Region
 from convgrad.requests import Call
@@ -43,8 +45,6 @@ class Client(ClientBase):
                 client.conv_backward(...), client.conv_backward(...))
     """
 
-    _library = grpc.aio
-
     conv_forward = _runs(operations.conv_forward)
     conv_backward = _runs(operations.conv_backward)
     conv_transpose_forward = _runs(operations.conv_transpose_forward)
@@ -53,7 +53,10 @@ class Client(ClientBase):
     linear_backward = _runs(operations.linear_backward)
     capabilities = _runs(operations.capabilities)
 
-    _blocking: client.Client | None = None
+    @functools.cached_property
+    def _blocking(self) -> client.Client:
+        """The blocking client with the same connections, which sessions use on threads."""
+        return self.sibling(client.Client)
 
     def session(
         self, name: str = "", *, lease: float = 600.0, quota: int = 0,
@@ -66,9 +69,9 @@ class Client(ClientBase):
             async with client.session() as session: ...
             session = await client.session(keep_open=True)
         """
-        return Opening(lambda: self._session_client().session(
-            name, lease=lease, quota=quota, readers=readers, resume=resume,
-            keep_open=keep_open, durable=durable, replay_bytes=replay_bytes),
+        return Opening(functools.partial(
+            self._blocking.session, name, lease=lease, quota=quota, readers=readers,
+            resume=resume, keep_open=keep_open, durable=durable, replay_bytes=replay_bytes),
             is_new=not resume)
 
     async def attach(self, session: bytes | str) -> Attached:
@@ -76,34 +79,22 @@ class Client(ClientBase):
 
             async with await client.attach(session_id) as attached: ...
         """
-        return Attached(await asyncio.to_thread(self._session_client().attach, session))
+        return Attached(await asyncio.to_thread(self._blocking.attach, session))
 
     async def sessions(self, *, everybody: bool = False) -> list[OpenSession]:
         """Returns open sessions, as convgrad.Client.sessions() does."""
-        return await asyncio.to_thread(self._session_client().sessions, everybody=everybody)
+        return await asyncio.to_thread(self._blocking.sessions, everybody=everybody)
 
     async def close_session(self, handle: str) -> None:
         """Ends a session in the list of sessions(), as convgrad.Client.close_session() does."""
-        await asyncio.to_thread(self._session_client().close_session, handle)
-
-    def _session_client(self) -> client.Client:
-        """Returns the blocking client that sessions use on threads."""
-        self.check_process()
-        with self._lock:
-            if self._closed.is_set():
-                raise Cancelled("the client is closed")
-            if self._blocking is None:
-                self._blocking = self.sibling(client.Client)
-            return self._blocking
+        await asyncio.to_thread(self._blocking.close_session, handle)
 
     async def region(self, nbytes: int) -> Region:
         """Returns memory that is shared with the server, as convgrad.Client.region() does.
 
             with await client.region(2**28) as region: ...
         """
-        region = await asyncio.to_thread(self._session_client().region, nbytes)
-        self._share(region)
-        return region
+        return await asyncio.to_thread(self._blocking.region, nbytes)
 
     async def run(self, call: Call[R]) -> R:
         """Sends a prepared call, and repeats it if that may help. Returns its result."""
@@ -114,52 +105,39 @@ class Client(ClientBase):
             attempts.begin()
             slot = self._pool.pick(call.target)
             try:
-                answer = self._send(slot, call, attempts.deadline)
-                result = (await self._receive(call, answer) if call.message is None
-                          else call.decoded(await answer))
+                result = await self._attempt(slot, call, attempts.seconds_left())
                 self.answered(slot)
                 return result
-            except grpc.aio.AioRpcError as rpc:
+            except grpc.RpcError as rpc:
                 error = self._failed(rpc, slot, call)
-            except grpc.aio.UsageError:
-                raise Cancelled("the client is closed") from None
             except ConvgradError:  # nothing was sent, or the answer is here
                 raise
-            except BaseException as ended:  # the task was cancelled, or close() its call
+            except BaseException:  # the task was cancelled
                 call.loan.give_up()
-                if (isinstance(ended, asyncio.CancelledError) and self._closed.is_set()
-                        and not _is_cancelled(asyncio.current_task())):
-                    raise Cancelled("the client is closed") from None
                 raise
             if is_unexplained(error, slot):
                 await asyncio.to_thread(self._explain, error, slot, attempts)
             call, delay = self._after(error, slot, call, attempts)
             await asyncio.sleep(delay)
 
-    async def _receive(self, call: Call[R], responses: Any) -> R:
-        assert call.stream is not None
-        reply = call.stream.reply()
+    async def _attempt(self, slot: Slot, call: Call[R], seconds: float | None) -> R:
+        """Sends the call once. Cancels it if the task is cancelled."""
+        rpc = self._start(slot, call, seconds)
         try:
-            async for response in responses:
-                reply.take(response)
-        finally:
-            responses.cancel()
-        return reply.finish()
+            if call.message is None:
+                return await _on_own_thread(self._receive, call, rpc)
+            await _end_of(rpc)
+        except BaseException:
+            rpc.cancel()
+            raise
+        return call.decoded(rpc.result())
 
     async def close(self) -> None:
         """Cancels running calls, then closes the connections, as the blocking client does."""
         if not self.is_at_home:
             return
-        with self._lock:
-            self._closed.set()
-            blocking, self._blocking = self._blocking, None
-        try:
-            if blocking is not None:
-                await asyncio.to_thread(blocking.close)
-        finally:  # also if the task is cancelled
-            for channel in self._pool.close():
-                await channel.close()
-            self._end_others()
+        self._blocking.close_connections()  # also if the task is cancelled
+        await asyncio.to_thread(self._blocking.close)
 
     async def __aenter__(self) -> Client:
         return self
@@ -168,9 +146,25 @@ class Client(ClientBase):
         await self.close()
 
 
-def _is_cancelled(task: asyncio.Task[Any] | None) -> bool:
-    """Returns whether somebody cancelled the task; False in Python 3.10, which can't tell."""
-    return task is not None and hasattr(task, "cancelling") and task.cancelling() > 0
+async def _end_of(rpc: Any) -> None:
+    """Waits until a grpc.Future is done."""
+    loop, is_over = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(_: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            loop.call_soon_threadsafe(is_over.set)
+
+    rpc.add_done_callback(tell)
+    await is_over.wait()
+
+
+async def _on_own_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Calls the function on a new thread. With the loop's threads, which are few, streams that
+    the server has begun could wait for the threads of streams that wait for these."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="convgrad-stream")
+    result = thread.submit(function, *args, **kwargs)
+    thread.shutdown(wait=False)
+    return await asyncio.wrap_future(result)
 
 
 async def export_session(session: Session | Attached, path: transfer.Path, *,

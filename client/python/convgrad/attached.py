@@ -17,7 +17,6 @@ from convgrad.networks import Run
 from convgrad.options import Options
 from convgrad.problem import OPERANDS
 from convgrad.requests import Call, session_call
-from convgrad.sessions.durable import save_state_call
 from convgrad.sessions.leases import ask_each
 from convgrad.sessions.session import Session
 from convgrad.v1 import session_pb2
@@ -86,7 +85,10 @@ class Attached:
 
     get = Session.get
     tensors = Session.tensors
+    save_state = Session.save_state
     drop_state = Session.drop_state
+
+    _durable = None  # keeps no changes
 
     def __init__(self, client: Caller, session_id: bytes, target: str) -> None:
         self.client = client
@@ -105,10 +107,6 @@ class Attached:
         _check_reads(keywords)
         return self._perform(networks.run(program, inputs, **keywords))
 
-    def save_state(self, name: str = "", *, timeout: float | None = None) -> int:
-        """Makes the server write the session to its disk, as Session.save_state() does."""
-        return self._perform(save_state_call(None, name, timeout=timeout))
-
     def close(self) -> None:
         """Ends the attachment; the session stays open."""
         self._is_closed = True
@@ -118,10 +116,6 @@ class Attached:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def check_process(self) -> None:
-        """Raises FailedPrecondition in a process that was forked since."""
-        self.client.check_process()
 
     def _perform(self, call: Call[R]) -> R:
         if self._is_closed:

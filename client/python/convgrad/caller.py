@@ -9,8 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import grpc
 
-from convgrad.client_base import ClientBase, is_unexplained, remaining
-from convgrad.connections.channels import Slot
+from convgrad.client_base import ClientBase, is_unexplained
 from convgrad.connections.retries import Attempts
 from convgrad.errors import Cancelled, ConvgradError
 from convgrad.requests import Call
@@ -45,17 +44,7 @@ class Caller(ClientBase):
         Errors: Cancelled after close(); what the user's function for the token raises.
         """
         self.check_process()
-        try:
-            return self._start(self._pool.pick(call.target), call, seconds)
-        except ValueError as closed:
-            if not self._closed.is_set() or isinstance(closed, ConvgradError):
-                raise
-            raise Cancelled("the client is closed") from None
-
-    def _start(self, slot: Slot, call: Call[Any], seconds: float | None) -> Any:
-        message: Any = call.message if call.frames is None else call.frames()
-        return self._pool.method(slot, call.method).future(
-            message, timeout=seconds, metadata=self._metadata(call))
+        return self._start(self._pool.pick(call.target), call, seconds)
 
     def run(self, call: Call[R]) -> R:
         """Sends a prepared call, and repeats it if that may help. Returns its result."""
@@ -70,16 +59,16 @@ class Caller(ClientBase):
             attempts.begin()
             slot = self._pool.pick(call.target)
             try:
-                if call.on_start is not None and call.message is not None:
-                    rpc = self._start(slot, call, remaining(attempts.deadline))
-                    call.on_start(rpc)
-                    result = call.decoded(rpc.result())
+                seconds = attempts.seconds_left()
+                if call.message is not None and call.on_start is None:  # needs no future
+                    method = self._pool.method(slot, call.method)
+                    result = call.decoded(self._begin(method, call.message, call, seconds))
                 else:
-                    answer = self._send(slot, call, attempts.deadline)
+                    rpc = self._start(slot, call, seconds)
                     if call.on_start is not None:
-                        call.on_start(answer)
-                    result = (self._receive(call, answer) if call.message is None
-                              else call.decoded(answer))
+                        call.on_start(rpc)
+                    result = (self._receive(call, rpc) if call.message is None
+                              else call.decoded(rpc.result()))
                 self.answered(slot)
                 return slot.target, result
             except grpc.RpcError as rpc:
@@ -90,10 +79,6 @@ class Caller(ClientBase):
             except grpc.FutureCancelledError:
                 call.loan.give_up()  # the server may still use it
                 raise Cancelled("the call was cancelled") from None
-            except ValueError as closed:
-                if not self._closed.is_set() or isinstance(closed, ConvgradError):
-                    raise
-                raise Cancelled("the client is closed") from None
             except ConvgradError:  # nothing was sent, or the answer is here
                 raise
             except BaseException:  # Ctrl-C
@@ -105,15 +90,16 @@ class Caller(ClientBase):
             if self._closed.wait(delay):
                 raise Cancelled("the client was closed") from None
 
-    def _receive(self, call: Call[R], responses: Any) -> R:
-        assert call.stream is not None
-        reply = call.stream.reply()
-        try:
-            for response in responses:
-                reply.take(response)
-        finally:
-            responses.cancel()  # no effect after the end
-        return reply.finish()
+    def at_close(self, end: Callable[[], None]) -> None:
+        """Makes close() call `end`."""
+        with self._lock:
+            self._at_close.append(end)
+
+    def close_connections(self) -> None:
+        """Cancels running calls, and closes the connections. Never blocks."""
+        self._closed.set()
+        for channel in self._pool.close():
+            channel.close()
 
     def close(self) -> None:
         """Cancels running calls (Cancelled), then closes the connections.
@@ -122,12 +108,12 @@ class Caller(ClientBase):
         """
         if not self.is_at_home:
             return
-        self._closed.set()
-        for channel in self._pool.close():
-            channel.close()
+        self.close_connections()
         with self._lock:
             executor, self._executor = self._executor, None
-        self._end_others()
+            ends, self._at_close = self._at_close, []
+        for end in ends:
+            end()
         if executor is not None:
             # A future's callback runs on a thread that can't wait for its own end.
             is_own = threading.current_thread().name.startswith(self._thread_names)

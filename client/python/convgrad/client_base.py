@@ -18,8 +18,8 @@ from convgrad.connections.channels import ChannelPool, Connections, Slot, Token
 from convgrad.connections.retries import IS_GOING, Attempts, RetryPolicy
 from convgrad.connections.tls import Tls
 from convgrad.errors import (
+    Cancelled,
     ConvgradError,
-    DeadlineExceeded,
     from_rpc,
     is_silent,
     unreachable,
@@ -44,7 +44,6 @@ _DEFAULT_TIMEOUT_SECONDS = 600.0
 class ClientBase:
     """Settings and connections of a client."""
 
-    _library: Any = grpc
     _living: ClassVar[WeakValueDictionary[str, ClientBase]] = WeakValueDictionary()
 
     def __init__(
@@ -79,8 +78,7 @@ class ClientBase:
         self._at_close: list[Callable[[], None]] = []
         self._pool = ChannelPool(
             Connections(self.targets, Tls() if tls is True else tls or None, token,
-                        connections, keepalive_seconds),
-            self._library)
+                        connections, keepalive_seconds))
 
     @classmethod
     def of_handle(cls, handle: str) -> ClientBase | None:
@@ -97,8 +95,11 @@ class ClientBase:
         return self
 
     def sibling(self, kind: type[C]) -> C:
-        """Returns another client with the same servers and settings."""
-        return _connect_again(kind, self._pool.connections, self._timeout, self.retry)
+        """Returns a client of another class with the same settings, connections and regions."""
+        other = kind.__new__(kind)
+        vars(other).update(vars(self), handle=uuid.uuid4().hex)
+        self._living[other.handle] = other
+        return other
 
     def replicas(self) -> list[str]:
         """Returns the targets, with the addresses of a name that has several instead of the
@@ -129,18 +130,6 @@ class ClientBase:
         with self._lock:
             self._regions.add(region)
 
-    def at_close(self, end: Callable[[], None]) -> None:
-        """Makes close() call `end`."""
-        with self._lock:
-            self._at_close.append(end)
-
-    def _end_others(self) -> None:
-        """Calls the functions that were passed to at_close()."""
-        with self._lock:
-            ends, self._at_close = self._at_close, []
-        for end in ends:
-            end()
-
     def shares(self, array: npt.NDArray[Any]) -> bool:
         """Returns whether the array lies in one of the client's regions."""
         with self._lock:
@@ -165,15 +154,34 @@ class ClientBase:
             metadata += (("convgrad-priority", call.options["priority"]),)
         return metadata
 
-    def _send(self, slot: Slot, call: Call[Any], deadline: float | None) -> Any:
-        """Starts an attempt. Returns the response, or an iterator over a stream's responses."""
-        message: Any = call.message
-        method = call.method
-        if message is None:
-            assert call.stream is not None
-            message, method = call.stream.requests(), method + "Stream"
-        return self._pool.method(slot, method)(
-            message, timeout=remaining(deadline), metadata=self._metadata(call))
+    def _start(self, slot: Slot, call: Call[Any], seconds: float | None) -> Any:
+        """Starts an attempt. Returns its grpc.Future or, of a stream, an iterator over its
+        responses."""
+        if call.message is None and call.stream is not None:
+            method = self._pool.method(slot, call.method + "Stream")
+            return self._begin(method, call.stream.requests(), call, seconds)
+        message: Any = call.message if call.frames is None else call.frames()
+        return self._begin(self._pool.method(slot, call.method).future, message, call, seconds)
+
+    def _begin(self, method: Callable[..., Any], message: Any, call: Call[Any],
+               seconds: float | None) -> Any:
+        try:
+            return method(message, timeout=seconds, metadata=self._metadata(call))
+        except ValueError as closed:
+            if not self._closed.is_set() or isinstance(closed, ConvgradError):
+                raise
+            raise Cancelled("the client is closed") from None
+
+    def _receive(self, call: Call[R], responses: Any) -> R:
+        """Returns the result of a stream's responses."""
+        assert call.stream is not None
+        reply = call.stream.reply()
+        try:
+            for response in responses:
+                reply.take(response)
+        finally:
+            responses.cancel()  # no effect after the end
+        return reply.finish()
 
     def answered(self, slot: Slot) -> None:
         """Records that a call at this slot succeeded."""
@@ -181,7 +189,7 @@ class ClientBase:
         self.outages.end(slot.target)
 
     def _failed(self, rpc: Any, slot: Slot, call: Call[Any]) -> ConvgradError:
-        """Returns the exception for a grpc.RpcError or grpc.aio.AioRpcError of an attempt."""
+        """Returns the exception for a grpc.RpcError of an attempt."""
         error = from_rpc(rpc.code(), rpc.details(), rpc.trailing_metadata())
         error.request_id = call.request_id
         if error.reason:  # from the server itself
@@ -207,8 +215,9 @@ class ClientBase:
         delay = None if is_ended_here else self.retry.delay(error, attempts.count)
         late = attempts.deadline is not None and delay is not None and (
             time.monotonic() + delay >= attempts.deadline)
+        attempts.last = unreachable(error, slot.target, slot.has_answered)
         if delay is None or late or self._is_silent_too_long(error, call, attempts):
-            raise unreachable(error, slot.target, slot.has_answered)
+            raise attempts.last
         self.note_repeat(call.method, slot.target, error, attempts.count, delay,
                          attempts.deadline, has_answered=slot.has_answered)
         return call, delay
@@ -235,7 +244,7 @@ class ClientBase:
         """Raises Unavailable, without a repeat, if a key or certificate is the cause."""
         seconds = (float("inf") if attempts.deadline is None
                    else attempts.deadline - time.monotonic())
-        cause = self._pool.explain(slot, seconds) if seconds > 0 else None
+        cause = self._pool.probe.explain(slot.target, seconds) if seconds > 0 else None
         if cause is not None:
             cause.attempts, cause.request_id = attempts.count, error.request_id
             raise cause
@@ -245,17 +254,6 @@ def _connect_again(cls: type[C], connections: Connections,
                    timeout: float | None, retry: RetryPolicy) -> C:
     settings = dict(vars(connections))
     return cls(settings.pop("targets"), timeout=timeout, retry=retry, **settings)
-
-
-def remaining(deadline: float | None) -> float | None:
-    """Returns the seconds left for an attempt. Raises DeadlineExceeded if none are left."""
-    if deadline is None:
-        return None
-    seconds = deadline - time.monotonic()
-    if seconds > 0:
-        return seconds
-    # gRPC may complete a call even if its deadline is now.
-    raise DeadlineExceeded("the deadline was over before the call was sent")
 
 
 def is_unexplained(error: ConvgradError, slot: Slot) -> bool:

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from convgrad.destinations import Destinations
 from convgrad.problem import Operation
 from convgrad.region import Region, ended
-from convgrad.replies import decode
+from convgrad.replies import Destinations, decode
 from convgrad.v1 import operation_pb2, service_pb2, tensor_pb2
 from convgrad.wire import LentMessage, Response
 

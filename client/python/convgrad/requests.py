@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from convgrad import layouts
-from convgrad.destinations import destinations_of
 from convgrad.errors import invalid, parsing_response, unimplemented
 from convgrad.kept import Kept, Operand, describe
 from convgrad.layouts import Array, Descriptor, Dims, text_of
@@ -29,7 +28,7 @@ from convgrad.problem import (
     wire_result,
 )
 from convgrad.region import Region
-from convgrad.replies import Arrays
+from convgrad.replies import Arrays, destinations_of
 from convgrad.streams import Stream, Streamed
 from convgrad.v1 import operation_pb2, service_pb2
 from convgrad.wire import LentMessage, Message, joined

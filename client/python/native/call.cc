@@ -1,7 +1,6 @@
 #include "client/python/native/call.h"
 
 #include "absl/time/clock.h"
-#include "proto/message_parts.h"
 
 namespace convgrad {
 namespace {
@@ -77,6 +76,17 @@ void RpcCall::Finish() {
                                     std::string(value.data(), value.size()));
   }
   context_.reset();
+}
+
+MessageParts RpcCall::TakeReply() {
+  // Must outlive the references below (see PayloadView).
+  grpc::ByteBuffer received;
+  received.Swap(&reply_);
+  absl::StatusOr<MessageParts> parts = SplitParts(received);
+  if (parts.ok()) return *std::move(parts);
+  grpc::Slice bytes;
+  if (!received.DumpToSingleSlice(&bytes).ok()) return {};
+  return {{reinterpret_cast<const char*>(bytes.begin()), bytes.size()}, {}};
 }
 
 }  // namespace convgrad

@@ -16,6 +16,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "proto/message_parts.h"
 
 namespace convgrad {
 
@@ -61,7 +62,10 @@ class RpcCall {
   const grpc::Status& status() const { return status_; }
   // Requires: Finish() was called.
   const Metadata& trailing_metadata() const { return trailing_metadata_; }
-  grpc::ByteBuffer* reply() { return &reply_; }
+  // Returns the response's protobuf head and its payloads, once. If the
+  // response isn't a protobuf message, the head has all its bytes, and parsing
+  // it fails.
+  MessageParts TakeReply();
 
  private:
   explicit RpcCall(std::function<void()> on_over)

@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "client/python/native/call.h"
 #include "client/python/native/notices.h"
-#include "client/python/native/reply.h"
 #include "client/python/native/unlocked.h"
 #include "grpcpp/create_channel.h"
 #include "nanobind/nanobind.h"
@@ -118,7 +117,7 @@ class Call {
     MessageParts reply;
     {
       const Unlocked unlocked;
-      reply = SplitReply(rpc_->reply());
+      reply = rpc_->TakeReply();
     }
     return {nb::bytes(reply.head.data(), reply.head.size()),
             std::move(reply.payloads)};

@@ -8,16 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from convgrad.connections.addresses import (
-    addresses_of,
-    check_target,
-    is_of_this_host,
-    split,
-)
+import grpc
+
+from convgrad.connections import transport
+from convgrad.connections.addresses import addresses_of, check_target, is_of_this_host
 from convgrad.connections.processes import Home
 from convgrad.connections.tls import Tls, TlsProbe
-from convgrad.connections.transport import native_channel
-from convgrad.errors import Cancelled, Unauthenticated, Unavailable, invalid
+from convgrad.errors import Cancelled, Unauthenticated, invalid
 from convgrad.wire import joined
 
 _PACKAGE = "/convgrad.v1."
@@ -132,21 +129,17 @@ class Slot:
 
 
 class ChannelPool:
-    """Hands out channels in turn; those that were just unavailable come last. Thread-safe.
+    """Hands out channels in turn; those that were just unavailable come last. Thread-safe."""
 
-    `library` is grpc or grpc.aio.
-    """
-
-    def __init__(self, connections: Connections, library: Any) -> None:
+    def __init__(self, connections: Connections) -> None:
         connections.check()
         self.connections = connections
         self.home = Home()
-        self._library = library
-        self._probe = TlsProbe(connections.tls)
+        self.probe = TlsProbe(connections.tls)
         self._credentials = connections.tls.credentials() if connections.tls else None
         self._pems = connections.tls.pems() if connections.tls else None
         is_said = connections.tls is None or self._pems is not None
-        self._native = native_channel(library) if is_said else None
+        self._is_native = transport.NATIVE and is_said
         options = connections.channel_options()
         slots = [Slot(target, options) for _ in range(connections.connections)
                  for target in connections.targets]
@@ -215,15 +208,6 @@ class ChannelPool:
                     else self._stream_channel(slot).stream_stream(path))
             return slot.methods[name]
 
-    def explain(self, slot: Slot, seconds: float) -> Unavailable | None:
-        """Returns the key or certificate problem that prevents a connection; None if there is
-        none.
-
-        Blocks for at most a second.
-        """
-        address = split(slot.target)
-        return None if address is None else self._probe.explain(address, seconds)
-
     def mark_down(self, slot: Slot) -> None:
         slot.down_until = time.monotonic() + _DOWN_SECONDS
 
@@ -237,17 +221,16 @@ class ChannelPool:
 
     def _unary_channel(self, slot: Slot) -> Any:
         if slot.unary_channel is None:
-            if self._native is None:
-                slot.unary_channel = self._stream_channel(slot)
-            else:
-                slot.unary_channel = self._native(slot.target, slot.options, self._pems)
+            slot.unary_channel = (
+                transport.NativeChannel(slot.target, slot.options, self._pems)
+                if self._is_native else self._stream_channel(slot))
         return slot.unary_channel
 
     def _stream_channel(self, slot: Slot) -> Any:
         if slot.stream_channel is None:
             if self._credentials is None:
-                slot.stream_channel = self._library.insecure_channel(slot.target, slot.options)
+                slot.stream_channel = grpc.insecure_channel(slot.target, slot.options)
             else:
-                slot.stream_channel = self._library.secure_channel(
+                slot.stream_channel = grpc.secure_channel(
                     slot.target, self._credentials, slot.options)
         return slot.stream_channel

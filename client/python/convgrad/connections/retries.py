@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from convgrad.errors import ConvgradError, invalid, is_silent
+from convgrad.errors import ConvgradError, DeadlineExceeded, invalid, is_silent
 
 # Statuses of calls whose server stops or can't be reached.
 IS_GOING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -28,11 +28,24 @@ class Attempts:
     count: int = 0
     silent_seconds: float = 0.0
     """Time of the attempts that waited for a peer that didn't answer."""
+    last: ConvgradError | None = None
+    """The error of the attempt before."""
     _began: float = field(default=0.0, repr=False)
 
     def begin(self) -> None:
         self.count += 1
         self._began = time.monotonic()
+
+    def seconds_left(self) -> float | None:
+        """Returns the seconds left for an attempt; None: any number. Raises DeadlineExceeded,
+        or the error of the attempt before, if none are left."""
+        if self.deadline is None:
+            return None
+        seconds = self.deadline - time.monotonic()
+        if seconds > 0:
+            return seconds
+        # gRPC may complete a call even if its deadline is now.
+        raise self.last or DeadlineExceeded("the deadline was over before the call was sent")
 
     def end(self, error: ConvgradError) -> None:
         """Records that the attempt ended with `error`."""

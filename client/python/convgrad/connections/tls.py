@@ -12,6 +12,7 @@ from pathlib import Path
 
 import grpc
 
+from convgrad.connections.addresses import split
 from convgrad.errors import Unavailable, invalid, unavailable
 
 File = str | Path | bytes
@@ -71,11 +72,14 @@ class TlsProbe:
         self._context = tls.context() if tls else _trusting_context()
         self._context.set_alpn_protocols(["h2"])
 
-    def explain(self, address: tuple[str, int], seconds: float) -> Unavailable | None:
+    def explain(self, target: str, seconds: float) -> Unavailable | None:
         """Returns the problem with keys and certificates; None if they aren't the cause.
 
         Connects once more, for at most a second.
         """
+        address = split(target)
+        if address is None:
+            return None
         tls, where = self._tls, "{}:{}".format(*address)
         name = tls.server_name if tls and tls.server_name else address[0]
         try:

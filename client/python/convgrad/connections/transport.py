@@ -6,9 +6,7 @@ native module sends a request from the arrays, and copies a response once, to it
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import contextlib
 import importlib
 import itertools
 import os
@@ -18,7 +16,6 @@ from concurrent.futures import Future
 from typing import Any
 
 import grpc
-import grpc.aio
 
 from convgrad.connections.processes import Home
 from convgrad.wire import Message, Response, parts_of
@@ -49,10 +46,6 @@ _home = Home()
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 Metadata = Sequence[tuple[str, "str | bytes"]]
 Pems = tuple[bytes, bytes, bytes]
-
-
-class ClosedChannel(ValueError):
-    """Raised by a call on a closed channel, like grpcio's error."""
 
 
 class NativeError(grpc.RpcError):  # type: ignore[misc]
@@ -104,7 +97,7 @@ class NativeFuture:
         self._over.set_result(None)
 
     def cancel(self) -> bool:
-        self._is_cancelled = not self._over.done()
+        self._is_cancelled |= not self._over.done()
         if self._call is not None:
             self._call.cancel()
         return self._is_cancelled
@@ -189,7 +182,10 @@ class NativeMethod:
 
     def __call__(self, message: Message, timeout: float | None = None,
                  metadata: Metadata = ()) -> Response:
-        """Returns the response. Requires: the message's arrays don't change until then."""
+        """Returns the response. Requires: the message's arrays don't change until then.
+
+        Raises ValueError if the channel is closed, as grpcio does.
+        """
         call = self._start(message, timeout, metadata, 0)
         try:
             call.wait()
@@ -213,11 +209,8 @@ class NativeMethod:
 
     def _start(self, message: Message, timeout: float | None, metadata: Metadata,
                notice: int) -> Any:
-        pairs = _checked(metadata)
-        try:
-            return self._channel.start(self._path, parts_of(message), pairs, timeout, notice)
-        except ValueError as error:
-            raise ClosedChannel(str(error)) from None
+        return self._channel.start(
+            self._path, parts_of(message), _checked(metadata), timeout, notice)
 
 
 class NativeChannel:
@@ -232,7 +225,7 @@ class NativeChannel:
         """Ignores `request_serializer`, because the native module sends a message in parts."""
         return NativeMethod(self._channel, path)
 
-    def close(self) -> Any:
+    def close(self) -> None:
         self._channel.close()
 
 
@@ -246,55 +239,3 @@ def _checked(metadata: Metadata) -> list[tuple[str, bytes]]:
             raise ValueError(f"metadata was invalid: {key}")
         pairs.append((key, text))
     return pairs
-
-
-class AioNativeMethod:
-    """The same as NativeMethod, for asyncio."""
-
-    def __init__(self, method: NativeMethod) -> None:
-        self._method = method
-
-    async def __call__(self, message: Message, timeout: float | None = None,
-                       metadata: Metadata = ()) -> Response:
-        """Returns the response. Raises grpc.aio's errors, as its own calls do."""
-        loop = asyncio.get_running_loop()
-        over = asyncio.Event()
-        try:
-            call = self._method.future(message, timeout=timeout, metadata=metadata)
-        except ClosedChannel as error:
-            raise grpc.aio.UsageError(str(error)) from None
-
-        def tell(_: object) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(over.set)
-
-        call.add_done_callback(tell)
-        try:
-            await over.wait()
-        except BaseException:
-            call.cancel()
-            raise
-        try:
-            return call.result()
-        except NativeError as error:
-            raise grpc.aio.AioRpcError(
-                error.code(), grpc.aio.Metadata(), grpc.aio.Metadata(*(
-                    error.trailing_metadata())), error.details()) from None
-
-
-class AioNativeChannel(NativeChannel):
-    """The same as NativeChannel, for asyncio."""
-
-    def unary_unary(self, path: str, request_serializer: object = None) -> Any:
-        return AioNativeMethod(super().unary_unary(path))
-
-    async def close(self) -> None:
-        super().close()
-
-
-def native_channel(library: Any) -> type[NativeChannel] | None:
-    """Returns the class of channels to use instead of the library's, which is grpc or grpc.aio;
-    None without the native module."""
-    if not NATIVE:
-        return None
-    return AioNativeChannel if library is grpc.aio else NativeChannel

@@ -43,6 +43,8 @@ class Declared:
         self.node = Node("", "", (), (), {}, 0)
         self.steps: list[Source] = []
         self.uses = collections.Counter(_names_in(graph))
+        self.compared = collections.Counter[str]()
+        """How many uses of an initializer are comparisons so far."""
         self.fixed: set[str] = set()
         """Initializers of which constants are computed, so that no training may change them."""
         self._parameters: dict[str, list[Source]] = {}

@@ -31,8 +31,6 @@ COMPUTED = frozenset("""
     ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape
     Round ScatterElements ScatterND Shape Sigmoid Sign Sin Size Slice Softmax Split Sqrt Squeeze
     Sub Sum Tanh Tile Transpose Trilu Unsqueeze Where Xor""".split())
-_DYNAMIC = frozenset(("NonZero",))
-"""Operators whose results have at most as many elements as the operand, times its rank."""
 
 
 def compute(node: Node, proto: Any, arrays: Sequence[Array | None]) -> list[Array] | None:
@@ -50,7 +48,7 @@ def _computed(node: Node, proto: Any, feeds: dict[str, Array]) -> list[Array] | 
     types = {name: helper.make_tensor_type_proto(
         helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()}
-    if node.operator in _DYNAMIC:
+    if node.operator == "NonZero":  # at most as many elements as the operand, times its rank
         if any(array.size * array.ndim > MOST_BYTES // 8 for array in feeds.values()):
             return None
     elif not _are_small(node, proto, feeds, types):
@@ -115,10 +113,6 @@ def _plain(array: Array) -> Array:
     return array.astype(bool if kinds <= {bool, np.bool_} and kinds else np.int64)
 
 
-def _axes(given: Any) -> tuple[int, ...]:
-    return tuple(int(axis) for axis in given.reshape(-1))
-
-
 def _slice(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None,
            steps: Any = None) -> Any:
     wanted = [slice(None)] * x.ndim
@@ -131,20 +125,10 @@ def _slice(node: Node, x: Any, starts: Any, ends: Any, axes: Any = None,
     return x[tuple(wanted)]
 
 
-def _squeeze(node: Node, x: Any, axes: Any = None) -> Any:
-    return np.squeeze(x, None if axes is None else _axes(axes))
-
-
 def _cast(node: Node, x: Any, *_: Any) -> Any:
     if node.get("to") not in (onnx.TensorProto.INT64, onnx.TensorProto.INT32):
         raise TypeError("a conversion of the batch")
     return x
-
-
-def _reshape(node: Node, x: Any, shape: Any) -> Any:
-    if 0 in shape:
-        raise TypeError("a reshape of the batch with a 0")
-    return x.reshape([int(n) for n in shape])
 
 
 def _equal(node: Node, x: Any, y: Any) -> Any:
@@ -172,13 +156,8 @@ _SYMBOLIC: Any = {
     "Div": _quotient,
     "Equal": _equal,
     "Gather": lambda node, x, index: np.take(x, index.astype(np.int64), node.get("axis", 0)),
-    "Identity": lambda node, x: x,
     "Mul": lambda node, x, y: x * y,
-    "Reshape": _reshape,
     "Slice": _slice,
-    "Shape": lambda node, x: np.array(x.shape[node.get("start", 0):node.get("end")]),
-    "Squeeze": _squeeze,
     "Sub": lambda node, x, y: x - y,
-    "Unsqueeze": lambda node, x, axes: np.expand_dims(x, _axes(axes)),
     "Where": lambda node, mask, x, y: np.where(mask.astype(bool), x, y),
 }

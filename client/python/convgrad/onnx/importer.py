@@ -131,8 +131,8 @@ class Importer(Declared):
                 return folded
         if row is None:
             raise self.refuse(node.operator, "an operator that programs have")
-        if node.operator in table.VIEWS:
-            operands[0] = self.value(operands[0])
+        if node.operator not in table.OF_ANYTHING:
+            operands[:1] = map(self.value, operands[:1])
         return row(self, node, *operands)
 
     def _branch(self, node: Node, is_true: bool) -> list[Any]:
@@ -150,7 +150,7 @@ class Importer(Declared):
         if node.operator == "Constant" and node.get("value") is not None:
             return [Known(_array_of(node.get("value")))]
         first = operands[0] if operands else None
-        if first is not None and first.array.dtype != object and table.is_move(node):
+        if first is not None and table.is_move(node, first):
             if not first.is_trainable or self.may_move(first) and (
                     self.uses[node.outputs[0]] == 1):
                 moved = table.moved(self, node, first, *operands[1:])

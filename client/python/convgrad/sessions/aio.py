@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import functools
-import threading
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -23,7 +21,7 @@ def _awaited(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
 
     @functools.wraps(method)
     async def awaited(self: Session, /, *args: Any, **kwargs: Any) -> R:
-        self._session.check_process()
+        self._session.client.check_process()
         bound: Callable[..., R] = getattr(self._session, awaited.__name__)
         future: Future[R] = await self._in_turn(
             functools.partial(self._session.submit, bound, *args, **kwargs))
@@ -100,7 +98,7 @@ class Session:
         The session's calls that begin later wait until it has returned, so it must not wait for
         one of them. If the task is cancelled, the function goes on.
         """
-        self._session.check_process()
+        self._session.client.check_process()
         context = contextvars.copy_context()
         return await self._in_turn(
             functools.partial(context.run, _without_stop, function, self._session))
@@ -125,13 +123,7 @@ class Session:
 
     async def _end(self, function: Callable[[], None]) -> None:
         """Does the same for a function that must run even if the task is cancelled."""
-        future = self._thread.submit(function)
-        try:
-            await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            if future.cancelled():  # before it began
-                self._thread.submit(function)
-            raise
+        await asyncio.shield(asyncio.wrap_future(self._thread.submit(function)))
 
 
 def _on_thread(method: Callable[..., R]) -> Callable[..., Coroutine[Any, Any, R]]:
@@ -204,24 +196,13 @@ class Opening:
         await self._session.__aexit__(*exception)
 
     async def _opened(self) -> Session:
-        is_given_up = threading.Event()
-        found: list[sessions.Session] = []
-
-        def close_unknown() -> None:
-            # Nobody knows its id. Both threads may get here, and one takes it.
-            with contextlib.suppress(IndexError):
-                found.pop().close()
-
-        def open_one() -> None:
-            found.append(self._open())
-            if is_given_up.is_set() and self._is_new:
-                close_unknown()
-
+        thread = ThreadPoolExecutor(1, thread_name_prefix="convgrad-aio")
+        opening = thread.submit(contextvars.copy_context().run, self._open)
         try:
-            await asyncio.to_thread(open_one)
+            return Session(await asyncio.wrap_future(opening))
         except asyncio.CancelledError:
-            is_given_up.set()
-            if self._is_new:
-                asyncio.get_running_loop().run_in_executor(None, close_unknown)
+            if self._is_new:  # nobody knows its id
+                thread.submit(lambda: opening.result().close())
             raise
-        return Session(found[0])
+        finally:
+            thread.shutdown(wait=False)

@@ -1,4 +1,4 @@
-"""Numbers a session's changes, and has them wait for room."""
+"""Has what a session's callers see of its changes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import concurrent.futures
 import copy
 import threading
 import time
-from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
+import grpc
+
 from convgrad.caller import Caller
-from convgrad.errors import ConvgradError, DeadlineExceeded, SessionExpired
+from convgrad.errors import ConvgradError, DeadlineExceeded, EpochEnded, SessionExpired
 from convgrad.requests import Call
-from convgrad.sessions.attempts import Change, Opened, Read
+from convgrad.sessions.attempts import Opened, Read
 from convgrad.sessions.events import EventThread
 from convgrad.sessions.outcomes import lost_with_server
 from convgrad.sessions.pending import Pending
 from convgrad.sessions.recorder import Recorder
-from convgrad.wire import joined
+
+R = TypeVar("R")
 
 
 class ChangeQueue:
@@ -64,34 +66,6 @@ class ChangeQueue:
             placed = kept
         return placed, kept
 
-    def submit(self, call: Call[Any], kept: Call[Any] | None = None) -> Future[Any]:
-        """Sends a change behind those submitted before. Blocks while the window is full.
-
-        Copies the message, because a repeat may follow after the caller has gone on.
-
-        `kept` is the same call with its own bytes, as of forms_of().
-        Errors: in the future those of the call; here that of an ended session, and
-        DeadlineExceeded if there is no room in time.
-        """
-        deadline = self._client.deadline_of(call)
-        if call.message is not None:
-            call = replace(call, message=joined(call.message))
-        change = None
-        try:
-            with self._condition:
-                self._await_room(deadline)
-                restores = self._restores
-                change = Change(call, self._pending.next, deadline, kept,
-                                is_fresh=self._pending.are_known)
-                change.future.set_running_or_notify_cancel()
-                self._pending.move(change)
-            self._send(change, restores)
-        except BaseException as error:  # Ctrl-C, perhaps just before _send() began
-            if change is not None and not change.future.done():
-                self._lose(change, error, restores)
-            raise
-        return change.future
-
     def begin_read(self) -> Read:
         """Returns a read that sees all changes submitted so far."""
         with self._condition:
@@ -99,6 +73,39 @@ class ChangeQueue:
             read = Read(self._pending.next - 1, self._restores, self._pending.are_known)
             self._reads.add(read)
             return read
+
+    def run_read(self, call: Call[R], read: Read) -> R:
+        """Sends the call and waits for its result. `read` is from begin_read().
+
+        Errors: EpochEnded if a change has failed that the call had to see.
+        """
+        deadline = self._client.deadline_of(call)
+        while True:
+            read.is_moved = False
+            after = read.after
+            placed = replace(
+                call, target=self._opened.target, metadata=(
+                    ("convgrad-session-bin", self._opened.answer.session_id),
+                    ("convgrad-session-after", str(after))),
+                on_start=read.begin if after > self.number else None)
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                placed = replace(placed, options={**call.options, "timeout": left})
+            try:
+                result = self._client.run(placed)
+                if not read.is_lost:
+                    return result
+            except ConvgradError as error:
+                is_early = error.code == grpc.StatusCode.ABORTED and (
+                    deadline is None or time.monotonic() < deadline)
+                if isinstance(error, SessionExpired):
+                    self.stop(error)
+                    self.check_broken()
+                if not (read.is_lost or read.is_moved or is_early
+                        or self.recovers(error, read, deadline)):
+                    raise
+            if read.is_lost:
+                raise EpochEnded("a change failed that this call was to see")
 
     def recovers(self, error: ConvgradError, read: Read, deadline: float | None) -> bool:
         """Returns whether a read that failed may be sent again because its session is being
@@ -165,11 +172,3 @@ class ChangeQueue:
         if not has_room or left == 0:
             raise DeadlineExceeded("the deadline was over before the change was sent, behind "
                                    f"{len(self._pending.all())} others")
-
-    def _send(self, change: Change, restores: int) -> None:
-        """Sends the change, unless the session was restored since."""
-        raise NotImplementedError
-
-    def _lose(self, change: Change, error: BaseException, restores: int) -> None:
-        """Settles a change whose attempt may or may not have been started."""
-        raise NotImplementedError

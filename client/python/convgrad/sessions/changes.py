@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import time
+from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -19,21 +21,50 @@ from convgrad.errors import (
     SessionExpired,
     unreachable,
 )
-from convgrad.full_servers import when_named
-from convgrad.sessions.asking import not_started
+from convgrad.requests import Call
+from convgrad.sessions.asking import not_started, when_named
 from convgrad.sessions.attempts import Change, Read
 from convgrad.sessions.change_queue import ChangeQueue
 from convgrad.sessions.outcomes import Outcome, delay_after, late_error, outcome_of
-from convgrad.wire import Response
+from convgrad.wire import Response, joined
 
 
 class Changes(ChangeQueue):
     """Sends changes, and repeats those with an unknown outcome. Thread-safe.
 
-    Its methods run on the session's thread, except the first attempt of a change.
+    Its methods run on the session's thread, except submit() and the first attempt of a change.
     """
 
+    def submit(self, call: Call[Any], kept: Call[Any] | None = None) -> Future[Any]:
+        """Sends a change behind those submitted before. Blocks while the window is full.
+
+        Copies the message, because a repeat may follow after the caller has gone on.
+
+        `kept` is the same call with its own bytes, as of forms_of().
+        Errors: in the future those of the call; here that of an ended session, and
+        DeadlineExceeded if there is no room in time.
+        """
+        deadline = self._client.deadline_of(call)
+        if call.message is not None:
+            call = replace(call, message=joined(call.message))
+        change = None
+        try:
+            with self._condition:
+                self._await_room(deadline)
+                restores = self._restores
+                change = Change(call, self._pending.next, deadline, kept,
+                                is_fresh=self._pending.are_known)
+                change.future.set_running_or_notify_cancel()
+                self._pending.move(change)
+            self._send(change, restores)
+        except BaseException as error:  # Ctrl-C, perhaps just before _send() began
+            if change is not None and not change.future.done():
+                self._lose(change, error, restores)
+            raise
+        return change.future
+
     def _send(self, change: Change, restores: int) -> None:
+        """Sends the change, unless the session was restored since."""
         with self._condition:
             if restores != self._restores or change not in self._pending:
                 return
@@ -52,6 +83,7 @@ class Changes(ChangeQueue):
                 raise
 
     def _lose(self, change: Change, error: BaseException, restores: int) -> None:
+        """Settles a change whose attempt may or may not have been started."""
         self.thread.later(0, functools.partial(self._on_unsent, change, error, restores))
         if not isinstance(error, Exception):  # Ctrl-C
             change.fail(error)  # so that the caller's next change doesn't depend on it

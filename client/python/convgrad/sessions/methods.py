@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from convgrad.caller import Caller
 from convgrad.problem import OPERANDS
 from convgrad.requests import Call
 from convgrad.sessions.durable import DurableChanges
@@ -18,10 +19,9 @@ R = TypeVar("R")
 class Owner(Protocol):
     """The session that a method belongs to."""
 
+    client: Caller
     _durable: DurableChanges | None
     _known: KnownTensors
-
-    def check_process(self) -> None: ...
 
     def _perform(self, call: Call[R]) -> R: ...
 
@@ -34,7 +34,7 @@ def method(prepare: Callable[..., Call[R]]) -> Callable[..., R]:
     @short_traceback
     @functools.wraps(prepare)
     def performed(self: Owner, /, *args: Any, **kwargs: Any) -> R:
-        self.check_process()
+        self.client.check_process()
         return self._perform(prepare(self, *args, **kwargs))
 
     performed.prepare = prepare  # type: ignore[attr-defined]

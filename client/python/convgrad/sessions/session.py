@@ -18,17 +18,22 @@ from convgrad.layouts import Descriptor
 from convgrad.options import timeout_of
 from convgrad.requests import Call, session_call
 from convgrad.sessions import snapshots
-from convgrad.sessions.attempts import Opened, Read
+from convgrad.sessions.attempts import Opened
 from convgrad.sessions.changes import Changes
 from convgrad.sessions.durable import DurableChanges
 from convgrad.sessions.known_tensors import KnownTensors
 from convgrad.sessions.leases import close_session, renew_regularly
 from convgrad.sessions.methods import method, operation, plain
 from convgrad.sessions.outcomes import ENDS
-from convgrad.sessions.reads import run_read
 from convgrad.sessions.recorder import Recorder
-from convgrad.sessions.transfers import PutRequest, get_call, get_request, put_of, sent
-from convgrad.sessions.uploads import Uploads
+from convgrad.sessions.transfers import (
+    PutRequest,
+    Uploads,
+    get_call,
+    get_request,
+    put_of,
+    sent,
+)
 from convgrad.v1 import session_pb2
 
 R = TypeVar("R")
@@ -134,11 +139,11 @@ class Session:
         prepare = getattr(method, "prepare", None)
         if prepare is None or getattr(method, "__self__", None) is not self:
             raise invalid("INVALID_ENUM", "method", method, "a method of this session")
-        self.check_process()
+        self.client.check_process()
         call = prepare(self, *args, **kwargs).with_own_bytes()
         if call.is_change:
             return self._submitted(call, call.whole or call)
-        return self.client.submit(self._read, call, self._changes.begin_read())
+        return self.client.submit(self._changes.run_read, call, self._changes.begin_read())
 
     @method
     def put(self, name: str | Mapping[str, npt.ArrayLike],
@@ -204,10 +209,6 @@ class Session:
         """Whether this process may use the session; processes forked later may not."""
         return self.client.is_at_home
 
-    def check_process(self) -> None:
-        """Raises FailedPrecondition unless `is_at_home`."""
-        self.client.check_process()
-
     def close(self) -> None:
         """Closes the session and drops everything, after the outcomes of all changes are known.
 
@@ -238,7 +239,7 @@ class Session:
     def _perform(self, call: Call[R]) -> R:
         """Sends a read or a change and blocks until its outcome is known."""
         if not call.is_change:
-            return self._read(call, self._changes.begin_read())
+            return self._changes.run_read(call, self._changes.begin_read())
         placed, kept = self._changes.forms_of(call)
         future = self._submitted(placed, kept)
         try:
@@ -254,9 +255,6 @@ class Session:
         except BaseException:  # so that the tensors aren't as the call was to leave them
             self._known.forget(())
             raise
-
-    def _read(self, call: Call[R], read: Read) -> R:
-        return run_read(self.client, self._opened, self._changes, call, read)
 
     def _operand(self, tensor: Any) -> Any:
         return Kept(tensor, self._descriptor(tensor)) if isinstance(tensor, str) else tensor

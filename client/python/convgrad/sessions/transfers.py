@@ -11,18 +11,22 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from convgrad import layouts
+from convgrad import layouts, operations
+from convgrad.caller import Caller
 from convgrad.errors import bad_reply, invalid, parsing_response
 from convgrad.kept import array_of, describe, descriptor_of, empty_array
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.placing import Loan, find_places
 from convgrad.region import Region
-from convgrad.requests import Call, session_call
+from convgrad.requests import MAX_PAYLOAD_BYTES, Call, session_call
 from convgrad.streams import Streamed
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import FRAME_BYTES, LentMessage, Response, join_message, parse, split_bytes
 
 R = TypeVar("R")
+
+# Every server's messages hold this much, so the client needn't ask.
+_UNASKED_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -140,6 +144,36 @@ def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
         if len(message) <= limit:
             return replace(call_by_value, message=message)
     return replace(call_by_value, method=call.method + "Stream", frames=request.frames)
+
+
+class Uploads:
+    """Asks one server what an upload needn't, or can't, send in one message. Thread-safe."""
+
+    def __init__(self, client: Caller, target: str) -> None:
+        self._client = client
+        self._target = target
+        self._max_message_bytes: int | None = None
+
+    def known(self, digests: Iterable[bytes], timeout: float | None) -> frozenset[bytes]:
+        """Returns the digests whose bytes the server has."""
+        asked = list(dict.fromkeys(digests))
+        if not asked:
+            return frozenset()
+        request = session_pb2.HaveTensorsRequest(digests=asked)
+        answer = self._client.run(session_call(
+            "HaveTensors", request, session_pb2.HaveTensorsResponse.FromString, timeout,
+            target=self._target))
+        return frozenset(digest for digest, have in zip(asked, answer.have) if have)
+
+    def message_limit(self, size: int, timeout: float | None) -> int:
+        """Returns how many bytes a request of `size` may have in one message."""
+        if size <= _UNASKED_BYTES:
+            return _UNASKED_BYTES + size
+        if self._max_message_bytes is None:
+            answer = self._client.run(replace(
+                operations.capabilities(timeout=timeout), target=self._target))
+            self._max_message_bytes = answer.limits.max_message_bytes
+        return min(self._max_message_bytes, MAX_PAYLOAD_BYTES)
 
 
 def get_request(names: Iterable[str], dtype: npt.DTypeLike | None, layout: str | None,

@@ -162,8 +162,20 @@ def test_details_that_are_no_details_are_ignored():
         assert isinstance(error, convgrad.Internal) and error.field == ""
 
 
+def test_a_wait_that_outlasts_the_deadline_ends_with_the_error_before_it(server, monkeypatch):
+    """As on a machine under load."""
+    retry = convgrad.RetryPolicy(initial_seconds=0.1, jitter=0)
+    with grpc_server(Script([UNAVAILABLE], server)) as address, \
+            convgrad.Client(address, retry=retry) as client:
+        wait = client._closed.wait
+        monkeypatch.setattr(client._closed, "wait", lambda seconds: wait(seconds + 2))
+        with pytest.raises(convgrad.Unavailable) as caught:
+            client.conv_forward(X, W, timeout=1.5)
+    assert caught.value.attempts == 1
+
+
 def test_who_was_unavailable_waits_its_turn():
-    pool = ChannelPool(Connections(("a:1", "b:1", "c:1")), grpc)
+    pool = ChannelPool(Connections(("a:1", "b:1", "c:1")))
     assert [pool.pick().target for _ in range(4)] == ["a:1", "b:1", "c:1", "a:1"]
     pool.mark_down(pool.pick())
     assert [pool.pick().target for _ in range(4)] == ["c:1", "a:1", "c:1", "a:1"]

@@ -8,6 +8,7 @@ import time
 import weakref
 from dataclasses import replace
 
+import grpc
 import numpy as np
 import pytest
 from shared_steps import python, wait_until
@@ -112,6 +113,24 @@ def test_an_interrupt_while_a_call_starts(server, monkeypatch):
             client.start(operations.capabilities(), 20)
         client.start(operations.capabilities(), 20).add_done_callback(lambda _: is_over.set())
         assert is_over.wait(20)
+
+
+def test_a_call_that_is_cancelled_twice_stays_cancelled():
+    may_end, is_over = threading.Event(), threading.Event()
+
+    def answer(request, context):
+        may_end.wait(20)
+        return b""
+
+    with grpc_server(answer) as address, convgrad.Client(address) as client:
+        future = client.start(operations.capabilities(), 20)
+        future.add_done_callback(lambda _: is_over.set())
+        future.cancel()
+        assert is_over.wait(20)
+        future.cancel()
+        with pytest.raises(grpc.FutureCancelledError):
+            future.result()
+        may_end.set()
 
 
 @native_only

@@ -45,11 +45,14 @@ def test_a_comparison_with_a_trained_parameter_follows_it(client):
         np.testing.assert_array_equal(network.predict(session, x)["y"], np.maximum(x, w))
 
 
-def test_a_parameter_that_is_only_compared_does_not_train():
-    nodes = [node("Greater", "x t", "m"), node("Where", "m x w", "y")]
-    network = convgrad.onnx.load(make_model(nodes, {"x": SHAPE}, {"y": SHAPE},
-                                            {"t": random(4), "w": random(4)}))
-    assert network.trainable == ["w"]
+@pytest.mark.parametrize("limit", [random(4), np.float32(0.5)], ids=["row", "number"])
+def test_a_parameter_that_is_only_compared_does_not_train(limit):
+    once = [node("Greater", "x t", "m"), node("Where", "m x w", "y")]
+    twice = [*once, node("Less", "t y", "n"), node("Where", "n y w", "z")]
+    for nodes, output in ((once, "y"), (twice, "z")):
+        network = convgrad.onnx.load(make_model(nodes, {"x": SHAPE}, {output: SHAPE},
+                                                {"t": limit, "w": random(4)}))
+        assert network.trainable == ["w"]
 
 
 @pytest.mark.parametrize("nodes, said", [

@@ -29,7 +29,7 @@ _UNBOUNDED = frozenset(("exp", "log", "pow", "reciprocal"))
 _LEAST = np.finfo(np.float32).min
 
 
-def attention(to: Declared, node: Node, query: Operand, key: Operand, value: Operand,
+def attention(to: Declared, node: Node, query: Value, key: Operand, value: Operand,
               mask: Operand = None, *caches: Operand) -> Value:
     for name, usual in _PLAIN.items():
         if node.get(name, usual[0]) not in usual:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,8 @@ import numpy as np
 
 from convgrad.importers.steps import of_number, of_two
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Extent, Shape, text_of
-from convgrad.onnx.operators.views import reshaped
+from convgrad.onnx.extents import text_of
+from convgrad.onnx.operators.views import common_shape, reshaped
 from convgrad.onnx.values import (
     FLOATS,
     IMAGES,
@@ -25,7 +25,6 @@ from convgrad.onnx.values import (
     Source,
     Value,
 )
-from convgrad.shapes import broadcast
 
 _TINY = 1e-6
 
@@ -38,7 +37,7 @@ def of_each(to: Declared, operator: str, x: Value, **attributes: Any) -> Value:
 def pointwise(operator: str, **attributes: tuple[str, Any]) -> Callable[..., Value]:
     """Returns the row of an operator whose attributes are ONNX's. `attributes` has ONNX's name
     and default of each."""
-    return lambda to, node, x: of_each(to, operator, to.value(x), **{
+    return lambda to, node, x: of_each(to, operator, x, **{
         name: node.get(*given) for name, given in attributes.items()})
 
 
@@ -68,7 +67,7 @@ def binary(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
             raise to.refuse(f"{operator.capitalize()} with {operand}", "float32")
     if isinstance(x, Known) and isinstance(y, Known):
         x = to.value(x)
-    shape = _broadcast(to, operator, x.shape, y.shape)
+    shape = common_shape(to, x, y)
     number = to.number_of(y)
     if number is not None:
         return _with_number(to, operator, reshaped(to, to.value(x), shape), number)
@@ -93,24 +92,15 @@ def _with_number(to: Declared, operator: str, x: Value, number: float) -> Value:
     return of_each(to, operator, x, other=float(number))
 
 
-def _broadcast(to: Declared, operator: str, x: Sequence[Extent], y: Sequence[Extent]) -> Shape:
-    shape = broadcast(x, y)
-    if shape is None:
-        raise to.refuse(f"{operator.capitalize()} of {text_of(x)} and {text_of(y)}",
-                        "operands whose extents are equal, or 1")
-    return shape
-
-
-def erf(to: Declared, node: Node, x: Operand) -> Bell:
+def erf(to: Declared, node: Node, x: Value) -> Bell:
     """The step that divides by the root of 2 isn't needed for the GELU that this becomes."""
-    value = to.value(x)
-    source = value.source
+    source = x.source
     factor = source.attributes.get("other")
     if len(source.operands) == 1 and source.operands[0] is not None and isinstance(
             factor, float) and (
             source.operator == "div" and abs(factor / math.sqrt(2) - 1) < _TINY or
             source.operator == "mul" and abs(factor * math.sqrt(2) - 1) < _TINY):
-        return Bell(replace(value, source=source.operands[0]))
+        return Bell(replace(x, source=source.operands[0]))
     raise to.refuse("Erf elsewhere than in a GELU", "x * 0.5 * (1 + Erf(x / sqrt(2)))")
 
 
@@ -135,40 +125,38 @@ def _with_bell(to: Declared, operator: str, x: Operand, y: Operand) -> Any:
     raise to.refuse("Erf elsewhere than in a GELU", "x * 0.5 * (1 + Erf(x / sqrt(2)))")
 
 
-def selu(to: Declared, node: Node, x: Operand) -> Value:
-    y = of_each(to, "elu", to.value(x), alpha=node.get("alpha", 1.67326319217681884765625))
+def selu(to: Declared, node: Node, x: Value) -> Value:
+    y = of_each(to, "elu", x, alpha=node.get("alpha", 1.67326319217681884765625))
     return y * node.get("gamma", 1.05070102214813232421875)
 
 
-def celu(to: Declared, node: Node, x: Operand) -> Value:
+def celu(to: Declared, node: Node, x: Value) -> Value:
     alpha = node.get("alpha", 1.0)
     if alpha <= 0:
         raise to.refuse(f"Celu with alpha={alpha}", "more than 0")
-    return of_each(to, "elu", to.value(x) / alpha) * alpha
+    return of_each(to, "elu", x / alpha) * alpha
 
 
-def hard_sigmoid(to: Declared, node: Node, x: Operand) -> Value:
+def hard_sigmoid(to: Declared, node: Node, x: Value) -> Value:
     alpha, beta = node.get("alpha", 0.2), node.get("beta", 0.5)
     if abs(alpha * 6 - 1) < _TINY and beta == 0.5:
-        return of_each(to, "hardsigmoid", to.value(x))
-    return of_each(to, "clamp", to.value(x) * alpha + beta, min=0.0, max=1.0)
+        return of_each(to, "hardsigmoid", x)
+    return of_each(to, "clamp", x * alpha + beta, min=0.0, max=1.0)
 
 
-def swish(to: Declared, node: Node, x: Operand) -> Value:
-    x, alpha = to.value(x), node.get("alpha", 1.0)
+def swish(to: Declared, node: Node, x: Value) -> Value:
+    alpha = node.get("alpha", 1.0)
     if alpha == 1:
         return of_each(to, "silu", x)
     return x * of_each(to, "sigmoid", x * alpha)
 
 
-def softsign(to: Declared, node: Node, x: Operand) -> Value:
-    x = to.value(x)
+def softsign(to: Declared, node: Node, x: Value) -> Value:
     return x / (of_each(to, "abs", x) + 1.0)
 
 
-def clip(to: Declared, node: Node, x: Operand, least: Operand = None,
+def clip(to: Declared, node: Node, x: Value, least: Operand = None,
          most: Operand = None) -> Value:
-    x = to.value(x)
     bounds = [_bound(to, one, sign) for one, sign in ((least, -1), (most, 1))]
     if bounds == [None, None]:
         return x
@@ -192,12 +180,11 @@ def _bound(to: Declared, bound: Operand, sign: int) -> float | None:
     return number
 
 
-def power(to: Declared, node: Node, x: Operand, exponent: Operand) -> Value:
+def power(to: Declared, node: Node, x: Value, exponent: Operand) -> Value:
     number = to.number_of(exponent)
     if number is None:
         raise to.refuse("Pow with an exponent that follows from data, or several",
                         "one constant")
-    x = to.value(x)
     if len(exponent.shape) > len(x.shape):
         raise to.refuse("Pow with an exponent of more axes", "one number")
     if number == 2:
@@ -205,9 +192,9 @@ def power(to: Declared, node: Node, x: Operand, exponent: Operand) -> Value:
     return of_each(to, "pow", x, exponent=number)
 
 
-def prelu(to: Declared, node: Node, x: Operand, slope: Operand) -> Value:
-    x, slope = to.value(x), to.value(slope)
-    if _broadcast(to, "prelu", x.shape, slope.shape) != x.shape:
+def prelu(to: Declared, node: Node, x: Value, slope: Operand) -> Value:
+    slope = to.value(slope)
+    if common_shape(to, x, slope) != x.shape:
         raise to.refuse(f"PRelu of {text_of(x.shape)} by {text_of(slope.shape)}",
                         "a slope that is broadcast to the other operand")
     return of_two(to, "prelu", x, slope, x.shape)
@@ -254,9 +241,8 @@ def identity(to: Declared, node: Node, x: Operand) -> Operand:
     return x
 
 
-def dropout(to: Declared, node: Node, x: Operand, ratio: Operand = None,
+def dropout(to: Declared, node: Node, x: Value, ratio: Operand = None,
             training: Operand = None) -> list[Value]:
-    x = to.value(x)
     p = 0.5 if ratio is None else to.number_of(ratio)
     if p is None or training is not None and not isinstance(training, Known):
         raise to.refuse("Dropout with a ratio or a mode that follows from data", "constants")

@@ -11,12 +11,10 @@ import numpy as np
 
 from convgrad.importers import masks
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Shape, text_of
 from convgrad.onnx.operators import elements
 from convgrad.onnx.operators.elements import as_numbers
-from convgrad.onnx.operators.views import reshaped
+from convgrad.onnx.operators.views import common_shape, reshaped
 from convgrad.onnx.values import Known, Node, Operand, Value
-from convgrad.shapes import broadcast
 
 _BOOL = 9  # TensorProto.BOOL
 
@@ -25,9 +23,11 @@ def compare(operator: str) -> Callable[..., Value]:
     """Returns the row of a comparison."""
     def row(to: Declared, node: Node, x: Operand, y: Operand) -> Value:
         for one in (x, y):
-            if isinstance(one, Known) and to.may_move(one):
-                to.fixed.add(one.name)  # no other node has it, so that no gradient reaches it
-        shape = _shape_of(to, x, y)
+            if isinstance(one, Known):
+                to.compared[one.name] += 1
+                if to.compared[one.name] == to.uses[one.name]:  # no gradient reaches it
+                    to.fixed.add(one.name)
+        shape = common_shape(to, x, y)
         found = masks.compared(to, operator, *_operands(to, x, y))
         return _mask(reshaped(to, found, shape))
 
@@ -54,8 +54,8 @@ def cast(to: Declared, node: Node, x: Operand) -> Value:
     return _mask(masks.is_not_zero(as_numbers(to, x)))
 
 
-def sign(to: Declared, node: Node, x: Operand) -> Value:
-    return masks.sign(to.value(x))
+def sign(to: Declared, node: Node, x: Value) -> Value:
+    return masks.sign(x)
 
 
 def is_nan(to: Declared, node: Node, x: Operand) -> Value:
@@ -103,14 +103,6 @@ def chosen(to: Declared, mask: Operand, x: Operand, y: Operand) -> Value:
         to.value(one)  # refuses other dtypes than floats
         if isinstance(one, Known) and one.array.size == 1:
             to.fixed.add(one.name)  # as other single numbers, which exporters make of constants
-    shape = _shape_of(to, mask, x, y)
+    shape = common_shape(to, mask, x, y)
     found = masks.chosen(as_numbers(to, mask), *_operands(to, x, y))
     return reshaped(to, found, shape)
-
-
-def _shape_of(to: Declared, *operands: Any) -> Shape:
-    shape = broadcast(*(one.shape for one in operands))
-    if shape is None:
-        raise to.refuse(f"{to.node.operator} of " + ", ".join(
-            text_of(one.shape) for one in operands), "operands whose extents are equal, or 1")
-    return shape

@@ -124,8 +124,7 @@ def concat(to: Declared, node: Node, *operands: Operand) -> Value:
     return joined(to, values, axis_in(to, node.get("axis"), len(values[0].shape)))
 
 
-def split(to: Declared, node: Node, x: Operand, sizes: Operand = None) -> list[Value]:
-    x = to.value(x)
+def split(to: Declared, node: Node, x: Value, sizes: Operand = None) -> list[Value]:
     axis = axis_in(to, node.get("axis", 0), len(x.shape))
     (extent,), parts = known_sizes(to, x, [axis]), len(node.outputs)
     if sizes is not None:
@@ -143,9 +142,8 @@ def split(to: Declared, node: Node, x: Operand, sizes: Operand = None) -> list[V
     return cut_into(to, x, axis, found)
 
 
-def split_to_sequence(to: Declared, node: Node, x: Operand, sizes: Operand = None) -> Parts:
+def split_to_sequence(to: Declared, node: Node, x: Value, sizes: Operand = None) -> Parts:
     """What PyTorch's exporter makes of a split if it doesn't optimize."""
-    x = to.value(x)
     axis = axis_in(to, node.get("axis", 0), len(x.shape))
     (extent,) = known_sizes(to, x, [axis])
     given = [1] if sizes is None else numbers(to, sizes, "sizes")
@@ -170,9 +168,8 @@ def sequence_at(to: Declared, node: Node, parts: Operand, position: Operand) -> 
     return parts.values[place]
 
 
-def slice_of(to: Declared, node: Node, x: Operand, starts: Operand, ends: Operand,
+def slice_of(to: Declared, node: Node, x: Value, starts: Operand, ends: Operand,
              axes: Operand = None, steps: Operand = None) -> Value:
-    x = to.value(x)
     firsts, lasts = numbers(to, starts, "starts"), constant(to, ends, "ends").reshape(-1)
     places = list(range(len(firsts))) if axes is None else numbers(to, axes, "axes")
     strides = [1] * len(firsts) if steps is None else numbers(to, steps, "steps")
@@ -200,8 +197,7 @@ def slice_of(to: Declared, node: Node, x: Operand, starts: Operand, ends: Operan
     return x
 
 
-def expand(to: Declared, node: Node, x: Operand, shape: Operand) -> Value:
-    x = to.value(x)
+def expand(to: Declared, node: Node, x: Value, shape: Operand) -> Value:
     sizes = [one if isinstance(one, Batch) else int(one)
              for one in constant(to, shape, "sizes").reshape(-1)]
     rank = max(len(x.shape), len(sizes))
@@ -213,11 +209,10 @@ def constant_of_shape(to: Declared, node: Node, shape: Operand) -> Value:
     """A shape without the batch makes a constant, which load() computes."""
     tensor = node.get("value")
     number = np.zeros(1, np.float32) if tensor is None else numpy_helper.to_array(tensor)
-    return expand(to, node, Known(number), shape)
+    return expand(to, node, to.value(Known(number)), shape)
 
 
-def tile(to: Declared, node: Node, x: Operand, repeats: Operand) -> Value:
-    x = to.value(x)
+def tile(to: Declared, node: Node, x: Value, repeats: Operand) -> Value:
     counts = constant(to, repeats, "repeats").reshape(-1)
     if len(counts) != len(x.shape):
         raise to.refuse(f"Tile of {text_of(x.shape)} by {text_of(counts)}",
@@ -225,10 +220,10 @@ def tile(to: Declared, node: Node, x: Operand, repeats: Operand) -> Value:
     return repeated(to, x, [n if isinstance(n, Batch) else int(n) for n in counts])
 
 
-def pad(to: Declared, node: Node, x: Operand, pads: Operand, value: Operand = None,
+def pad(to: Declared, node: Node, x: Value, pads: Operand, value: Operand = None,
         axes: Operand = None) -> Value:
-    x, rank = to.value(x), len(to.value(x).shape)
-    given, mode = numbers(to, pads, "pads"), node.get("mode", "constant")
+    rank, mode = len(x.shape), node.get("mode", "constant")
+    given = numbers(to, pads, "pads")
     places = list(range(rank)) if axes is None else [
         axis_in(to, axis, rank) for axis in numbers(to, axes, "axes")]
     number = 0.0 if value is None else to.number_of(value)
@@ -273,8 +268,7 @@ def _blocks(to: Declared, node: Node, x: Value) -> list[Any]:
     return [x.shape[0], size, *known_sizes(to, x, [1, 2, 3])]
 
 
-def depth_to_space(to: Declared, node: Node, x: Operand) -> Value:
-    x = to.value(x)
+def depth_to_space(to: Declared, node: Node, x: Value) -> Value:
     n, size, channels, height, width = _blocks(to, node, x)
     depth = channels // size**2
     if node.get("mode", "DCR") == "DCR":
@@ -285,8 +279,7 @@ def depth_to_space(to: Declared, node: Node, x: Operand) -> Value:
     return reshaped(to, y, (n, depth, height * size, width * size))
 
 
-def space_to_depth(to: Declared, node: Node, x: Operand) -> Value:
-    x = to.value(x)
+def space_to_depth(to: Declared, node: Node, x: Value) -> Value:
     n, size, channels, height, width = _blocks(to, node, x)
     y = reshaped(to, x, (n, channels, height // size, size, width // size, size))
     order = [0, 3, 5, 1, 2, 4] if node.get("mode", "DCR") == "DCR" else [0, 1, 3, 5, 2, 4]

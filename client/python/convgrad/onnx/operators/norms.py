@@ -23,16 +23,16 @@ from convgrad.onnx.values import Known, Node, Operand, Value
 from convgrad.shapes import broadcast, padded
 
 
-def batch_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand,
+def batch_norm(to: Declared, node: Node, x: Value, scale: Operand, bias: Operand,
                mean: Operand, var: Operand) -> Any:
-    if node.get("training_mode", 0) and to.value(x).shape[0] == 1:  # of a weight
+    if node.get("training_mode", 0) and x.shape[0] == 1:  # of a weight
         return [group_norm(to, node, x, scale, bias)]
     if node.get("training_mode", 0):
         raise to.refuse("BatchNormalization with training_mode=1",
                         "0: the network's training program trains it")
     if node.opset < 14 and any(node.outputs[1:]):  # which says so before training_mode existed
         raise to.refuse("BatchNormalization with several results", "one")
-    x, eps = to.value(x), float(node.get("epsilon", 1e-5))
+    eps = float(node.get("epsilon", 1e-5))
     if not 2 <= len(x.shape) <= 5 or any(one.shape != (x.shape[1],) for one in (
             scale, bias, mean, var)):
         raise to.refuse(f"BatchNormalization of {text_of(x.shape)}",
@@ -59,15 +59,14 @@ def _scaled(to: Declared, y: Value, scale: Operand, bias: Operand) -> Value:
     return scaled + of_channels(to, bias, len(y.shape))
 
 
-def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Operand) -> Value:
+def group_norm(to: Declared, node: Node, x: Value, scale: Operand, bias: Operand) -> Value:
     """Also InstanceNormalization, and BatchNormalization of a single item. onnx's checker
     refuses the deprecated GroupNormalization from before opset 21."""
-    x = to.value(x)
-    groups = (node.get("num_groups") if node.operator == "GroupNormalization"
-              else x.shape[1])
-    if not 3 <= len(x.shape) <= 5 or not isinstance(groups, int) or (
-            groups < 1 or x.shape[1] % groups) or any(
-            one.shape != (x.shape[1],) for one in (scale, bias)):
+    shape: Any = x.shape
+    groups = node.get("num_groups") if node.operator == "GroupNormalization" else shape[1]
+    if not 3 <= len(shape) <= 5 or not isinstance(groups, int) or (
+            groups < 1 or shape[1] % groups) or any(
+            one.shape != (shape[1],) for one in (scale, bias)):
         raise to.refuse(f"{node.operator} of {text_of(x.shape)} in {groups} groups",
                         "three to five axes, and operands with a number for each channel")
     has_own = isinstance(scale, Known) and isinstance(bias, Known)
@@ -78,9 +77,8 @@ def group_norm(to: Declared, node: Node, x: Operand, scale: Operand, bias: Opera
 
 def layer_norm(operator: str) -> Callable[..., Any]:
     """Returns the row of layer_norm or rms_norm."""
-    def row(to: Declared, node: Node, x: Operand, scale: Operand,
+    def row(to: Declared, node: Node, x: Value, scale: Operand,
             bias: Operand = None) -> list[Value]:
-        x = to.value(x)
         axis = axis_in(to, node.get("axis", -1), len(x.shape))
         sizes = tuple(known_sizes(to, x, range(axis, len(x.shape))))
         attributes: dict[str, Any] = dict(
@@ -100,10 +98,9 @@ def layer_norm(operator: str) -> Callable[..., Any]:
     return row
 
 
-def lrn(to: Declared, node: Node, x: Operand) -> Value:
+def lrn(to: Declared, node: Node, x: Value) -> Value:
     """Divides by a power of the mean of squares of the channels around each one."""
-    x, size = to.value(x), int(node.get("size"))
-    n, *rest = x.shape
+    size, (n, *rest) = int(node.get("size")), x.shape
     channels, length = known_sizes(to, x, [1])[0], math.prod(known_sizes(
         to, x, range(2, len(x.shape))))
     if len(x.shape) < 3 or size < 1 or size > 2 * channels:
@@ -120,8 +117,7 @@ def lrn(to: Declared, node: Node, x: Operand) -> Value:
 
 def softmax(operator: str) -> Callable[..., Value]:
     """Returns the row of softmax or log_softmax."""
-    def row(to: Declared, node: Node, x: Operand) -> Value:
-        x = to.value(x)
+    def row(to: Declared, node: Node, x: Value) -> Value:
         axis = axis_in(to, node.get("axis", -1), len(x.shape)) + max(2 - len(x.shape), 0)
         return of_each(to, operator, x, axis=axis)
 
@@ -141,9 +137,8 @@ def _linear(to: Declared, x: Value, weight: Known, bias: Known | None = None) ->
     return to.add("linear", x, parameters=own, shape=(*x.shape[:-1], weight.shape[1]))
 
 
-def gemm(to: Declared, node: Node, a: Operand, b: Operand, c: Operand = None) -> Value:
+def gemm(to: Declared, node: Node, a: Value, b: Operand, c: Operand = None) -> Value:
     alpha, beta = float(node.get("alpha", 1.0)), float(node.get("beta", 1.0))
-    a = to.value(a)
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise to.refuse(f"Gemm of {text_of(a.shape)} and {text_of(b.shape)}", "matrices")
     if node.get("transA", 0):
@@ -171,8 +166,7 @@ def gemm(to: Declared, node: Node, a: Operand, b: Operand, c: Operand = None) ->
     return found
 
 
-def matmul(to: Declared, node: Node, a: Operand, b: Operand) -> Value:
-    a = to.value(a)
+def matmul(to: Declared, node: Node, a: Value, b: Operand) -> Value:
     if isinstance(b, Known) and len(b.shape) == 2 and len(a.shape) >= 1 and to.may_move(b):
         return _linear(to, a, b)
     return product(to, a, to.value(b))

@@ -23,32 +23,31 @@ _TOLERANCE = 1e-5
 _TILT = -0.75
 
 
-def resize(to: Declared, node: Node, x: Operand, roi: Operand = None, scales: Operand = None,
+def resize(to: Declared, node: Node, x: Value, roi: Operand = None, scales: Operand = None,
            sizes: Operand = None) -> Value:
-    x, mode = to.value(x), node.get("mode", "nearest")
+    mode = node.get("mode", "nearest")
     how = node.get("coordinate_transformation_mode", "half_pixel")
     _check(to, node, x, how)
     rank = len(x.shape)
     axes = [axis_in(to, axis, rank) for axis in node.numbers("axes", list(range(rank)))]
-    given = scales if scales is not None and scales.shape != (0,) else None
-    factors = {axis: 1.0 for axis in range(rank)}
-    if given is not None:
-        numbers = constant(to, given, "scales", "f").reshape(-1)
-        _check_length(to, axes, len(numbers))
-        factors |= {axis: float(factor) for axis, factor in zip(axes, numbers)}
-        out = {axis: x.shape[axis] if factors[axis] == 1 else _scaled(
-            to, known_sizes(to, x, [axis])[0], factors[axis]) for axis in range(rank)}
-    else:
-        found = list(constant(to, sizes, "sizes").reshape(-1))
-        _check_length(to, axes, len(found))
-        out = {axis: found[axes.index(axis)] if axis in axes else x.shape[axis]
-               for axis in range(rank)}
+    has_scales = scales is not None and scales.shape != (0,)
+    numbers = list((constant(to, scales, "scales", "f") if has_scales
+                    else constant(to, sizes, "sizes")).reshape(-1))
+    given = dict(zip(axes, numbers))
+    if not len(numbers) == len(axes) == len(given):
+        raise to.refuse(f"Resize by {len(numbers)} numbers along the axes {axes}",
+                        "a number for each axis")
+    out: list[Any] = [given.get(axis, x.shape[axis]) for axis in range(rank)]
+    if has_scales:
+        factors = [float(given.get(axis, 1)) for axis in range(rank)]
+        out = [x.shape[axis] if factors[axis] == 1 else _scaled(
+            to, known_sizes(to, x, [axis])[0], factors[axis]) for axis in range(rank)]
     if out[0] != x.shape[0] or out[1] != x.shape[1]:
-        raise to.refuse(f"Resize of {text_of(x.shape)} to {text_of(list(out.values()))}",
+        raise to.refuse(f"Resize of {text_of(x.shape)} to {text_of(out)}",
                         "the same batch and channels")
     old = known_sizes(to, x, range(2, rank))
-    new = [int(out[axis]) for axis in range(2, rank)]
-    scale = [factors[2 + i] if given is not None else new[i] / old[i] for i in range(len(new))]
+    new = [int(n) for n in out[2:]]
+    scale = factors[2:] if has_scales else [n / m for n, m in zip(new, old)]
     if any(n < 1 or n * m > MOST_PLACES for n, m in zip(new, old)):
         raise to.refuse(f"Resize to {new}", "images of usual sizes")
     if any(abs(n * m - k) > _TOLERANCE for n, m, k in zip(scale, old, new)) and how in (
@@ -56,7 +55,7 @@ def resize(to: Declared, node: Node, x: Operand, roi: Operand = None, scales: Op
         raise to.refuse(f"Resize with {how} and sizes that are no whole numbers", "sizes")
     wanted = [_matrix(mode, _sources(to, how, node, old[i], new[i], scale[i]), old[i])
               for i in range(len(new))]
-    step = _step(to, x, mode, old, new, scale if given is not None else None, wanted)
+    step = _step(to, x, mode, old, new, scale if has_scales else None, wanted)
     if step is not None:
         return step
     if mode != "nearest":
@@ -77,12 +76,6 @@ def _scaled(to: Declared, size: int, factor: float) -> int:
     if found == size:  # onnxruntime copies such an image
         raise to.refuse(f"Resize of {size} by {factor:.9g} to the same size", "sizes, or 1")
     return found
-
-
-def _check_length(to: Declared, axes: Sequence[int], length: int) -> None:
-    if length != len(set(axes)):
-        raise to.refuse(f"Resize by {length} numbers along the axes {list(axes)}",
-                        "a number for each axis")
 
 
 def _check(to: Declared, node: Node, x: Value, how: str) -> None:

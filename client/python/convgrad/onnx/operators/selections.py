@@ -20,19 +20,18 @@ from convgrad.onnx.operators.views import (
 from convgrad.onnx.values import INDICES, Node, Operand, Value
 
 
-def gather(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
+def gather(to: Declared, node: Node, x: Value, index: Operand) -> Value:
     axis = node.get("axis", 0)
     if isinstance(index, Value) and index.dtype in INDICES:
-        return _by_input(to, to.value(x), axis, index)
+        return _by_input(to, x, axis, index)
     places = constant(to, index, "indices")
     if places.dtype == object:
         raise to.refuse("Gather at places that depend on the batch", "numbers")
-    x = to.value(x)
     return taken(to, x, axis_in(to, axis, len(x.shape)), places)
 
 
-def gather_nd(to: Declared, node: Node, x: Operand, index: Operand) -> Value:
-    x, places = to.value(x), constant(to, index, "indices")
+def gather_nd(to: Declared, node: Node, x: Value, index: Operand) -> Value:
+    places = constant(to, index, "indices")
     count = places.shape[-1] if places.ndim else 0
     if node.get("batch_dims", 0) or places.dtype == object or not 1 <= count <= len(x.shape):
         raise to.refuse(f"GatherND of {text_of(x.shape)} by indices of {text_of(places.shape)} "

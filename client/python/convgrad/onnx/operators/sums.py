@@ -15,8 +15,7 @@ from convgrad.shapes import axis_of
 
 def reduced(operator: str, before: str = "", after: str = "") -> Callable[..., Value]:
     """Returns the row of a reduction, with steps of each element before and after it."""
-    def row(to: Declared, node: Node, x: Operand, axes: Operand = None) -> Value:
-        x = to.value(x)
+    def row(to: Declared, node: Node, x: Value, axes: Operand = None) -> Value:
         given = node.numbers("axes", []) if axes is None else numbers(to, axes, "axes")
         if not given and node.get("noop_with_empty_axes", 0):
             raise to.refuse(f"{node.operator} with noop_with_empty_axes", "axes")
@@ -43,9 +42,8 @@ def reduce(to: Declared, operator: str, x: Value, axes: Sequence[int], keeps: bo
     return reshaped(to, y, shape)
 
 
-def cumsum(to: Declared, node: Node, x: Operand, axis: Operand) -> Value:
+def cumsum(to: Declared, node: Node, x: Value, axis: Operand) -> Value:
     """Sums of 2, 4, 8, ... elements up to each one. No element reaches others' sums."""
-    x = to.value(x)
     axes, rank = numbers(to, axis, "axes"), len(x.shape)
     if len(axes) != 1:
         raise to.refuse(f"CumSum along {len(axes)} axes", "one axis")

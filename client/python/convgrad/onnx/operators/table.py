@@ -1,5 +1,6 @@
 """Lists the operators of ONNX that programs have. Each row is a function of the importer, the
-node and its operands, and returns the results."""
+node and its operands, and returns the results. The first operand is a Value, except in rows of
+OF_ANYTHING."""
 
 from __future__ import annotations
 
@@ -29,6 +30,10 @@ Row = Callable[..., Any]
 _FLOAT = 1  # TensorProto.FLOAT
 VIEWS = frozenset(("Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"))
 """Nodes that give a value or a constant another shape or order."""
+OF_ANYTHING = frozenset("""
+    Add And Cast CastLike ConstantOfShape Div Equal Greater GreaterOrEqual Identity IsInf IsNaN
+    Less LessOrEqual Max Mean Min Mul Not Or SequenceAt Sub Sum Where Xor""".split())
+"""Operators whose first operand may be a constant, or something else that is no value."""
 
 OPERATORS: dict[str, Row] = {
     **{name: elements.pointwise(name.lower()) for name in (
@@ -123,10 +128,11 @@ def shape_of(to: Declared, node: Node, x: Value | Known) -> Known:
     return Known(found.reshape(()) if node.operator == "Size" else found)
 
 
-def is_move(node: Node) -> bool:
-    """Returns whether the node only gives a constant another shape, order or type of floats."""
+def is_move(node: Node, known: Known) -> bool:
+    """Returns whether the node only gives the constant another shape, order or type of floats.
+    """
     return node.operator in VIEWS or node.operator == "Identity" or (
-        node.operator == "Cast" and node.get("to") == _FLOAT)
+        node.operator == "Cast" and node.get("to") == _FLOAT and known.array.dtype != object)
 
 
 def moved(to: Declared, node: Node, known: Known, *operands: Operand) -> Known:

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from convgrad.onnx.declared import Declared
-from convgrad.onnx.extents import Batch, Extent, is_known, text_of
+from convgrad.onnx.extents import Batch, Extent, Shape, is_known, text_of
 from convgrad.onnx.values import Known, Operand, Value
-from convgrad.shapes import MOST_AXES, axis_of, padded
+from convgrad.shapes import MOST_AXES, axis_of, broadcast, padded
 
 Moved = TypeVar("Moved", Value, Known)
 MOST_PLACES = 2**24
@@ -140,6 +140,16 @@ def known_sizes(to: Declared, x: Value, axes: Sequence[int]) -> list[int]:
         raise to.refuse(f"{text_of(x.shape)} along the axes {list(axes)}",
                         "sizes that don't depend on the batch")
     return [int(n) for n in sizes if isinstance(n, int)]
+
+
+def common_shape(to: Declared, *operands: Any) -> Shape:
+    """Returns the shape to which the operands are broadcast."""
+    shape = broadcast(*(one.shape for one in operands))
+    if shape is None:
+        found = ", ".join(text_of(one.shape) for one in operands)
+        raise to.refuse(f"{to.node.operator} of {found}",
+                        "operands whose extents are equal, or 1")
+    return shape
 
 
 def axis_in(to: Declared, axis: int, rank: int) -> int:

@@ -92,8 +92,7 @@ def padded_by(to: Declared, x: Value, axes: Sequence[Window],
     return to.add("pad", x, shape=shape, pads=pads, **attributes), inside
 
 
-def conv(to: Declared, node: Node, x: Operand, weight: Operand, bias: Operand = None) -> Value:
-    x = to.value(x)
+def conv(to: Declared, node: Node, x: Value, weight: Operand, bias: Operand = None) -> Value:
     sizes = spatial(to, x)
     if len(weight.shape) != len(x.shape):
         raise to.refuse(f"Conv of {text_of(x.shape)} by {text_of(weight.shape)}",
@@ -135,9 +134,8 @@ def _product(to: Declared, operator: str, x: Value, weight: Operand, bias: Opera
     return y + of_channels(to, bias, len(shape))
 
 
-def conv_transpose(to: Declared, node: Node, x: Operand, weight: Operand,
+def conv_transpose(to: Declared, node: Node, x: Value, weight: Operand,
                    bias: Operand = None) -> Value:
-    x = to.value(x)
     sizes, groups = spatial(to, x), node.get("group", 1)
     n = len(sizes)
     if len(weight.shape) != n + 2 or weight.shape[0] != x.shape[1]:
@@ -188,8 +186,7 @@ def _pads_of_transpose(to: Declared, node: Node, sizes: Sequence[int], strides: 
     return pads
 
 
-def max_pool(to: Declared, node: Node, x: Operand) -> list[Value]:
-    x = to.value(x)
+def max_pool(to: Declared, node: Node, x: Value) -> list[Value]:
     axes, places = _pool(to, node, x)
     ceil_mode = bool(node.get("ceil_mode", 0))
     shape = (*x.shape[:2], *places)
@@ -223,10 +220,9 @@ def _pool(to: Declared, node: Node, x: Value) -> tuple[list[Window], list[int]]:
     return axes, places
 
 
-def average_pool(to: Declared, node: Node, x: Operand) -> Value:
+def average_pool(to: Declared, node: Node, x: Value) -> Value:
     """A mean over the whole window, with zeros in the pads, and by a factor where the count of
     elements is another one."""
-    x = to.value(x)
     axes, places = _pool(to, node, x)
     if any(one.dilation > 1 for one in axes):
         raise to.refuse("AveragePool with dilations", "1")
@@ -266,8 +262,7 @@ def _counts(one: Window, places: int, counts_pads: bool) -> Any:
 
 def global_pool(operator: str) -> Callable[..., Value]:
     """Returns the row of a pooling over all of an image."""
-    def row(to: Declared, node: Node, x: Operand) -> Value:
-        x = to.value(x)
+    def row(to: Declared, node: Node, x: Value) -> Value:
         sizes = spatial(to, x)
         return to.add(operator, x, shape=(*x.shape[:2], *[1] * len(sizes)),
                       output_size=[1] * len(sizes))
