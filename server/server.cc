@@ -10,7 +10,6 @@
 #include "server/compute_engine.h"
 #include "server/devices.h"
 #include "server/limit_watch.h"
-#include "server/listener_watch.h"
 #include "server/machine/background_thread.h"
 #include "server/memory/region_listener.h"
 #include "server/rpc/calls/call.h"
@@ -255,8 +254,8 @@ absl::Status GrpcServer::Listen() {
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   device_watch_ =
       DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());
-  listener_watch_ = WatchListeners(
-      addresses(), [this](Hearing worst) { readiness_->OnHearing(worst); });
+  listener_watch_ = std::make_unique<BackgroundThread>(
+      kRefresh, [this] { readiness_->Listen(); });
   engine_.proofs->Tell(readiness_.get());
   return absl::OkStatus();
 }

@@ -70,11 +70,12 @@ SEES = {
     "backends/registry.": (BACKENDS,),
     "proto/": (CONTRACT, CORE + "convolution/"),
     "proto/codec/": (CORE, "proto/*"),
-    "server/machine/": (CONTRACT,),
+    "server/machine/": (CONTRACT, "proto/file_descriptor."),
     "server/flags/": (CONTRACT, "proto/server_address.h", "server/machine/", "server/memory/"),
     # The side socket's protocol belongs to the wire; it needs no protobuf.
     "server/memory/":
-        (CORE, KERNELS, "proto/file_descriptor.", "proto/region_handshake."),
+        (CORE, KERNELS, "proto/file_descriptor.", "proto/region_handshake.",
+         "server/machine/"),
     "server/telemetry/": (CORE,),
     "server/scheduling/":
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
@@ -86,7 +87,7 @@ SEES = {
          "server/memory/", "server/sessions/", "server/snapshots/"),
     # Files, digests and bytes: it knows no session.
     "server/snapshots/": (CONTRACT, "proto/file_descriptor.", "proto/sha256."),
-    "server/rpc/transport/": (CONTRACT, "proto/"),
+    "server/rpc/transport/": (CONTRACT, "proto/", "server/machine/"),
     "server/rpc/calls/": CALLS,
     "server/rpc/tensors/": CALLS + ("server/rpc/calls/",),
     "server/rpc/convolutions/":
