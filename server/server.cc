@@ -77,12 +77,10 @@ class GrpcServer final : public Server {
   absl::Status StartMetrics();
   absl::Status Listen();
   v1::GetCapabilitiesResponse Describe() const {
-    return DescribeServer(
-        {Version(), config_.max_message_bytes, limits_.budget_bytes(),
-         config_.max_macs, config_.max_reference_macs, config_.workers,
-         config_.threads_per_worker, config_.regions_listen,
-         config_.max_region_bytes, cpu_model_, config_.fast_convolutions},
-        engine_.backends);
+    auto server = DescribeServer(config_, cpu_model_, engine_.backends);
+    server.set_server_version(Version());
+    server.mutable_limits()->set_memory_budget_bytes(limits_.budget_bytes());
+    return server;
   }
   void SetServices();
   void Tick();
@@ -210,6 +208,7 @@ absl::Status GrpcServer::StartMetrics() {
 }
 
 void GrpcServer::SetServices() {
+  services_.config = &config_;
   services_.observer = metrics_->observer();
   services_.tracer = tracer_.get();
   services_.memory = engine_.memory;
@@ -223,12 +222,6 @@ void GrpcServer::SetServices() {
   services_.scheduler = &engine_.scheduler;
   services_.sessions = &engine_.sessions;
   services_.self_check_sampler = &self_check_sampler_;
-  services_.fast_convolutions = config_.fast_convolutions;
-  services_.advertised_address = config_.advertise;
-  services_.max_message_bytes = config_.max_message_bytes;
-  services_.default_deadline = config_.default_deadline;
-  services_.max_deadline = config_.max_deadline;
-  services_.stream_idle_timeout = config_.stream_idle_timeout;
   services_.defer = PostTo(&background_);
   services_.copy = copies_.executor();
   services_.plan = plans_.executor();

@@ -26,8 +26,8 @@ BACKENDS = "backends/"
 SERVER = tuple(f"server/{room}/" for room in (
     "durability", "flags", "machine", "memory", "rpc", "scheduling", "sessions",
     "snapshots", "telemetry"))
-CALLS = (CORE, KERNELS, REGISTRY, "proto/", "server/memory/",
-         "server/scheduling/", "server/sessions/", "server/telemetry/",
+CALLS = (CORE, KERNELS, REGISTRY, "proto/", "server/flags/config.",
+         "server/memory/", "server/scheduling/", "server/sessions/", "server/telemetry/",
          "server/rpc/transport/")
 CLIENT = (CORE, "proto/", "client/cpp/*", "client/cpp/calls/")
 ANYTHING = (BACKENDS, "proto/", "server/", "client/")
@@ -80,7 +80,8 @@ SEES = {
     "server/scheduling/":
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
          "server/telemetry/"),
-    "server/sessions/": (CORE, "proto/sha256.", "server/memory/"),
+    "server/sessions/":
+        (CORE, "proto/call_metadata.", "proto/sha256.", "server/memory/"),
     # Programs are stored as on the wire.
     "server/durability/":
         (CORE, "proto/codec/program_codec.", "server/machine/",
