@@ -21,6 +21,7 @@
 #include "server/rpc/transport/gate.h"
 #include "server/rpc/transport/listeners.h"
 #include "server/rpc/transport/readiness.h"
+#include "server/server_readings.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/telemetry/tracing.h"
 #include "server/token_file.h"
@@ -36,6 +37,8 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 // The period of checks for connections that send too much: 40 MB at 2 GB/s.
 constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
 constexpr absl::Duration kRefresh = absl::Seconds(1);  // Of files and limits.
+// The period of checks of the acceptor and of devices.
+constexpr absl::Duration kHealthTick = absl::Milliseconds(500);
 // Threads that copy and hash tensors of puts: small ones pass a large one.
 constexpr int kCopyThreads = 2;
 
@@ -70,7 +73,7 @@ class GrpcServer final : public Server {
   }
   int metrics_port() const override { return metrics_->port(); }
   const Config& config() const override { return config_; }
-  ServerGauges gauges() const override { return engine_.gauges(); }
+  Readings gauges() const override { return ReadingsOf(engine_); }
   std::string MetricsText() const override { return metrics_->Text(); }
 
  private:
@@ -123,8 +126,8 @@ class GrpcServer final : public Server {
   ConvGradService service_{services_};
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
-  std::unique_ptr<DeviceWatch> device_watch_;
-  std::unique_ptr<BackgroundThread> listener_watch_;
+  DeviceWatch device_watch_{&engine_.backends, &engine_.router};
+  std::unique_ptr<BackgroundThread> health_watch_;
   Warmer warmer_;
 };
 
@@ -146,8 +149,7 @@ GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
 
 GrpcServer::~GrpcServer() {
   if (listeners_ == nullptr) return;
-  device_watch_.reset();
-  listener_watch_.reset();
+  health_watch_.reset();
   engine_.proofs->Tell(nullptr);
   readiness_->StartDraining();
   warmer_.Stop();
@@ -245,10 +247,10 @@ absl::Status GrpcServer::Listen() {
   ASSIGN_OR_RETURN(listeners_, Listeners::Start(options, MakeListedServices(),
                                                 &service_, &traffic_));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
-  device_watch_ =
-      DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());
-  listener_watch_ = std::make_unique<BackgroundThread>(
-      kRefresh, [this] { readiness_->Listen(); });
+  health_watch_ = std::make_unique<BackgroundThread>(kHealthTick, [this] {
+    readiness_->Listen();
+    device_watch_.Look(readiness_.get());
+  });
   engine_.proofs->Tell(readiness_.get());
   return absl::OkStatus();
 }

@@ -62,15 +62,13 @@ absl::Status ChangeOrder::Missing() const {
 
 absl::Status ChangeOrder::CheckAhead(int64_t number) const {
   if (is_restored_) {
-    return Refusal(Reason::kRestored, kAfterKey,
-                   absl::StrCat(number),
+    return Refusal(Reason::kRestored, kAfterKey, absl::StrCat(number),
                    absl::StrCat("at most ", number_,
                                 ", the change after which the session was "
                                 "restored, until ResumeSession"));
   }
   if (number <= number_ + kWindow) return absl::OkStatus();
-  return Refusal(Reason::kOutOfOrder, kAfterKey,
-                 absl::StrCat(number),
+  return Refusal(Reason::kOutOfOrder, kAfterKey, absl::StrCat(number),
                  absl::StrCat("at most ", number_ + kWindow));
 }
 

@@ -17,18 +17,18 @@
 namespace convgrad {
 namespace {
 
-// Makes families of ServerGauges at each scrape.
+// Makes families of Readings at each scrape.
 class GaugeCollector final : public prometheus::Collectable {
  public:
   explicit GaugeCollector(const MetricsOptions& options)
       : gauges_(options.gauges), certificates_(options.certificates) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
-    return GaugeFamilies(gauges_ ? gauges_() : ServerGauges{}, certificates_);
+    return GaugeFamilies(gauges_ ? gauges_() : Readings(), certificates_);
   }
 
  private:
-  const std::function<ServerGauges()> gauges_;
+  const std::function<Readings()> gauges_;
   const std::vector<CertificateFile> certificates_;
 };
 

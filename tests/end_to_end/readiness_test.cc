@@ -80,7 +80,7 @@ TEST(Readiness, WaitsForTheWarmup) {
   strings.Release();
   AwaitHealth(server.channel(), "readiness", kServing);
   EXPECT_EQ(HealthOf(server.channel(), "startup"), kServing);
-  EXPECT_GT(server.server().gauges().plan_cache_plans, 0);
+  EXPECT_GT(server.server().gauges().SumOf("convgrad_plan_cache_plans"), 0);
 }
 
 TEST(Readiness, AServerStopsInItsWarmup) {

@@ -103,9 +103,8 @@ absl::string_view Call::Metadata(absl::string_view key) const {
 void Call::AwaitTurn(bool may_be_early) {
   const CallHold hold(this);
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
-  absl::Status status =
-      session_.Enter(services_.sessions, metadata, permit_,
-                     /*only_computes=*/role_ == Role::kInfer);
+  absl::Status status = session_.Enter(services_.sessions, metadata, permit_,
+                                       /*only_computes=*/role_ == Role::kInfer);
   if (status.ok() && method_.needs_session()) {
     status = session_.CheckId("", "session");
   }

@@ -60,8 +60,9 @@ absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
   if (!head_.tape().empty()) run.part = ProgramPart::kForwardTape;
   if (!head_.has_backward()) return run;
   run.part = ProgramPart::kTrain;
-  ASSIGN_OR_RETURN(run.input_gradients,
-                   InputFlags(*run.program, head_.backward().input_gradients()));
+  ASSIGN_OR_RETURN(
+      run.input_gradients,
+      InputFlags(*run.program, head_.backward().input_gradients()));
   run.parameter_gradients = !head_.backward().leave_parameters();
   return run;
 }

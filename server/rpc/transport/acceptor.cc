@@ -30,9 +30,9 @@ constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 constexpr absl::Duration kComplaintPeriod = absl::Minutes(1);
 
-// The thread looks at its sockets at least once a second. A longer silence
-// isn't caused by load.
-constexpr int kMostUnseen = 60;
+// The thread looks at its sockets at least once a second. A longer silence, of
+// a minute, isn't caused by load.
+constexpr int kMostUnseen = 120;
 
 // A TLS record with a handshake message begins with it (RFC 8446, 5.1).
 constexpr char kTlsHandshake = 0x16;

@@ -51,7 +51,7 @@ class Acceptor {
   // Starts the thread. Call it once, after the last Listen.
   void Start();
 
-  // Returns the state. Call it once a second. Thread-safe.
+  // Returns the state. Call it twice a second. Thread-safe.
   Hearing hearing();
 
  private:

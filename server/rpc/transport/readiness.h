@@ -18,7 +18,7 @@ class Readiness {
   // Sets the server ready, unless it is draining.
   void SetReady();
   void StartDraining();
-  // Asks whether clients can connect. Call it once a second.
+  // Asks whether clients can connect. Call it twice a second.
   void Listen();
   // Reports a lost device. The state is permanent, because devices don't come
   // back. `can_serve`: other devices are left.

@@ -58,7 +58,7 @@ class FirstRunsTest : public testing::Test {
       });
     }
     // All calls are admitted and none has ended, unless one was refused.
-    while (server_.server().gauges().memory_used_bytes <
+    while (server_.server().gauges().SumOf("convgrad_memory_used_bytes") <
                kCalls * kCallOverheadBytes &&
            ended == 0) {
       std::this_thread::yield();
@@ -88,7 +88,7 @@ TEST_F(FirstRunsTest, OfManyProgramsWaitForEachOther) {
 
 TEST_F(FirstRunsTest, EndAtTheirDeadline) {
   const auto held = [this] {
-    return server_.server().gauges().memory_used_bytes;
+    return server_.server().gauges().SumOf("convgrad_memory_used_bytes");
   };
   const int64_t held_before = held();
   strings_.HoldPlans();
@@ -171,8 +171,7 @@ TEST_F(SharedFirstRunsTest, CountInTheShareOfTheirClient) {
   request.set_program("long");
   request.clear_report_groups();
   strings_.HoldRuns();
-  std::thread first(
-      [&] { EXPECT_TRUE(client_.Infer(request).status.ok()); });
+  std::thread first([&] { EXPECT_TRUE(client_.Infer(request).status.ok()); });
   strings_.AwaitRuns(1);
   const auto second = client_.Infer(request);
   EXPECT_EQ(second.trailers.reason, "BUSY") << second.status.error_message();

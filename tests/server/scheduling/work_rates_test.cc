@@ -8,13 +8,12 @@ namespace {
 
 class WorkRatesTest : public testing::Test {
  protected:
-  WorkRates::Work Predict(absl::string_view problem =
-                              "conv2d_n16_c64_o64_i56_k3_p1") {
-    return rates_.Predict(
-        backend_,
-        WholeOperation(*Parse(problem), Direction::kForward, DataType::kF32,
-                       Layout::kNCX),
-        1);
+  WorkRates::Work Predict(
+      absl::string_view problem = "conv2d_n16_c64_o64_i56_k3_p1") {
+    return rates_.Predict(backend_,
+                          WholeOperation(*Parse(problem), Direction::kForward,
+                                         DataType::kF32, Layout::kNCX),
+                          1);
   }
 
   absl::Time now_ = absl::UnixEpoch();
@@ -24,8 +23,7 @@ class WorkRatesTest : public testing::Test {
 };
 
 TEST_F(WorkRatesTest, KnowNothingAtFirst) {
-  EXPECT_EQ(Predict().predicted,
-            absl::ZeroDuration());
+  EXPECT_EQ(Predict().predicted, absl::ZeroDuration());
 }
 
 TEST_F(WorkRatesTest, PredictLikeWorkByItsSize) {
@@ -33,12 +31,10 @@ TEST_F(WorkRatesTest, PredictLikeWorkByItsSize) {
   rates_.Learn(work, absl::Seconds(1));
   rates_.Learn(work, absl::Seconds(1));
   EXPECT_EQ(Predict().predicted, absl::Seconds(1));
-  const absl::Duration half =
-      Predict("conv2d_n8_c64_o64_i56_k3_p1").predicted;
+  const absl::Duration half = Predict("conv2d_n8_c64_o64_i56_k3_p1").predicted;
   EXPECT_NEAR(absl::ToDoubleSeconds(half), 0.5, 0.01);
   // Small work is of another kind, so it doesn't predict large work.
-  EXPECT_EQ(Predict("conv2d_n1_c1_o1_i1_k1").predicted,
-            absl::ZeroDuration());
+  EXPECT_EQ(Predict("conv2d_n1_c1_o1_i1_k1").predicted, absl::ZeroDuration());
 }
 
 TEST_F(WorkRatesTest, FollowWhatIsMeasured) {
