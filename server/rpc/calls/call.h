@@ -57,9 +57,8 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   // Enters the session of a call that has one, checks its method's SessionRule,
   // and waits for its turn. OnTurn reports how the wait ended, possibly before
-  // this returns. If the call
-  // `may_be_early`, OnEarlyAdmission may come before its turn. Call this once,
-  // before the call asks for memory.
+  // this returns. If the call `may_be_early`, OnEarlyAdmission may come before
+  // its turn. Call this once, before the call asks for memory.
   void AwaitTurn(bool may_be_early);
 
   // Reports how the wait of AwaitTurn ended. The call continues if `decision`

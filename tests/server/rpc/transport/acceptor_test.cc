@@ -22,7 +22,7 @@ FileDescriptor Duplicate() { return FileDescriptor(dup(STDIN_FILENO)); }
 void AwaitHearing(Acceptor* acceptor, Hearing state) {
   const absl::Time limit = absl::Now() + absl::Seconds(60);
   while (acceptor->hearing() != state && absl::Now() < limit) {
-    absl::SleepFor(absl::Milliseconds(100));
+    absl::SleepFor(absl::Milliseconds(20));
   }
   ASSERT_EQ(acceptor->hearing(), state);
 }
