@@ -39,7 +39,8 @@ class Program:
 
     def __init__(self) -> None:
         self.message = network_pb2.Program()
-        self._names: set[str] = set()
+        # By each name, the number from which free_name() looks for another one.
+        self._names: dict[str, int] = {}
 
     @property
     def is_training(self) -> bool:
@@ -57,14 +58,14 @@ class Program:
         """Inputs that only convolutions read."""
         others = {name for step in self.message.steps for i, name in enumerate(step.operands)
                   if i > 0 or step.operator not in ("conv", "conv_transpose")}
-        return frozenset(one.name for one in self.message.inputs
-                         if one.name not in others.union(self.message.outputs))
+        return frozenset(one.name for one in self.message.inputs).difference(
+            others, self.message.outputs)
 
     def copy(self) -> Program:
         """Returns a program with the same content, to which more can be added."""
         copy = Program()
         copy.message.CopyFrom(self.message)
-        copy._names = set(self._names)
+        copy._names = dict(self._names)
         return copy
 
     def digest(self) -> str:
@@ -134,10 +135,12 @@ class Program:
 
     def free_name(self, name: str) -> str:
         """Returns the name, with a number appended if it is taken."""
-        found, number = name, 1
+        found, number = name, self._names.get(name, 1)
         while found in self._names:
             number += 1
             found = f"{name}_{number}"
+        if found != name:
+            self._names[name] = number - 1  # since the caller may not take it
         return found
 
     def _training(self) -> set[str]:
@@ -149,9 +152,8 @@ class Program:
         if name in self._names:
             raise invalid("DUPLICATE", "program", f"the name '{name}' twice",
                           "a name of its own for each input, parameter and value")
-        self._names.add(name)
+        self._names[name] = 1
         return name
-
 
 
 def name_of_constant(array: layouts.Array) -> str:

@@ -50,9 +50,8 @@ class AdamW(Adam):
 
     def __init__(self, params: Parameters, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
-                 weight_decay: float = 1e-2, *, maximize: bool = False,
-                 **settings: Any) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize, **settings)
+                 weight_decay: float = 1e-2, **settings: Any) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay, **settings)
 
 
 class RMSprop(RemoteOptimizer):
@@ -78,6 +77,6 @@ class Lamb(Adam):
     def __init__(self, params: Parameters, lr: float = 1e-3,
                  betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
                  weight_decay: float = 1e-2, *, clip_grad_norm: float = 1.0,
-                 maximize: bool = False, **settings: Any) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, maximize=maximize,
+                 **settings: Any) -> None:
+        super().__init__(params, lr, betas, eps, weight_decay,
                          clip_grad_norm=clip_grad_norm, **settings)

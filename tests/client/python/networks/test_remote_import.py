@@ -2,6 +2,7 @@
 
 import collections
 import gc
+import tracemalloc
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +15,7 @@ from torch.nn.utils import parametrize
 import convgrad
 from convgrad.torch.networks.exporting import Output, shapes_of
 from convgrad.torch.networks.importer import Importer
-from convgrad.torch.networks.importing import Loss, import_model
+from convgrad.torch.networks.importing import Loss, _sources_of, import_model
 from convgrad.torch.networks.tracing import check_model
 
 IMAGES = torch.zeros(2, 3, 8, 8)
@@ -182,6 +183,21 @@ def test_what_a_forward_returns(returned, expected):
     model = Module(lambda self, x: returned(torch.relu(x), torch.sigmoid(x)))
     found = import_(model).returned
     assert found == expected and type(found).__name__.endswith(type(expected).__name__)
+
+
+def test_what_outputs_of_a_deep_network_depend_on():
+    program = convgrad.Program()
+    y = program.input("x")
+    for i in range(3000):
+        y = program.step("mul", y, program.parameter(f"w{i}", (1, 1)))
+    program.output("mul_2", program.step("add", program.step("detach", "mul_9"), "mul_2"), y)
+    tracemalloc.start()
+    found = _sources_of(program.message)
+    assert tracemalloc.get_traced_memory()[1] < 2e7  # a set for each step takes ten times more
+    tracemalloc.stop()
+    of_two = {"x", "w0", "w1", "mul_2"}
+    assert found == {"mul_2": of_two, "add": {*of_two, "add"},
+                     "mul_3000": {*of_two, *(f"w{i}" for i in range(2, 3000)), "mul_3000"}}
 
 
 def test_what_no_output_needs_is_left_out():

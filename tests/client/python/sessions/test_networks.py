@@ -1,5 +1,6 @@
 """Tests programs in sessions, with NumPy only."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -21,6 +22,18 @@ def test_programs_names_and_attributes():
         program.parameter("w", (3,), dtype="bf16")
     with pytest.raises(convgrad.InvalidArgument, match="attributes.p: found"):
         program.step("dropout", x, attributes={"p": ["a"]})
+
+
+def test_names_of_many_steps():
+    program = convgrad.Program()
+    x = program.input("x")
+    assert program.step("relu", x, name="relu_3") == "relu_3"
+    assert [program.free_name("x"), program.free_name("x")] == ["x_2", "x_2"]
+    started = time.monotonic()
+    names = [program.step("relu", x) for _ in range(30_000)]
+    assert names[:3] == ["relu", "relu_2", "relu_4"] and names[-1] == "relu_30001"
+    assert program.copy().step("relu", x) == "relu_30002"
+    assert time.monotonic() - started < 10  # a search from 2 on takes minutes
 
 
 def test_values_within_a_group_and_recomputation(client):

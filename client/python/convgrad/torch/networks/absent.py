@@ -98,9 +98,13 @@ def names_of_state(model: nn.Module) -> dict[str, str]:
             if tensor is not None and name not in module._non_persistent_buffers_set}
 
 
+def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Returns parameters and buffers. A tied tensor has the first of its names."""
+    return dict((*model.named_parameters(), *model.named_buffers()))
+
+
 def _names_by_id(model: nn.Module) -> dict[int, str]:
-    return {id(tensor): name for name, tensor in (
-        *model.named_parameters(), *model.named_buffers())}
+    return {id(tensor): name for name, tensor in tensors_of(model).items()}
 
 
 def saved(model: nn.Module, values: Mapping[str, torch.Tensor]) -> Any:

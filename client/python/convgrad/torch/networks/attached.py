@@ -11,6 +11,7 @@ from torch import nn
 
 from convgrad.attached import Attached, refuse, refused
 from convgrad.errors import FailedPrecondition, NotFound, SessionExpired
+from convgrad.torch.networks import variants
 from convgrad.torch.networks.absent import names_of_state, saved
 from convgrad.torch.networks.effects import call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
@@ -20,13 +21,6 @@ from convgrad.torch.networks.refusals import refuse as refuse_model
 from convgrad.torch.networks.run import compute_dtype_of, inputs_of, taken
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import bind, without_values
-from convgrad.torch.networks.variants import (
-    PREDICTION,
-    check_kept,
-    key_of,
-    of_batches,
-    predicting,
-)
 from convgrad.torch.tensors import to_tensor
 
 
@@ -65,7 +59,7 @@ class AttachedNetwork(RemoteModule):
                     name, "an input that requires a gradient, for an attached network",
                     "torch.no_grad(), or the network of the process that trains")
         variant = self._variant(shapes_of(inputs), constants)
-        if variant.asks and call_of(inputs) != PREDICTION:
+        if variant.asks and call_of(inputs) != variants.PREDICTION:
             raise refuse_model("forward", "a question about its call, for an attached network",
                                "calls under torch.no_grad() whose inputs need no gradient")
         used = variant.used(inputs)
@@ -126,12 +120,12 @@ class AttachedNetwork(RemoteModule):
                                    "convgrad.torch.remote(model, attached) of the new model")
             if any(module.training for module in self.model.modules()):
                 refuse("train", "network")
-            key = key_of(inputs, constants, self._settings)
-            variant = self._variants.get(key) or self._variants.get(of_batches(key))
+            key = variants.key_of(inputs, constants, self._settings)
+            variant = self._variants.get(key) or self._variants.get(variants.of_batches(key))
             if variant is None:
-                variant = predicting(self.model, inputs, constants)
-                key = of_batches(key) if variant.is_of_batches else key
-                check_kept(variant, key, self._variants)
+                variant = variants.predicting(self.model, inputs, constants)
+                key = variants.of_batches(key) if variant.is_of_batches else key
+                variants.check_kept(variant, key, self._variants)
                 self._variants[key] = variant
             return variant
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
 from convgrad.torch.networks.graphs import plain
 from convgrad.torch.networks.operators import elements, table, tokens, views
-from convgrad.torch.networks.operators.given import Given, Prelude, base_of, given_by
+from convgrad.torch.networks.operators.given import Calls, Given, Prelude, base_of
 from convgrad.torch.networks.operators.known import Known, all_of, as_numbers
 from convgrad.torch.networks.operators.memories import Memories
 from convgrad.torch.networks.operators.values import INDICES, Importer, Noise, Value
@@ -110,15 +111,18 @@ class Declared(Importer):
         return Prelude(self._exported.inputs, self._exported.constants, {
             name: one for name, one in self._given.items() if name in names})
 
+    @functools.cached_property
+    def _calls(self) -> Calls:
+        exported = self._exported
+        return Calls(exported.nodes[0].graph, exported.inputs, exported.constants)
+
     def given(self, node: torch.fx.Node, then: Callable[..., torch.Tensor] | None = None
               ) -> Any:
         """Returns inputs in place of the node's results, which the client computes and sends,
         as they are at the call under way. None if they don't follow from inputs alone."""
-        exported = self._exported
-        is_whole = not exported.change and node.graph is exported.nodes[0].graph
-        until = self._node
-        calls = given_by(node, until, exported.inputs, exported.constants) if (
-            is_whole and until.graph is node.graph) else None
+        until, graph = self._node, self._exported.nodes[0].graph
+        calls = self._calls.leading_to(node, until) if not self._exported.change and (
+            node.graph is until.graph is graph) else None
         drawn = [self._env[one] for one in calls or () if isinstance(self._env.get(one), Noise)]
         if calls is None or any(isinstance(one, Value) for it in drawn for one in it.users):
             return None

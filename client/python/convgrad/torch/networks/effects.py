@@ -19,15 +19,8 @@ from torch import nn
 from torch.utils.checkpoint import CheckpointFunction
 
 from convgrad.errors import Unimplemented
+from convgrad.torch.networks import settings
 from convgrad.torch.networks.refusals import named, refuse
-from convgrad.torch.networks.settings import (
-    OPAQUE,
-    Same,
-    changed_part,
-    classes_of,
-    copied,
-    frozen,
-)
 from convgrad.torch.networks.tracing import CAPTURING, hooks_of
 
 # torch.export replaces functions of torch's while it follows a forward; so does no_functions().
@@ -74,8 +67,9 @@ class Attributes:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._before = _state_of(model)
-        self._saved = {path: {name: copied(value) for name, value in vars(module).items()}
-                       for path, module in model.named_modules()}
+        self._saved = {
+            path: {name: settings.copied(value) for name, value in vars(module).items()}
+            for path, module in model.named_modules()}
 
     def check(self) -> None:
         """Raises Unimplemented naming an attribute that is another one since, or Changed if
@@ -89,7 +83,7 @@ class Attributes:
             is_flat = isinstance(module, nn.RNNBase) and name in _FLAT
             if is_flat or self._before.get((path, name)) == value:
                 continue
-            part, instead = changed_part(name, self._before.get((path, name)), value)
+            part, instead = settings.changed_part(name, self._before.get((path, name)), value)
             change = refuse(named(self._model, path), f"'{part}', which its forward changes", (
                 f"a forward that changes running statistics of BatchNorm alone{instead}"))
             # A buffer that no state_dict has may be replaced like any other tensor.
@@ -112,7 +106,8 @@ def _adds_tensors(old: Any, new: Any) -> bool:
     if isinstance(new, dict):
         before = old if isinstance(old, dict) else {}
         return all(isinstance(value, torch.Tensor) or key in before and
-                   frozen(before[key]) == frozen(value) for key, value in new.items())
+                   settings.frozen(before[key]) == settings.frozen(value)
+                   for key, value in new.items())
     parts = new if isinstance(new, (list, tuple)) else [new]
     return all(isinstance(one, torch.Tensor) for one in parts)
 
@@ -166,22 +161,18 @@ def for_this_thread() -> Iterator[None]:
     from torch.fx.experimental import proxy_tensor
     tracers: Any = proxy_tensor
     tracer, own = tracers._ModuleStackTracer, threading.get_ident()
-    traced_call, traced_attribute = tracer.call_module, tracer.getattr
+    call_module, attribute = traced = tracer.call_module, tracer.getattr
 
-    def call_module(self: Any, module: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
-        if threading.get_ident() == own:
-            return traced_call(self, module, forward, args, kwargs)
-        return forward(*args, **kwargs)
+    def here(method: Any, elsewhere: Any) -> Any:
+        return lambda *args: (method if threading.get_ident() == own else elsewhere)(*args)
 
-    def attribute(self: Any, name: str, value: Any, cache: Any) -> Any:
-        return traced_attribute(self, name, value, cache) if (
-            threading.get_ident() == own) else value
-
-    tracer.call_module, tracer.getattr = call_module, attribute
+    tracer.call_module = here(call_module, lambda _, module, forward, args, kwargs: forward(
+        *args, **kwargs))
+    tracer.getattr = here(attribute, lambda _, name, value, cache: value)
     try:
         yield
     finally:
-        tracer.call_module, tracer.getattr = traced_call, traced_attribute
+        tracer.call_module, tracer.getattr = traced
 
 
 @contextlib.contextmanager
@@ -238,7 +229,7 @@ def _function(name: str) -> Unimplemented:
 class _Pickler(pickle.Pickler):
     def persistent_id(self, value: Any) -> int | None:
         """Takes tensors, modules and others that frozen() follows by identity."""
-        return id(value) if isinstance(value, OPAQUE) else None
+        return id(value) if isinstance(value, settings.OPAQUE) else None
 
 
 def _inside(value: Any) -> bytes:
@@ -259,16 +250,16 @@ def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
     """Returns the attributes of modules and their classes, and which tensors they have."""
     found = {}
     for path, module in model.named_modules():
-        own = {name: value for kind in reversed(classes_of(module))
+        own = {name: value for kind in reversed(settings.classes_of(module))
                for name, value in vars(kind).items()
                if not (name.startswith("__") or hasattr(value, "__get__"))}  # but no methods
         for name, value in (own | vars(module)).items():
             value = hooks_of(module, name) if name == "_forward_hooks" else value
             if name not in ("_parameters", "_buffers", CAPTURING):
-                found[path, name] = frozen(value, inside=_inside)
+                found[path, name] = settings.frozen(value, inside=_inside)
         for name, tensor in (*module._parameters.items(), *module._buffers.items()):
             if tensor is not None:
-                found[path, name] = Same(tensor)
+                found[path, name] = settings.Same(tensor)
     return found
 
 

@@ -12,19 +12,8 @@ import torch.fx
 from torch import nn
 
 from convgrad.errors import ConvgradError, invalid
+from convgrad.torch.networks import effects
 from convgrad.torch.networks.copies import copy_without_values
-from convgrad.torch.networks.effects import (
-    Asked,
-    Attributes,
-    Call,
-    Changed,
-    chance,
-    draws_numbers,
-    for_this_thread,
-    no_functions,
-    rerun,
-    versions_of_kept,
-)
 from convgrad.torch.networks.graphs import MODEL, calls_of_one, mapped
 from convgrad.torch.networks.operators.implicit import expand
 from convgrad.torch.networks.refusals import named, refuse
@@ -102,7 +91,7 @@ class Exported:
 
 
 def export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
-           call: Call | None) -> Exported:
+           call: effects.Call | None) -> Exported:
     """Returns the graph of the model's forward, in the modes that its modules are in.
 
     `constants` are arguments of the forward that aren't tensors, by name. The graph for a batch
@@ -139,18 +128,18 @@ def _are_equal(one: Exported, other: Exported) -> bool:
 
 
 def _of_calls(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
-              call: Call | None) -> Exported:
+              call: effects.Call | None) -> Exported:
     """Follows one call, or two if the first one adds tensors to modules."""
     try:
         return _export(model, inputs, constants, call, None)
-    except Changed as changed:
+    except effects.Changed as changed:
         change = changed.error
     last = max((shape.group for shape in inputs.values()), default=0)
     again = {again_of(name): replace(shape, group=last + 1 + shape.group) if shape.group >= 0
              else shape for name, shape in inputs.items()}
     try:
         return _export(model, {**inputs, **again}, constants, call, change)
-    except (ConvgradError, Changed):  # of the second call, where the first one has none
+    except (ConvgradError, effects.Changed):  # of the second call, where the first one has none
         raise change from None
 
 
@@ -160,30 +149,31 @@ def again_of(name: str) -> str:
 
 
 def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
-            call: Call | None, change: ConvgradError | None) -> Exported:
+            call: effects.Call | None, change: ConvgradError | None) -> Exported:
     """Follows one call, or two if the first one makes this `change`."""
     copied = copy_without_values(model)
     watch = Watch(copied, model, call)
     wrapper = _Wrapper(copied, tuple(inputs), constants, watch, change)
     auto = {0: _TORCH.export.Dim.AUTO}
     dims = tuple(auto if shape.group >= 0 else None for shape in inputs.values())
-    with no_functions(watch.checkpointed), for_this_thread(), _TORCH.inference_mode(False), \
-            torch.enable_grad(), torch.autocast("cpu", enabled=False), \
+    with effects.no_functions(watch.checkpointed), effects.for_this_thread(), \
+            _TORCH.inference_mode(False), torch.enable_grad(), \
+            torch.autocast("cpu", enabled=False), \
             torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is):
-        before = chance()
+        before = effects.chance()
         trained = call.trained if call else ()
         examples = tuple(_example(shape).requires_grad_(name.split()[0] in trained)
                          for name, shape in inputs.items())  # "x", or "x again"
         try:
             program = _TORCH.export.export(wrapper, examples, strict=False,
                                           dynamic_shapes={"tensors": dims})
-        except (ConvgradError, Changed, Asked):
+        except (ConvgradError, effects.Changed, effects.Asked):
             raise
         except Exception as error:  # of torch.export, and whatever a forward does
             watch.check()
             raise _failed(copied, watch, error) from error
         exported = _exported(program, inputs, watch.returned, change)
-        if draws_numbers(before, lambda: rerun(wrapper, examples)):
+        if effects.draws_numbers(before, lambda: effects.rerun(wrapper, examples)):
             raise refuse("forward", "random numbers of Python or NumPy", DROPOUT)
     watch.check()
     return exported
@@ -226,7 +216,7 @@ class _Wrapper(nn.Module):
         self._watch, self._change = watch, change
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        before = attributes = Attributes(self.model)
+        before = attributes = effects.Attributes(self.model)
         try:
             if self._change is None:
                 found, self._watch.returned = self._call(tensors)
@@ -234,11 +224,12 @@ class _Wrapper(nn.Module):
                 return tuple(found)
             half = len(tensors) // 2
             found, self._watch.returned = self._call(tensors[:half])
-            attributes = Attributes(self.model)
-            versions = versions_of_kept(self.model)
+            attributes = effects.Attributes(self.model)
+            versions = effects.versions_of_kept(self.model)
             more, returned = self._call(tensors[half:])
             attributes.check()
-            if returned != self._watch.returned or versions != versions_of_kept(self.model):
+            if (returned, effects.versions_of_kept(self.model)) != (
+                    self._watch.returned, versions):
                 raise self._change
             return (*found, *more)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from convgrad.errors import unimplemented
-from convgrad.torch.networks.absent import absent
+from convgrad.torch.networks.absent import absent, tensors_of
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import check_model
@@ -28,7 +29,7 @@ class Following:
         self.parameters = dict(model.named_parameters())
         """Parameters by name, as of the last follow()."""
         self._model = model
-        self._on_server = _tensors_of(model)
+        self._on_server = tensors_of(model)
         self._structure = _structure_of(model)
         self._is_behind = False
 
@@ -44,7 +45,7 @@ class Following:
             return
         check_model(self._model)
         given = {}
-        for name, tensor in _tensors_of(self._model).items():
+        for name, tensor in tensors_of(self._model).items():
             if not tensor.is_meta:
                 given[name] = tensor.detach()
             elif self._on_server.get(name) is not tensor:
@@ -57,7 +58,7 @@ class Following:
                                 "net.load_state_dict with them, before a call of the network")
         put(given)
         _drop_values(self._model)
-        self._on_server |= _tensors_of(self._model)
+        self._on_server |= tensors_of(self._model)
         self.parameters = dict(self._model.named_parameters())
         self._structure = _structure_of(self._model)
         self.settings.look()
@@ -71,10 +72,6 @@ class Following:
         self._is_behind = False
 
 
-def _tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
-    return dict((*model.named_parameters(), *model.named_buffers()))
-
-
 def _structure_of(model: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Returns each module's submodules, parameters and buffers, beside copies of them."""
     return [(parts, dict(parts)) for module in model.modules() for parts in (
@@ -83,10 +80,8 @@ def _structure_of(model: nn.Module) -> list[tuple[dict[str, Any], dict[str, Any]
 
 def _is_within_functional_call() -> bool:
     """Returns whether torch.func.functional_call lends the model tensors for one call."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code.co_name != "_functional_call":
-        frame = frame.f_back
-    return frame is not None
+    return any(frame.f_code.co_name == "_functional_call"
+               for frame, _ in traceback.walk_stack(sys._getframe(1)))
 
 
 def _drop_values(model: nn.Module) -> None:

@@ -16,16 +16,9 @@ from torch.fx.node import map_aggregate
 
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
+from convgrad.torch.networks import graphs, stand_ins
 from convgrad.torch.networks.declared import Declared
 from convgrad.torch.networks.exporting import DROPOUT, Exported
-from convgrad.torch.networks.graphs import (
-    line_of,
-    module_path,
-    needed,
-    place_of,
-    plain,
-    step_name,
-)
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.given import base_of
 from convgrad.torch.networks.operators.implicit import IMPLICIT
@@ -33,15 +26,6 @@ from convgrad.torch.networks.operators.known import Known, computed, holds, take
 from convgrad.torch.networks.operators.memories import results_of_region
 from convgrad.torch.networks.operators.values import INDICES, Noise, Value, View, Wide, text_of
 from convgrad.torch.networks.refusals import Refusals, named, refuse
-from convgrad.torch.networks.stand_ins import (
-    Constant,
-    Empty,
-    Unknown,
-    check_attributes,
-    check_autocast,
-    check_operands,
-    refusal_of,
-)
 
 
 class Importer(Declared):
@@ -70,7 +54,7 @@ class Importer(Declared):
         return results
 
     def _run(self, nodes: Sequence[torch.fx.Node]) -> list[Any]:
-        wanted = needed(nodes)
+        wanted = graphs.needed(nodes)
         for node in nodes:
             self._node = node
             if node.op == "output":
@@ -96,26 +80,26 @@ class Importer(Declared):
                 return self._evaluate(node)
             except (Unimplemented, TypeError) as again:
                 error = again
-        self._refusals.add(refusal_of(self, node, error))
-        return Unknown()
+        self._refusals.add(stand_ins.refusal_of(self, node, error))
+        return stand_ins.Unknown()
 
     def _output(self, argument: Any) -> Any:
         try:
             found = self._look_up(argument)
-            if not isinstance(found, (Value, Unknown)):
+            if not isinstance(found, (Value, stand_ins.Unknown)):
                 raise self.refuse(f"{found} among what it returns", "results of operators")
             if isinstance(found, Wide):
                 raise self.refuse(f"a result of {text_of(found.shape)}", "at most six axes")
             return found
         except Unimplemented as error:
             self._refusals.add(error)
-            return Unknown()
+            return stand_ins.Unknown()
 
     def _look_up(self, arguments: Any) -> Any:
         def find(argument: Any) -> Any:
             if not isinstance(argument, torch.fx.Node):
-                return plain(argument)
-            found = self._env[argument] if argument in self._env else plain(
+                return graphs.plain(argument)
+            found = self._env[argument] if argument in self._env else graphs.plain(
                 argument.meta["val"])
             if isinstance(found, Value):
                 found = self._env[argument] = self._memories.now(self, found)
@@ -132,24 +116,20 @@ class Importer(Declared):
         args, kwargs = self._look_up(node.args), self._look_up(node.kwargs)
         name = table.name_of(target)
         if name == "wrap_with_autocast":
-            check_autocast(self, *args[:3])
+            stand_ins.check_autocast(self, *args[:3])
             return self._inline(args[4], args[5:])
         if name == "wrap_with_set_grad_enabled":
             return self._region(args[0], args[1], args[2:])
         if name == "getitem" and isinstance(args[0], list):
             return args[0][args[1]]
-        if name == "aten.broadcast_tensors" and len({
-                tuple(map(plain, one.shape)) for one in (*node.meta["val"], *(
-                    given.meta["val"] for given in node.all_input_nodes))}) == 1:
-            return args[0]  # as losses have them
-        if name == "aten.lift_fresh_copy" and isinstance(args[0], Constant) and (
+        if name == "aten.lift_fresh_copy" and isinstance(args[0], stand_ins.Constant) and (
                 args[0].tensor is not None):  # numbers in the forward's text
             return Known(args[0].tensor.clone())
         changed = args[0] if args and table.is_in_place(target) else None
         if isinstance(changed, Value) and changed.memory in self._kept and (
                 name != "aten.add_" or self.dtype != torch.int64):
             raise self.changed(self._kept[changed.memory])
-        if table.is_in_place(target) and base_of(self._node) in self._sent:
+        if self._sent and table.is_in_place(target) and base_of(self._node) in self._sent:
             raise self.refuse(f"{name} of what the client computes",
                               "a change that follows from inputs alone")
         if isinstance(changed, Value) and changed.memory < self._start and (
@@ -157,7 +137,7 @@ class Importer(Declared):
             raise self.refuse(f"{name} under torch.no_grad() of a tensor from outside of it",
                               "a change with gradients, or a copy")
         function = table.of_operator(target)
-        is_unknown = holds(Unknown, (args, kwargs))
+        is_unknown = holds(stand_ins.Unknown, (args, kwargs))
         known = None if is_unknown or table.is_random(target) else computed(
             self, self._node, name, args, kwargs)
         if known is not None:
@@ -167,16 +147,16 @@ class Importer(Declared):
         if isinstance(changed, Known):
             raise self.refuse(f"{name} of {changed}", "constants that no result changes")
         if isinstance(self._node.meta.get("val"), torch.Tensor) and 0 in self.shape:
-            return Empty(self.shape)
+            return stand_ins.Empty(self.shape)
         if function is None:
             if is_unknown and name == "getitem":
-                return Unknown()
+                return stand_ins.Unknown()
             if table.is_random(target) and not holds(Value, (args, kwargs)):
                 raise self.refuse(f"{name}, random numbers", DROPOUT)
             raise self.refuse(name, "an operator that programs have")
         if is_unknown:
             self.take_count()
-            return Unknown()
+            return stand_ins.Unknown()
         given = [map_aggregate(argument, self._with_constants)
                  for argument in table.arguments_of(target, args, kwargs)]
         if holds(Noise, given) and not table.takes_noise(target):
@@ -210,7 +190,7 @@ class Importer(Declared):
 
     def _with_constants(self, argument: Any) -> Any:
         """Returns a number or a fixed parameter for a known tensor, and others as they are."""
-        if isinstance(argument, Constant):
+        if isinstance(argument, stand_ins.Constant):
             raise self.refuse(argument, "a parameter or a buffer")
         if not isinstance(argument, Known):
             return argument
@@ -220,7 +200,7 @@ class Importer(Declared):
         if not tensor.dim():
             return tensor.item()
         if not tensor.numel():
-            return Empty(tuple(tensor.shape))
+            return stand_ins.Empty(tuple(tensor.shape))
         if table.place_of_result(self._node.target) != "apart":
             self._lent[argument.memory] = tensor
         return self.constant_of(argument)
@@ -258,8 +238,8 @@ class Importer(Declared):
     # What the table's functions use; operators.values.Importer says what it does.
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
-        error = refuse(named(self._model, module_path(self._node)), found, expected)
-        if line := line_of(self._node):
+        error = refuse(named(self._model, graphs.module_path(self._node)), found, expected)
+        if line := graphs.line_of(self._node):
             error.message += f"; see {line}"
         return error
 
@@ -268,14 +248,14 @@ class Importer(Declared):
             **attributes: Attribute | None) -> Value:
         if view is not None and view.base.is_places:
             return replace(view.base, shape=shape, views=(*view.base.views, view))
-        check_operands(self, operator, operands, parameters)
+        stand_ins.check_operands(self, operator, operands, parameters)
         given = {key.rstrip("_"): value for key, value in attributes.items()
                  if value is not None}
-        check_attributes(self, operator, given)
+        stand_ins.check_attributes(self, operator, given)
         name = self.program.step(
             operator, *(operand and operand.name for operand in (*operands, *parameters)),
-            name=step_name(self._model, self._node), attributes=given)
-        self.places[name] = place_of(self._model, self._node)
+            name=graphs.step_name(self._model, self._node), attributes=given)
+        self.places[name] = graphs.place_of(self._model, self._node)
         if self.passes_gradient(operator, *operands, *parameters):
             self._with_gradient.add(name)
         if operator == "batch_norm" and attributes["training"] and parameters[2] is not None:
@@ -289,11 +269,11 @@ class Importer(Declared):
         if not table.is_in_place(self._node.target):
             raise self.refuse(f"add with a parameter, {batches.name}",
                               "results of other operators")
-        path = module_path(self._node)
+        path = graphs.module_path(self._node)
         if path in self._counts:
             raise self.changed(batches)
         self._counts[path] = batches, self.changed(batches)
         return batches
 
     def take_count(self) -> Value | None:
-        return self._counts.pop(module_path(self._node), (None, None))[0]
+        return self._counts.pop(graphs.module_path(self._node), (None, None))[0]

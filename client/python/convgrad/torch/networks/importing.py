@@ -273,11 +273,13 @@ def _first_call(message: Any, inputs: Mapping[str, Shape], results: list[Any]) -
 
 
 def _sources_of(message: Any) -> dict[str, frozenset[str]]:
-    found = {entry.name: frozenset([entry.name])
-             for entry in (*message.inputs, *message.parameters)}
+    names = [*(one.name for one in (*message.inputs, *message.parameters)), *message.outputs]
+    bits = {name: 1 << i for i, name in enumerate(names)}
+    found = dict(bits)  # sets as bits, because a deep network has a large one for each step
     for step in message.steps:
-        found[step.result] = frozenset() if step.operator in WITHOUT_GRADIENT else frozenset(
-        ).union(*(found[name] for name in step.operands if name))
-        if step.result in message.outputs:
-            found[step.result] |= {step.result}
-    return {name: found[name] for name in message.outputs}
+        found[step.result] = bits.get(step.result, 0)
+        if step.operator not in WITHOUT_GRADIENT:
+            for name in filter(None, step.operands):
+                found[step.result] |= found[name]
+    return {output: frozenset(name for name in names if found[output] & bits[name])
+            for output in message.outputs}

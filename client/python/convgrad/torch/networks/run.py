@@ -56,7 +56,7 @@ class Forward:
         """Returns, for each output, whether it depends on nothing that requires a gradient."""
         wanted = {name for name, x in self.inputs.items() if x.requires_grad}
         wanted.update(self.variant.trainable)
-        return [not wanted & sources for sources in self.variant.sources.values()]
+        return [wanted.isdisjoint(sources) for sources in self.variant.sources.values()]
 
     def run(self, tape: str) -> tuple[Tensor, ...]:
         network = self.network
@@ -120,8 +120,8 @@ class _Differentiable(torch.autograd.Function):
             parameters = _trained(network, variant, sources)
         found: list[Tensor | None] = [None] * len(ctx.inputs)
         if wanted or parameters:
-            left = [name for name in variant.trainable if name not in parameters]
-            run = network.run_backward(tape, arrays_of(given), wanted, parameters, left)
+            run = network.run_backward(tape, arrays_of(given), wanted, parameters,
+                                       set(variant.trainable).difference(parameters))
             for i, (name, dtype, device, shape) in enumerate(ctx.inputs):
                 if run is not None and name in wanted:
                     like = torch.empty(0, device=device)
@@ -143,10 +143,12 @@ def _check_watched(ctx: Any, given: Mapping[str, Tensor]) -> None:
 
 def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[str]:
     """Returns the parameters among the sources whose gradients torch would add now."""
-    reached = [name for name in variant.trainable if name in sources]
-    frozen = [name for name in reached for parameter in [network.parameter(name)]
-              if parameter is None or not parameter.requires_grad]
-    trained = [name for name in reached if name not in frozen]
+    trained, frozen = list[str](), list[str]()
+    for name in variant.trainable:
+        if name in sources:
+            parameter = network.parameter(name)
+            is_trained = parameter is not None and parameter.requires_grad
+            (trained if is_trained else frozen).append(name)
     # The server adds the gradients of all parameters or of none. run_backward() drops those
     # that nobody wants, unless they were added to existing ones.
     changed = [name for name in frozen

@@ -17,7 +17,7 @@ from convgrad.networks import Run, Update, Updated, average_name, gradient_name
 from convgrad.programs import RANDOMNESS
 from convgrad.sessions.events import EventThread
 from convgrad.sessions.session import Session
-from convgrad.torch.networks.absent import lent, names_of_state, read_by_loading, saved
+from convgrad.torch.networks import absent
 from convgrad.torch.networks.endings import end_with
 from convgrad.torch.networks.following import Following
 from convgrad.torch.networks.importing import Variant
@@ -107,9 +107,9 @@ class RemoteState(RemoteModule):
     @short_traceback
     def _fetched_state(self) -> Any:
         self.follow()
-        found = self.fetch(dict.fromkeys(names_of_state(self.model).values()))
+        found = self.fetch(dict.fromkeys(absent.names_of_state(self.model).values()))
         self._original.expect_weights()
-        return saved(self.model, found)
+        return absent.saved(self.model, found)
 
     @short_traceback
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True,
@@ -118,10 +118,8 @@ class RemoteState(RemoteModule):
         raises an error, no tensor on the server has changed. If the model has hooks, or modules
         that load in their own way, the present values are fetched for them."""
         result, written = self._load(state, strict)
-        self._following.settings.forgive({
-            id(tensor) for name, tensor in (
-                *self.model.named_parameters(), *self.model.named_buffers())
-            if name in written})
+        own = absent.tensors_of(self.model)
+        self._following.settings.forgive({id(own[name]) for name in own.keys() & written})
         self._original.forgive_weights()
         self.follow()
         self.put(written)
@@ -130,12 +128,12 @@ class RemoteState(RemoteModule):
     def _load(self, state: Mapping[str, Any], strict: bool) -> tuple[Any, dict[str, Tensor]]:
         """Makes the model load the state, and returns the result and what the model has
         written, by the session's names."""
-        own = names_of_state(self.model)
-        read = read_by_loading(self.model, state)
+        own = absent.names_of_state(self.model)
+        read = absent.read_by_loading(self.model, state)
         if read:
             read &= self.pipeline.call(self.session.tensors).keys()
         present = self.fetch(read)
-        with lent(self.model, {**dict.fromkeys(own.values()), **{
+        with absent.lent(self.model, {**dict.fromkeys(own.values()), **{
                 name: tensor.clone() for name, tensor in present.items()}}) as values:
             before = {name: (tensor, tensor._version) for name, tensor in values.items()}
             result = self.model.load_state_dict(state, strict)
@@ -151,9 +149,9 @@ class RemoteState(RemoteModule):
         self.follow()
         kept = self.pipeline.call(self.session.tensors)
         names = {name: average_name(name) if average_name(name) in kept else name
-                 for name in names_of_state(self.model).values()}
+                 for name in absent.names_of_state(self.model).values()}
         found = self.fetch(names.values())
-        return saved(self.model, {name: found[kept] for name, kept in names.items()})
+        return absent.saved(self.model, {name: found[kept] for name, kept in names.items()})
 
     @short_traceback
     def load_averaged_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -181,12 +179,12 @@ class RemoteState(RemoteModule):
     def averaged_buffers(self) -> list[str]:
         """Returns the names of the buffers that an optimizer averages beside parameters: the
         floating ones, such as running statistics."""
-        kept = set(names_of_state(self.model).values())
+        kept = set(absent.names_of_state(self.model).values())
         return [name for name, buffer in self.model.named_buffers()
                 if buffer.is_floating_point() and name in kept]
 
     def put_new(self, model: nn.Module) -> None:
-        tensors = dict((*model.named_parameters(), *model.named_buffers()))
+        tensors = absent.tensors_of(model)
         taken = self.session.tensors().keys() & tensors.keys()
         if taken:
             raise AlreadyExists.of(
@@ -201,14 +199,14 @@ class RemoteState(RemoteModule):
         self.pipeline.call(self.session.tensors)
 
     def run_backward(self, tape: str, gradients: dict[str, Any], inputs: list[str],
-                     parameters: list[str], zero: list[str]) -> Run | None:
+                     parameters: list[str], zero: set[str]) -> Run | None:
         """Sends a backward, and waits for it only if `inputs` names inputs.
 
         The server adds the parameters' gradients to the session's, unless `parameters` is
         empty. `zero` are the program's other trainable parameters, whose new gradients are
         dropped.
         """
-        made = sorted(set(zero) - self.kept_gradients.names()) if parameters and zero else []
+        made = sorted(zero - self.kept_gradients.names()) if parameters and zero else []
         keywords: Any = dict(input_gradients=inputs, leave_parameters=not parameters,
                              retain=True)
         found = None

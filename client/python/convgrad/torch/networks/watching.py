@@ -19,13 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from convgrad.errors import Unimplemented
 from convgrad.torch.layers.functional import autocast_dtype
-from convgrad.torch.networks.effects import (
-    Asked,
-    Call,
-    check_callers,
-    forwards_of_functions,
-    replaced,
-)
+from convgrad.torch.networks import effects
 from convgrad.torch.networks.refusals import named, refuse
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
@@ -54,7 +48,8 @@ class Watch(TorchFunctionMode):
     own or inside an autograd.Function, and for questions that calls answer differently.
     """
 
-    def __init__(self, model: nn.Module, original: nn.Module, call: Call | None) -> None:
+    def __init__(self, model: nn.Module, original: nn.Module,
+                 call: effects.Call | None) -> None:
         """Registers hooks in `model`, a copy of `original`. Answers questions as in `call`;
         None: raises Asked."""
         super().__init__()  # type: ignore[no-untyped-call]
@@ -66,7 +61,7 @@ class Watch(TorchFunctionMode):
         self._enables_grad = False
         self._autocast = autocast_dtype(torch.empty(0))
         self._probe = torch.empty(0)
-        self._forwards = forwards_of_functions()
+        self._forwards = effects.forwards_of_functions()
         self._paths = [""]
         self._batches: list[Any] = []  # of all calls
         self._guards = 0
@@ -173,8 +168,9 @@ class Watch(TorchFunctionMode):
             (torch, _ASKED), (_TORCH.compiler, _FOLLOWED),
             (_TORCH.fx._symbolic_trace, ("is_fx_tracing",))) for name in names
             for own in [getattr(place, name, None)] if own is not None]
-        with replaced(answers, [getattr(type(module).forward, "__globals__", {})
-                                for module in self._model.modules()]):
+        spaces = [getattr(type(module).forward, "__globals__", {})
+                  for module in self._model.modules()]
+        with effects.replaced(answers, spaces):
             try:
                 yield
             finally:
@@ -191,11 +187,11 @@ class Watch(TorchFunctionMode):
         is_of_cpu = device == "cpu" or name == "is_autocast_cpu_enabled"
         return self._autocast is not None if is_of_cpu else call.is_autocast
 
-    def _asked(self, question: str) -> Call:
+    def _asked(self, question: str) -> effects.Call:
         """Returns the call that the forward asks about. Raises Asked, in check() again if the
         forward catches it, if there is none."""
         if self._call is None:
-            self._refused = Asked()
+            self._refused = effects.Asked()
             raise self._refused
         # A checkpoint's forward and recomputation have different answers.
         if self._checkpoints or self._enables_grad and not self._call.enables_grad:
@@ -214,7 +210,7 @@ class Watch(TorchFunctionMode):
             raise self._refused
 
     def _check(self) -> None:
-        check_callers(self._forwards, self._caller)
+        effects.check_callers(self._forwards, self._caller)
         if torch.is_inference_mode_enabled():
             raise self._refusal("torch.inference_mode() inside a forward", "torch.no_grad()")
         if autocast_dtype(self._probe) not in (None, self._autocast):

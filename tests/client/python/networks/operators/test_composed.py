@@ -46,6 +46,21 @@ def test_as_torch(make_remote, function):
     assert_as_torch(make_remote, Model(function))
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: F.threshold(x, 0.5, 7.0), lambda x: F.threshold(x, 0.5, math.nan), F.hardshrink,
+    F.softshrink, lambda x: F.softshrink(x, 0.0)])
+def test_numbers_at_a_limit_and_nan(make_remote, function):
+    x = torch.tensor([[-1, -0.5, -0.0, 0.5, 0.6, math.inf, -math.inf, math.nan]])
+    model = Module(lambda self, one: function(one))
+    found = []
+    for one in (make_remote(model), model):
+        own = x.clone().requires_grad_()
+        y = one(own)
+        y.sum().backward()
+        found.append((y.detach(), own.grad))
+    torch.testing.assert_close(*found, equal_nan=True)
+
+
 def test_a_logsumexp_of_what_is_infinite(make_remote):
     model = Module(lambda self, x: self.fc(x).masked_fill(torch.tensor([
         [True] * 3, [False, True, False]])[:, None], -math.inf).logsumexp(-1),

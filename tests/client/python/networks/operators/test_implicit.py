@@ -10,6 +10,8 @@ import convgrad
 
 
 @pytest.mark.parametrize("function", [
+    lambda self, y, x: sum(part.sum(1) for part in y.tensor_split(3, 1)),
+    lambda self, y, x: torch.cat(y.tensor_split((4, 2, -1, 9), 3), 3),
     lambda self, y, x: torch.hstack([y, x]) + torch.vstack([self.bias, self.bias]).sum(0),
     lambda self, y, x: torch.tensordot(y, self.bias.outer(self.bias), ([3], [0])),
     lambda self, y, x: torch.inner(y, self.bias) + torch.kron(self.bias, self.bias)[:4],
@@ -30,6 +32,15 @@ import convgrad
         reduction="none")])
 def test_as_torch(make_remote, function):
     assert_as_torch(make_remote, Model(function))
+
+
+def test_a_change_of_a_part(make_remote):
+    def forward(self, y, x):
+        y.tensor_split(2, 1)[1].mul_(3)
+        y.hsplit(2)[0].movedim(1, 2).add_(1)
+        return y
+
+    assert_as_torch(make_remote, Model(forward))
 
 
 def test_a_change_of_a_view(make_remote):

@@ -66,10 +66,6 @@ def weight_norm(to: Importer, x: Value, lengths: Value, dim: int) -> Value:
     return x * (lengths / norm(to, x, 2, axes, True))
 
 
-def outer(to: Importer, x: Value, y: Value) -> Value:
-    return reshaped(to, x, (*x.shape, 1)) * y
-
-
 def cdist(to: Importer, x: Value, y: Value, p: float = 2, _: Any = None) -> Value:
     rows = with_axis(to, as_value(to, x), len(x.shape) - 1)
     columns = with_axis(to, as_value(to, y), len(y.shape) - 2)
@@ -111,30 +107,24 @@ def celu(to: Importer, x: Value, alpha: float = 1.0) -> Value:
 def lerp(to: Importer, x: Value, end: Value, weight: Any) -> Value:
     """Starts from the nearer end, as torch does: it is exactly `end` where the weight is 1."""
     rise = end - x
-
-    def from_start() -> Value:
-        return x + times(to, rise, weight)
-
-    def from_end() -> Value:
-        return end - times(to, rise, 1 - weight)
-
     if isinstance(weight, Value):
         is_near = masks.compare("lt")(to, weight, 0.5)
-        return masks.chosen(to, is_near, from_start(), from_end())
-    return from_start() if weight < 0.5 else from_end()
+        return masks.chosen(to, is_near, x + rise * weight, end - rise * (1 - weight))
+    return x + times(to, rise, weight) if weight < 0.5 else end - times(to, rise, 1 - weight)
 
 
 def softshrink(to: Importer, x: Value, limit: float = 0.5) -> Value:
-    return x - clamp(to, x, -limit, limit)
+    return hardshrink(to, x, limit, x - clamp(to, x, -limit, limit))
 
 
-def hardshrink(to: Importer, x: Value, limit: float = 0.5) -> Value:
+def hardshrink(to: Importer, x: Value, limit: float = 0.5, y: Value | None = None) -> Value:
+    """`y` is what becomes of numbers above the limit; by default, they stay."""
     is_small = masks.compare("le")(to, of_each(to, "abs", x), limit)
-    return masks.chosen(to, is_small, 0.0, x)
+    return masks.chosen(to, is_small, 0.0, x if y is None else y)
 
 
 def threshold(to: Importer, x: Value, limit: float, other: float) -> Value:
-    return masks.chosen(to, masks.compare("gt")(to, x, limit), x, other)
+    return masks.chosen(to, masks.compare("le")(to, x, limit), other, x)
 
 
 def bilinear(to: Importer, x: Value, y: Value, weight: Value, bias: Value | None) -> Value:

@@ -23,11 +23,11 @@ from convgrad.torch.networks.operators.values import (
 )
 from convgrad.torch.networks.operators.views import (
     as_value,
+    chunk,
     expanded,
     groups_of,
     merged,
     reshaped,
-    split,
     wide,
 )
 
@@ -78,9 +78,9 @@ def log_to(base: int) -> Callable[[Importer, Value], Value]:
 
 
 def elu(to: Importer, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
-    if scale != 1 or input_scale != 1:
-        raise to.refuse(f"elu with scale={scale}, input_scale={input_scale}", "1 for both")
-    return of_each(to, "elu", x, alpha=float(alpha))
+    if input_scale != 1:
+        raise to.refuse(f"elu with input_scale={input_scale}", "1")
+    return times(to, of_each(to, "elu", x, alpha=float(alpha)), scale)
 
 
 def gelu(to: Importer, x: Value, approximate: str) -> Value:
@@ -89,10 +89,6 @@ def gelu(to: Importer, x: Value, approximate: str) -> Value:
 
 def log_sigmoid(to: Importer, x: Value) -> Value:
     return -of_each(to, "softplus", -x, beta=1.0, threshold=20.0)
-
-
-def selu(to: Importer, x: Value) -> Value:
-    return of_each(to, "elu", x, alpha=1.6732632423543772) * 1.0507009873554805
 
 
 def hardtanh(to: Importer, x: Value, least: float, most: float) -> Value:
@@ -111,10 +107,7 @@ def clamp(to: Importer, x: Value, least: float | None = None,
 
 def glu(to: Importer, x: Value, dim: int) -> Value:
     """The first half times the sigmoid of the second one."""
-    extent = x.shape[dim]
-    if not isinstance(extent, int):
-        raise to.refuse(f"glu of {text_of(x.shape)}", "halves of another axis than the batch")
-    first, second = split(to, x, [extent // 2] * 2, dim)
+    first, second = chunk(to, x, 2, dim)
     return first * of_each(to, "sigmoid", second)
 
 

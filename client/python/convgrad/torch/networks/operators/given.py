@@ -53,32 +53,37 @@ class Prelude:
         """Returns the program's inputs by name. Draws random numbers in the forward's order."""
         if not self.given:
             return {}
-        calls = {node for one in self.given.values() for node in one.calls}
-        graph = next(iter(calls)).graph
-        values: dict[torch.fx.Node, Any] = {}
         symbols = self._symbols(inputs)
-        for node in graph.nodes:
-            if node in calls and node.name in self.placeholders:
-                x = inputs[self.placeholders[node.name]].detach()
-                values[node] = x.to("cpu", torch.float32 if x.is_floating_point() else x.dtype,
-                                    copy=True)  # because calls may change it
-            elif node in calls and node.op == "placeholder":
-                values[node] = self.constants[node.name].tensor
-        found = {}
+        calls = {node for one in self.given.values() for node in one.calls}
+        ends: dict[torch.fx.Node, list[str]] = {}
+        for name, one in self.given.items():
+            ends.setdefault(one.until, []).append(name)
         device = next(iter(inputs.values())).device if inputs else torch.device("cpu")
+        values: dict[torch.fx.Node, Any] = {}
+        found = {}
         with torch.no_grad(), torch.autocast("cpu", enabled=False):
-            for node in graph.nodes:
-                if node in calls and node not in values:
-                    args, kwargs = map_aggregate(
-                        (node.args, node.kwargs), lambda one: _value_of(one, values, symbols))
-                    values[node] = node.target(*args, **kwargs)
-                for name, one in self.given.items():
-                    if one.until is node:
-                        y = values[one.node] if one.part is None else (
-                            values[one.node][one.part])
-                        y = y.clone() if one.then is None else one.then(y.clone())
-                        found[name] = y.contiguous().to(device)
+            for node in next(iter(calls)).graph.nodes:
+                if node in calls:
+                    values[node] = self._computed(node, inputs, values, symbols)
+                for name in ends.get(node, ()):
+                    one = self.given[name]
+                    y = values[one.node] if one.part is None else values[one.node][one.part]
+                    y = y.clone() if one.then is None else one.then(y.clone())
+                    found[name] = y.contiguous().to(device)
         return found
+
+    def _computed(self, node: torch.fx.Node, inputs: Mapping[str, torch.Tensor],
+                  values: Mapping[torch.fx.Node, Any], symbols: Mapping[Any, int]) -> Any:
+        if node.name in self.placeholders:
+            x = inputs[self.placeholders[node.name]].detach()
+            return x.to("cpu", torch.float32 if x.is_floating_point() else x.dtype,
+                        copy=True)  # because calls may change it
+        if node.op == "placeholder":
+            return self.constants[node.name].tensor
+        args, kwargs = map_aggregate(
+            (node.args, node.kwargs), lambda one: _value_of(one, values, symbols))
+        target: Any = node.target
+        return target(*args, **kwargs)
 
     def shapes(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
         """Returns the shapes of the program's inputs by name, without their values."""
@@ -94,48 +99,55 @@ class Prelude:
                 for symbol, n in _symbols_of(node, inputs[self.placeholders[node.name]].shape)}
 
 
-def given_by(node: torch.fx.Node, until: torch.fx.Node, placeholders: Mapping[str, str],
-             constants: Mapping[str, Any]) -> tuple[torch.fx.Node, ...] | None:
-    """Returns the calls that lead from inputs alone to what the node's result is after another
-    call, in the graph's order. None if parameters or results of the server are among them, or
-    if a gradient may be."""
-    if not all(map(_can_be_sent, _results_of(node))):
-        return None
-    symbols = {symbol for one in node.graph.nodes if one.op == "placeholder"
-               and one.name in placeholders for symbol, _ in _symbols_of(one)}
-    order = {one: i for i, one in enumerate(node.graph.nodes)}
-    changes = _changes(node.graph)
-    found: set[torch.fx.Node] = set()
-    todo = [node]
-    while todo:
-        one = todo.pop()
-        if one in found:
-            continue
-        number: Any = one.meta.get("val")
-        if isinstance(number, (_TORCH.SymInt, _TORCH.SymFloat, int, float)):
-            if not getattr(plain(number), "free_symbols", set()) <= symbols:
-                return None
-            continue
-        is_input = one.op == "placeholder" and one.name in placeholders
-        is_constant = one.op == "placeholder" and one.name in constants and (
-            constants[one.name].tensor is not None) and all(  # numbers in the forward's text
-            table.name_of(user.target) == "aten.lift_fresh_copy" for user in one.users)
-        if not (is_input or is_constant or _is_call(one)) or any(
-                _changes_inside(user) for user in one.users):
+class Calls:
+    """Finds the calls of a graph that lead from inputs alone to a tensor. Thread-compatible."""
+
+    def __init__(self, graph: torch.fx.Graph, placeholders: Mapping[str, str],
+                 constants: Mapping[str, Any]) -> None:
+        self._placeholders = placeholders
+        self._constants = constants
+        self._order = {one: i for i, one in enumerate(graph.nodes)}
+        self._changes = _changes(graph)
+        self._symbols = {symbol for one in graph.nodes if one.op == "placeholder"
+                         and one.name in placeholders for symbol, _ in _symbols_of(one)}
+
+    def leading_to(self, node: torch.fx.Node, until: torch.fx.Node,
+                   ) -> tuple[torch.fx.Node, ...] | None:
+        """Returns the calls that lead to what the node's result is after another call, in the
+        graph's order. None if parameters or results of the server are among them, or if a
+        gradient may be."""
+        if not all(map(_can_be_sent, _results_of(node))):
             return None
-        if is_input and number.is_floating_point() and any(
-                y.is_floating_point() for y in _results_of(node)):
-            return None
-        found.add(one)
-        todo += [change for change in changes.get(base_of(one), ())
-                 if order[change] <= order[until]]
-        if _takes_shapes(one):
-            if any(not {*_free(n)} <= symbols for given in one.all_input_nodes
-                   for y in _results_of(given) for n in y.shape):
+        found: set[torch.fx.Node] = set()
+        todo = [node]
+        while todo:
+            one = todo.pop()
+            if one in found:
+                continue
+            number: Any = one.meta.get("val")
+            if isinstance(number, (_TORCH.SymInt, _TORCH.SymFloat, int, float)):
+                if not _free(number) <= self._symbols:
+                    return None
+                continue
+            is_input = one.op == "placeholder" and one.name in self._placeholders
+            is_constant = one.op == "placeholder" and one.name in self._constants and (
+                self._constants[one.name].tensor is not None) and all(  # numbers in its text
+                table.name_of(user.target) == "aten.lift_fresh_copy" for user in one.users)
+            if not (is_input or is_constant or _is_call(one)) or any(
+                    _changes_inside(user) for user in one.users):
                 return None
-        else:
-            todo += one.all_input_nodes
-    return tuple(one for one in node.graph.nodes if one in found)
+            if is_input and number.is_floating_point() and any(
+                    y.is_floating_point() for y in _results_of(node)):
+                return None
+            found.add(one)
+            todo += [change for change in self._changes.get(base_of(one), ())
+                     if self._order[change] <= self._order[until]]
+            if not _takes_shapes(one):
+                todo += one.all_input_nodes
+            elif any(not _free(n) <= self._symbols for given in one.all_input_nodes
+                     for y in _results_of(given) for n in y.shape):
+                return None
+        return tuple(sorted(found, key=self._order.__getitem__))
 
 
 def _results_of(node: torch.fx.Node) -> list[Any]:

@@ -14,7 +14,8 @@ from convgrad.torch.networks.operators.tokens import is_of_two
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
 IMPLICIT = "convgrad_implicit"
-"""A node's, that torch has called for an operator. Another layout may make other views."""
+"""A node's, that torch has called for an operator which may also copy. Another layout may make
+other views."""
 _OF_PLACE = ("nn_module_stack", "custom", "stack_trace")
 
 
@@ -41,7 +42,9 @@ def expand(module: Any) -> None:
 def _copied(graph: Any, node: torch.fx.Node, inner: Any) -> Any:
     """Copies the inner graph's calls to where nodes are being inserted, and returns what stands
     for the node's results."""
-    places = {key: node.meta[key] for key in _OF_PLACE if key in node.meta}
+    marks = {key: node.meta[key] for key in _OF_PLACE if key in node.meta}
+    if table.place_of_result(node.target) != "a view":
+        marks[IMPLICIT] = True
     given, copies = iter(node.all_input_nodes), dict[Any, Any]()
     for one in inner.nodes:
         if one.op == "output":
@@ -49,7 +52,7 @@ def _copied(graph: Any, node: torch.fx.Node, inner: Any) -> Any:
         copies[one] = next(given) if one.op == "placeholder" else graph.node_copy(
             one, lambda operand: copies[operand])
         if one.op != "placeholder":
-            copies[one].meta.update({**places, IMPLICIT: True})
+            copies[one].meta.update(marks)
     raise AssertionError("a graph without output")
 
 

@@ -15,8 +15,9 @@ import torch
 from convgrad.importers.masks import is_not_zero
 from convgrad.torch.networks.operators import sums
 from convgrad.torch.networks.operators.elements import binary
+from convgrad.torch.networks.operators.moves import moved
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
-from convgrad.torch.networks.operators.views import as_value, permute, reshaped
+from convgrad.torch.networks.operators.views import as_value, reshaped
 from convgrad.torch.networks.stand_ins import Constant
 
 # Dtypes of inputs whose numbers another dtype of integers has, too.
@@ -89,17 +90,15 @@ def adaptive_max_pool(to: Importer, x: Value, output_size: Any) -> list[Any]:
 def max_along(to: Importer, x: Value, dim: int, keepdim: bool = False) -> list[Any]:
     """The largest elements of an axis. The first one of equal ones has the gradient, as in a
     pooling."""
-    x, rank = as_value(to, x), len(x.shape)
-    axis = dim % rank
-    rest = [i for i in range(rank) if i != axis]
-    if not isinstance(x.shape[axis], int) or rank < 2:
+    axis = dim % len(x.shape)
+    if not isinstance(x.shape[axis], int) or len(x.shape) < 2:
         raise to.refuse(f"max of {text_of(x.shape)} along axis {axis}",
                         "one of two axes at least, not that of the batch")
-    last = permute(to, x, [*rest, axis])
-    rows = reshaped(to, last, (x.shape[rest[0]], math.prod(x.shape[i] for i in rest[1:]),
-                               x.shape[axis]))
-    y = to.add("max_pool", rows, shape=(*rows.shape[:-1], 1), kernel_size=[x.shape[axis]])
-    shape = tuple(1 if i == axis else n for i, n in enumerate(x.shape) if keepdim or i != axis)
+    last = moved(to, x, axis, -1)
+    first, *rest, extent = last.shape
+    rows = reshaped(to, last, (first, math.prod(rest), extent))
+    y = to.add("max_pool", rows, shape=(*rows.shape[:-1], 1), kernel_size=[extent])
+    shape = (*x.shape[:axis], *[1] * keepdim, *x.shape[axis + 1:])
     return [reshaped(to, y, shape), _PLACES]
 
 

@@ -11,11 +11,12 @@ import torch
 
 from convgrad.torch.networks.operators.elements import binary, clamp, detach, of_each, times
 from convgrad.torch.networks.operators.masks import chosen
+from convgrad.torch.networks.operators.moves import moved
 from convgrad.torch.networks.operators.places import check_places, is_at
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.tokens import softmax
 from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
-from convgrad.torch.networks.operators.views import as_value, permute, reshaped
+from convgrad.torch.networks.operators.views import as_value, reshaped
 
 _REDUCTIONS = {1: "mean", 2: "sum"}
 
@@ -75,8 +76,7 @@ def _nll(to: Importer, logs: Value, target: Value, weight: Value | None, reducti
     if found is None:
         raise to.refuse(f"a loss with a target of {text_of(target.shape)}",
                         "class indices that follow from inputs alone")
-    last = len(found.shape)
-    mask = permute(to, is_at(to, found, classes), [0, last, *range(1, last)])
+    mask = moved(to, is_at(to, found, classes), -1, 1)
     picked = -reduce(to, "sum", chosen(to, mask, logs, 0.0), 1, False)
     shares = mask if weight is None else mask * _of_classes(to, logs, weight)
     share = reduce(to, "sum", shares, 1, False)

@@ -1,4 +1,6 @@
-"""Masks that follow from data, by functions with the arguments of ATen's operators."""
+"""Masks that follow from data, and values that a forward writes into a tensor or chooses
+between, by functions with the arguments of ATen's operators. The importer finds the tensors
+that change with a written one."""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ import torch
 from convgrad.importers import masks
 from convgrad.shapes import MOST_AXES
 from convgrad.torch.networks.operators import elements
-from convgrad.torch.networks.operators.known import Known
+from convgrad.torch.networks.operators.known import Known, all_of
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import Importer, Value
-from convgrad.torch.networks.operators.views import as_value, reshaped
+from convgrad.torch.networks.operators.views import as_value, expanded, reshaped
 
 
 def compare(operator: str) -> Callable[..., Value]:
@@ -114,3 +116,31 @@ def clamp(to: Importer, x: Value, least: Any = None, most: Any = None) -> Value:
 
 def clamp_max(to: Importer, x: Value, most: Any) -> Value:
     return clamp(to, x, None, most)
+
+
+def copy(to: Importer, x: Value, source: Any, *_: Any) -> Value:
+    """What `x[...] = source` calls, and `x[...] += y` at its end, of a view with itself."""
+    if not isinstance(source, Value):
+        return fill(to, x, source)
+    is_itself = (x.memory, x.branch, _keys(x)) == (source.memory, source.branch, _keys(source))
+    return x if is_itself else expanded(to, as_value(to, source), x.shape)
+
+
+def _keys(x: Value) -> list[Any]:
+    return [view.key for view in x.views]
+
+
+def fill(to: Importer, x: Value, number: Any) -> Value:
+    if isinstance(number, Value):
+        return expanded(to, as_value(to, number), x.shape)
+    return all_of(to, x.shape, number)
+
+
+def full(place: int) -> Callable[..., Value]:
+    """Returns the row of an operator that has the number as its argument at `place`."""
+    return lambda to, *arguments: all_of(to, to.shape, arguments[place])
+
+
+def full_of(number: float) -> Callable[..., Value]:
+    """Returns the row of an operator that makes a tensor of this number."""
+    return lambda to, *_: all_of(to, to.shape, number)

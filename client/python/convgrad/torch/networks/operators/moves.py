@@ -23,10 +23,10 @@ from convgrad.torch.networks.operators.views import (
     reshaped,
     select,
     slice_of,
+    split,
     stacked,
     taken,
     transpose,
-    with_axis,
 )
 from convgrad.torch.networks.stand_ins import Empty
 
@@ -76,24 +76,10 @@ def embedding(to: Importer, weight: Value, places: Any, padding_idx: int = -1,
         raise to.refuse("embedding with scale_grad_by_freq or sparse", "neither of them")
     x = as_value(to, weight)
     if padding_idx >= 0 and to.has_gradient(weight):
-        rows, parts = extent_of(to, x, 0), []
-        for first, last in ((0, padding_idx), (padding_idx, padding_idx + 1),
-                            (padding_idx + 1, rows)):
-            if first < last:
-                part = cut(to, x, 0, first, last)
-                parts.append(detach(to, part) if first == padding_idx else part)
-        x = joined(to, parts, 0)
+        sizes = [padding_idx, 1, extent_of(to, x, 0) - padding_idx - 1]
+        before, own, after = split(to, x, sizes)
+        x = concat(to, [before, detach(to, own), after])
     return index_select(to, x, 0, places)
-
-
-def repeat_interleave(to: Importer, x: Value, repeats: Any, dim: int | None = None,
-                      *_: Any) -> Value:
-    """Repeats each element of an axis."""
-    if not isinstance(repeats, int) or dim is None:
-        raise to.refuse("repeat_interleave without an axis", "a number and an axis")
-    after = dim % len(x.shape) + 1
-    wide = expanded(to, with_axis(to, x, after), (*x.shape[:after], repeats, *x.shape[after:]))
-    return reshaped(to, wide, to.shape)
 
 
 def repeat(to: Importer, x: Value, repeats: Sequence[Any]) -> Value:

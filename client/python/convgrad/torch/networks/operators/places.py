@@ -20,7 +20,6 @@ from convgrad.torch.networks.operators.views import (
     cut,
     expanded,
     merged,
-    permute,
     reshaped,
     taken,
     with_axis,
@@ -103,16 +102,11 @@ def gather(to: Importer, x: Value, dim: int, places: Any, _: bool = False) -> Va
                 raise to.refuse(f"gather of {text_of(x.shape)} by {text_of(found.shape)}",
                                 "equal batches")
             x = cut(to, x, i, 0, n)
-    rest = [i for i in range(rank) if i != axis]
-    last = permute(to, x, [*rest, axis])
-    lead, count = last.shape[:-1], found.shape[axis]
-    mask = permute(to, is_at(to, found, x.shape[axis]), [*rest, axis, rank])
-    shape = (*lead, count, x.shape[axis])
-    wide = expanded(to, with_axis(to, last, rank - 1), shape)
+    last = moved(to, x, axis, -1)
+    mask = moved(to, is_at(to, found, x.shape[axis]), axis, -2)
+    wide = expanded(to, with_axis(to, last, rank - 1), mask.shape)
     y = reduce(to, "sum", chosen(to, mask, wide, 0.0), -1, False)
-    order = list(range(rank - 1))
-    order.insert(axis, rank - 1)
-    return permute(to, y, order)
+    return moved(to, y, -1, axis)
 
 
 def _places(to: Importer, places: Any, extent: Any, found: str,
@@ -168,16 +162,13 @@ def diagonal_matrix(to: Importer, x: Value, offset: int = 0) -> Value:
 
 def diagonal(to: Importer, x: Value, offset: int = 0, first: int = 0, second: int = 1) -> Value:
     """The main diagonal of two axes, as the last axis."""
-    rank, sizes = len(x.shape), [x.shape[first], x.shape[second]]
+    sizes = [x.shape[first], x.shape[second]]
     if offset or not all(isinstance(n, int) for n in sizes):
         raise to.refuse(f"diagonal of {text_of(x.shape)}, {offset}",
                         "the main diagonal of axes that don't depend on the batch")
-    own = [first % rank, second % rank]
-    rest = [axis for axis in range(rank) if axis not in own]
-    flat = reshaped(to, permute(to, as_value(to, x), [*rest, *own]), (
-        *(x.shape[axis] for axis in rest), sizes[0] * sizes[1]))
-    at = torch.arange(min(sizes)) * (sizes[1] + 1)
-    return taken(to, flat, len(rest), at)
+    last = moved(to, x, [first, second], [-2, -1])
+    flat = reshaped(to, last, (*last.shape[:-2], sizes[0] * sizes[1]))
+    return taken(to, flat, -1, torch.arange(min(sizes)) * (sizes[1] + 1))
 
 
 def triangle(part: Callable[[torch.Tensor, int], torch.Tensor]) -> Callable[..., Value]:

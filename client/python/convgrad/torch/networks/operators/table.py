@@ -21,7 +21,6 @@ from convgrad.torch.networks.operators import (
     sums,
     tokens,
     views,
-    writes,
 )
 
 # Some of which PyTorch 1.13 lacks, by which types are checked.
@@ -31,6 +30,11 @@ Function = Callable[..., Any]
 
 def _each(names: str, function: Function) -> dict[str, Function]:
     return dict.fromkeys(names.split(), function)
+
+
+def _own(module: Any, names: str) -> dict[str, Function]:
+    """Returns the module's functions with these names, which are their operators'."""
+    return {name: getattr(module, name) for name in names.split()}
 
 
 _RESIZINGS: dict[str, Function] = {
@@ -45,11 +49,10 @@ _LAYERS: dict[str, Function] = {
     **{f"{name}{axes}d": getattr(layers, name) for axes in (1, 2, 3) for name in (
         "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive_avg_pool",
         "adaptive_max_pool")},
-    **_RESIZINGS,
+    **_RESIZINGS, **_own(layers, "batch_norm dropout"),
     "max": layers.of_two_or("maximum", layers.max_along),
     "min": layers.of_two_or("minimum", layers.min_along),
-    "batch_norm": layers.batch_norm, "pad": moves.pad, "dropout": layers.dropout,
-    "feature_dropout": noise.feature_dropout,
+    "pad": moves.pad, "feature_dropout": noise.feature_dropout,
     "clone": layers.copied, **_each("alias contiguous", layers.same),
     **_each("to type_as", layers.typed),
 }
@@ -57,14 +60,12 @@ _ELEMENTS: dict[str, Function] = {
     **{name: elements.pointwise(name) for name in (
         "relu", "relu6", "sigmoid", "silu", "tanh", "mish", "hardsigmoid", "hardswish", "neg",
         "abs", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "reciprocal")},
+    **_own(elements, "exp2 elu gelu hardtanh glu log_sigmoid prelu add mul rsub"),
     "leaky_relu": elements.with_numbers("leaky_relu", "negative_slope"),
     "softplus": elements.with_numbers("softplus", "beta", "threshold"),
-    "exp2": elements.exp2, "log2": elements.log_to(2), "log10": elements.log_to(10),
-    "elu": elements.elu, "gelu": elements.gelu, "hardtanh": elements.hardtanh,
-    "glu": elements.glu, "log_sigmoid": elements.log_sigmoid, "selu": elements.selu,
+    "log2": elements.log_to(2), "log10": elements.log_to(10),
     **_each("clamp clamp_min", masks.clamp), "clamp_max": masks.clamp_max,
-    **_each("pow square", elements.power), "prelu": elements.prelu,
-    "add": elements.add, "mul": elements.mul, "rsub": elements.rsub,
+    **_each("pow square", elements.power),
     **_each("sub subtract", elements.sub), **_each("div divide true_divide", elements.div),
     **{name: elements.two(name) for name in ("maximum", "minimum")},
     "addcmul": elements.plus("mul"), "addcdiv": elements.plus("div"), "lerp": composed.lerp,
@@ -73,69 +74,53 @@ _ELEMENTS: dict[str, Function] = {
 }
 _SUMS: dict[str, Function] = {
     **{name: sums.reduced(name) for name in ("mean", "sum", "amax")},
-    "amin": sums.amin, **_each("linalg_vector_norm norm", sums.norm),
-    "linalg_norm": sums.linalg_norm,
-    "var": sums.var, "std": sums.std,
+    **_own(sums, "amin linalg_norm var std"), **_each("linalg_vector_norm norm", sums.norm),
     "var_mean": sums.with_mean(sums.var), "std_mean": sums.with_mean(sums.std),
 }
 _VIEWS: dict[str, Function] = {
-    **_each("cat concat", moves.concat),
+    **_own(moves, "channel_shuffle col2im embedding flip im2col index_select narrow "
+                  "pixel_shuffle pixel_unshuffle roll stack unfold"),
+    **_own(views, "chunk permute select unbind"), **_own(places, "diagonal gather index"),
     **_each("flatten unflatten view view_as _unsafe_view reshape reshape_as squeeze "
-            "unsqueeze",
-            views.view),
+            "unsqueeze", views.view),
     **_each("split split_with_sizes", views.split),
     **_each("transpose swapaxes swapdims", views.transpose),
     **_each("t numpy_T", moves.transposed), "mT": moves.matrices_transposed,
-    **_each("movedim moveaxis", moves.moved), "narrow": moves.narrow, "flip": moves.flip,
-    "channel_shuffle": moves.channel_shuffle,
-    **_each("expand expand_as", views.expand),
-    "permute": views.permute, "slice": views.slice_of, "select": views.select,
-    "unbind": views.unbind, "chunk": views.chunk, "stack": moves.stack, "roll": moves.roll,
-    "pixel_shuffle": moves.pixel_shuffle, "pixel_unshuffle": moves.pixel_unshuffle,
-    "tensor_split": views.tensor_split, "repeat_interleave": moves.repeat_interleave,
-    **_each("repeat tile", moves.repeat), "unfold": moves.unfold,
-    "im2col": moves.im2col, "col2im": moves.col2im, "index": places.index,
-    "gather": places.gather, "diagonal": places.diagonal,
-    "diag": places.diagonal_matrix, "triu": places.triangle(torch.triu),
-    "tril": places.triangle(torch.tril),
-    "index_select": moves.index_select, "embedding": moves.embedding,
-    "detach": elements.detach,
+    **_each("cat concat", moves.concat), **_each("movedim moveaxis", moves.moved),
+    **_each("expand expand_as", views.expand), **_each("repeat tile", moves.repeat),
+    "slice": views.slice_of, "diag": places.diagonal_matrix, "detach": elements.detach,
+    "triu": places.triangle(torch.triu), "tril": places.triangle(torch.tril),
 }
 _WRITES: dict[str, Function] = {
-    "copy": writes.copy, "fill": writes.fill, "where": masks.where,
-    "masked_fill": masks.masked_fill, "new_full": writes.full(2),
-    **_each("full full_like", writes.full(1)),
-    **_each("zero zeros new_zeros zeros_like", writes.full_of(0.0)),
-    **_each("ones new_ones ones_like", writes.full_of(1.0)),
+    **_own(masks, "copy fill where masked_fill"),
+    **_each("full full_like", masks.full(1)), "new_full": masks.full(2),
+    **_each("zero zeros new_zeros zeros_like", masks.full_of(0.0)),
+    **_each("ones new_ones ones_like", masks.full_of(1.0)),
 }
 _MASKS: dict[str, Function] = {
     **{name: masks.compare(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
-    **{f"{kind}_{name}": masks.logical(name) for kind in ("logical", "bitwise")
-       for name in ("and", "or", "xor")},
-    **{f"__{name}__": masks.logical(name) for name in ("and", "or", "xor")},
-    **_each("logical_not bitwise_not", masks.negation), "any": masks.any_of,
-    "all": masks.all_true, "sign": masks.sign,
-    "isnan": masks.is_nan, "isinf": masks.is_infinite, "nan_to_num": masks.nan_to_num,
+    **{f"{kind}{name}{end}": masks.logical(name) for name in ("and", "or", "xor")
+       for kind, end in (("logical_", ""), ("bitwise_", ""), ("__", "__"))},
+    **_each("logical_not bitwise_not", masks.negation), **_own(masks, "sign nan_to_num"),
+    "any": masks.any_of, "all": masks.all_true, "isnan": masks.is_nan,
+    "isinf": masks.is_infinite,
 }
 _TOKENS: dict[str, Function] = {
-    "linear": tokens.linear, "layer_norm": tokens.layer_norm, "rms_norm": tokens.rms_norm,
-    "group_norm": tokens.group_norm, "instance_norm": tokens.instance_norm,
-    "scaled_dot_product_attention": tokens.attention, "einsum": tokens.einsum,
+    **_own(tokens, "linear layer_norm rms_norm group_norm instance_norm einsum"),
+    "scaled_dot_product_attention": tokens.attention,
     **_each("matmul mm bmm mv dot", tokens.product), **_each("addmm baddbmm", tokens.addmm),
     **{name: tokens.softmax(name) for name in ("softmax", "log_softmax")},
 }
 _LOSSES: dict[str, Function] = {
+    **_own(losses, "kl_div binary_cross_entropy_with_logits binary_cross_entropy"),
     "cross_entropy_loss": losses.cross_entropy, "mse_loss": losses.of_elements("mse"),
     "l1_loss": losses.of_elements("l1"), "huber_loss": losses.huber,
-    **_each("nll_loss nll_loss_nd nll_loss2d", losses.nll), "kl_div": losses.kl_div,
+    **_each("nll_loss nll_loss_nd nll_loss2d", losses.nll),
     "smooth_l1_loss": losses.of_elements("smooth_l1", "beta"),
-    "binary_cross_entropy_with_logits": losses.binary_cross_entropy_with_logits,
-    "binary_cross_entropy": losses.binary_cross_entropy,
 }
 _COMPOSED: dict[str, Function] = {
-    **{name: getattr(composed, name) for name in (
-        "logsumexp", "cosine_similarity", "pairwise_distance", "triplet_margin_loss", "celu",
-        "softshrink", "hardshrink", "threshold", "bilinear", "cdist", "outer")},
+    **_own(composed, "logsumexp cosine_similarity pairwise_distance triplet_margin_loss celu "
+                     "softshrink hardshrink threshold bilinear cdist"),
     "_weight_norm": composed.weight_norm,
     "cumsum": composed.accumulated("add", 0.0), "cumprod": composed.accumulated("mul", 1.0),
     **{name: recurrent.layers(name) for name in recurrent.STEPS},
@@ -166,9 +151,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
         "input": " ".join(recurrent.STEPS),
         "int": "softmax log_softmax select unbind transpose unflatten",
         "p": "bernoulli",
-        "sections indices": "tensor_split",
         "self ScalarSelf ScalarOther Scalar": "where",
-        "self_int": "repeat_interleave",
         "vec": " ".join(_RESIZINGS),
     }.items() for name in names.split()}
 
@@ -177,7 +160,7 @@ _OF_NOISE = frozenset(("add", "mul", "div", "divide", "true_divide", "floor", "b
 # Where torch returns its operand itself, or perhaps a view of it, without saying so.
 _SAME = frozenset(("dropout", "feature_dropout"))
 _PERHAPS_VIEWS = frozenset(("reshape", "flatten", "contiguous", "alias", "to", "type_as",
-                            "reshape_as", "_unsafe_view"))
+                            "reshape_as", "ravel", "_unsafe_view"))
 
 
 def name_of(target: Any) -> str:

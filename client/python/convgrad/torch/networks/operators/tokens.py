@@ -17,7 +17,7 @@ from convgrad.torch.networks.operators.layers import normalized
 from convgrad.torch.networks.operators.masks import chosen, compare
 from convgrad.torch.networks.operators.sums import reduce
 from convgrad.torch.networks.operators.values import Importer, Value
-from convgrad.torch.networks.operators.views import as_value, expanded, permute, reshaped
+from convgrad.torch.networks.operators.views import as_value, expanded, reshaped, transpose
 
 
 def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
@@ -30,7 +30,7 @@ def linear(to: Importer, x: Value, weight: Value, bias: Value | None) -> Value:
     elif weight.kind == "a parameter":
         y = to.add("linear", x, parameters=(weight, None), shape=shape)
     else:
-        columns = as_value(to, permute(to, weight, [1, 0]), len(x.shape))
+        columns = as_value(to, transpose(to, weight, 0, 1), len(x.shape))
         y = to.add("matmul", x, columns, shape=shape)
     return y if bias is None else y + bias
 
@@ -140,9 +140,7 @@ def _with_dropout(to: Importer, query: Value, key: Value, value: Value, mask: Va
                   dropout: float, scale: float | None, may_be_empty: bool) -> Value:
     """If the mask may leave a query no key, such a query's weights are 0, as in torch."""
     factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    rank = len(query.shape)
-    turned = permute(to, key, [*range(rank - 2), rank - 1, rank - 2])
-    scores = product(to, with_number(to, "mul", query, factor), turned)
+    scores = product(to, with_number(to, "mul", query, factor), transpose(to, key, -2, -1))
     has_key: Any = 1
     if mask is not None:
         if may_be_empty:

@@ -208,17 +208,6 @@ def split(to: Importer, x: Value, sizes: Any, dim: int = 0) -> list[Value]:
             for size, end in zip(sizes, itertools.accumulate(sizes))]
 
 
-def tensor_split(to: Importer, x: Value, indices: Any, dim: int = 0) -> list[Value]:
-    extent = extent_of(to, x, dim)
-    if isinstance(indices, int):
-        first = extent // indices
-        sizes = [first + (i < extent % indices) for i in range(indices)]
-    else:
-        at = [0, *(min(n % extent if n < 0 else n, extent) for n in indices), extent]
-        sizes = [last - first for first, last in zip(at, at[1:])]
-    return split(to, x, sizes, dim)
-
-
 def taken(to: Importer, x: Value, dim: int, places: Any) -> Value:
     """Returns the elements of an axis at the places that a tensor of torch.int64 has: a
     parameter, an input or an array."""
