@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "backends/core/checked_math.h"
 
@@ -17,102 +18,53 @@ constexpr double kDeviations = 10;
 // Limit on the products for the scale; beyond it the scale is estimated.
 constexpr int64_t kMaxProducts = 20'000'000;
 
-// Splits a row-major index into one per axis.
-Dims Unflatten(int64_t flat, const Dims& dims) {
-  Dims index(dims.size());
-  for (size_t i = dims.size(); i-- > 0;) {
-    index[i] = flat % dims[i];
-    flat /= dims[i];
-  }
-  return index;
+// Returns the ordinary convolution that has the products of a transposed one.
+// The output's gradient is its input.
+ConvProblem Mirror(ConvProblem problem) {
+  problem.transposed = false;
+  std::swap(problem.in_channels, problem.out_channels);
+  for (SpatialAxis& axis : problem.axes) std::swap(axis.in, axis.out);
+  return problem;
 }
 
-int64_t Flatten(const Dims& index, const Dims& dims) {
-  int64_t flat = 0;
-  for (size_t i = 0; i < dims.size(); ++i) flat = flat * dims[i] + index[i];
-  return flat;
+// Returns the element at row-major index `output` of the forward pass on
+// absolute values. Requires: not transposed.
+double AbsoluteForward(const ConvProblem& problem,
+                       const std::vector<double>& input,
+                       const std::vector<double>& weight, int64_t output) {
+  int64_t taps = 1, pixels = 1;
+  for (const SpatialAxis& axis : problem.axes) {
+    taps *= axis.kernel;
+    pixels *= axis.in;
+  }
+  const int64_t channels = problem.in_channels / problem.groups;
+  double sum = 0;
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    bool is_inside = true;
+    int64_t place = output, kernel_place = tap, pixel = 0, stride = 1;
+    for (size_t i = problem.axes.size(); i-- > 0;) {
+      const SpatialAxis& axis = problem.axes[i];
+      const int64_t at = place % axis.out * axis.stride - axis.pad_begin +
+                         kernel_place % axis.kernel * axis.dilation;
+      is_inside = is_inside && at >= 0 && at < axis.in;
+      pixel += at * stride;
+      stride *= axis.in;
+      place /= axis.out;
+      kernel_place /= axis.kernel;
+    }
+    if (!is_inside) continue;
+    const int64_t item = place / problem.out_channels;
+    const int64_t channel = place % problem.out_channels;
+    const int64_t group = channel * problem.groups / problem.out_channels;
+    const double* in =
+        &input[(item * problem.groups + group) * channels * pixels + pixel];
+    const double* factor = &weight[channel * channels * taps + tap];
+    for (int64_t c = 0; c < channels; ++c) {
+      sum += std::abs(in[c * pixels] * factor[c * taps]);
+    }
+  }
+  return sum;
 }
-
-// Returns the input position that output position `out` reads through tap
-// `tap`; nullopt for padding.
-std::optional<int64_t> InputPosition(const SpatialAxis& axis, bool transposed,
-                                     int64_t out, int64_t tap) {
-  int64_t in;
-  if (transposed) {
-    const int64_t scaled = out + axis.pad_begin - tap * axis.dilation;
-    if (scaled % axis.stride != 0) return std::nullopt;
-    in = scaled / axis.stride;
-  } else {
-    in = out * axis.stride - axis.pad_begin + tap * axis.dilation;
-  }
-  if (in < 0 || in >= axis.in) return std::nullopt;
-  return in;
-}
-
-// Computes the forward pass on absolute values, one output at a time.
-class AbsoluteForward {
- public:
-  AbsoluteForward(const ConvProblem& problem, const std::vector<double>& input,
-                  const std::vector<double>& weight)
-      : problem_(problem),
-        input_(input),
-        weight_(weight),
-        input_dims_(InputDims(problem)) {
-    for (const SpatialAxis& axis : problem.axes) {
-      kernel_.push_back(axis.kernel);
-      taps_ *= axis.kernel;
-      channel_stride_ *= axis.in;
-    }
-  }
-
-  double At(const Dims& output) const {
-    double sum = 0;
-    Dims input = output;
-    for (int64_t i = 0; i < taps_; ++i) {
-      const Dims tap = Unflatten(i, kernel_);
-      if (!SetInputPosition(output, tap, &input)) continue;
-      sum += AtTap(output[1], i, &input);
-    }
-    return sum;
-  }
-
- private:
-  bool SetInputPosition(const Dims& output, const Dims& tap,
-                        Dims* input) const {
-    for (size_t i = 0; i < tap.size(); ++i) {
-      const auto in = InputPosition(problem_.axes[i], problem_.transposed,
-                                    output[i + 2], tap[i]);
-      if (!in) return false;
-      (*input)[i + 2] = *in;
-    }
-    return true;
-  }
-
-  // Returns the sum over the group's channels at one tap.
-  double AtTap(int64_t channel, int64_t tap, Dims* input) const {
-    const int64_t inputs = problem_.in_channels / problem_.groups;
-    const int64_t outputs = problem_.out_channels / problem_.groups;
-    const int64_t first = channel / outputs * inputs;
-    (*input)[1] = first;
-    const double* in = input_.data() + Flatten(*input, input_dims_);
-    double sum = 0;
-    for (int64_t c = 0; c < inputs; ++c, in += channel_stride_) {
-      const int64_t pair = problem_.transposed
-                               ? (first + c) * outputs + channel % outputs
-                               : channel * inputs + c;
-      sum += std::abs(*in * weight_[pair * taps_ + tap]);
-    }
-    return sum;
-  }
-
-  const ConvProblem& problem_;
-  const std::vector<double>& input_;
-  const std::vector<double>& weight_;
-  const Dims input_dims_;
-  Dims kernel_;
-  int64_t taps_ = 1;
-  int64_t channel_stride_ = 1;
-};
 
 // Returns sqrt(sum((a * b)^2)).
 double RootOfSquares(const std::vector<double>& a,
@@ -136,14 +88,14 @@ std::vector<double> MaskByOutput(const std::vector<double>& grad_output,
 }
 
 double AdjointScale(const ConvProblem& problem, const AdjointValues& values) {
-  const Dims dims = OutputDims(problem);
-  const int64_t outputs = *CheckedProduct(dims);
+  const ConvProblem own = problem.transposed ? Mirror(problem) : problem;
+  const auto [input, gradient] =
+      problem.transposed ? std::pair(&values.grad_output, &values.input)
+                         : std::pair(&values.input, &values.grad_output);
+  const int64_t outputs = *CheckedProduct(OutputDims(own));
   if (outputs == 0) return 0;
-  const AbsoluteForward forward(problem, *values.input, *values.weight);
-  const int64_t per_output = std::max<int64_t>(
-      *CheckedProduct(WeightDims(problem)) /
-          (problem.transposed ? problem.in_channels : problem.out_channels),
-      1);
+  const int64_t per_output =
+      std::max<int64_t>(*CheckedProduct(WeightDims(own)) / own.out_channels, 1);
   const int64_t samples =
       std::clamp<int64_t>(kMaxProducts / per_output, 1, outputs);
   // An odd stride doesn't coincide with extents that are powers of two.
@@ -151,7 +103,8 @@ double AdjointScale(const ConvProblem& problem, const AdjointValues& values) {
   double sum = 0;
   int64_t count = 0;
   for (int64_t i = 0; i < outputs; i += stride, ++count) {
-    sum += std::abs((*values.grad_output)[i]) * forward.At(Unflatten(i, dims));
+    sum += std::abs((*gradient)[i]) *
+           AbsoluteForward(own, *input, values.weight, i);
   }
   return sum * (static_cast<double>(outputs) / static_cast<double>(count));
 }
@@ -161,14 +114,16 @@ AdjointCheck CheckAdjoint(const ConvProblem& problem,
   AdjointCheck check;
   std::vector<double> numbers;
   double walk = 0;
-  auto compare = [&](const std::vector<double>* a, const std::vector<double>* b,
+  auto compare = [&](const std::vector<double>& operand,
+                     const std::optional<std::vector<double>>& result,
                      std::optional<double>* number) {
-    if (a == nullptr || b == nullptr) return;
-    *number = std::inner_product(a->begin(), a->end(), b->begin(), 0.0);
+    if (!result) return;
+    *number = std::inner_product(operand.begin(), operand.end(),
+                                 result->begin(), 0.0);
     numbers.push_back(**number);
-    walk = std::max(walk, RootOfSquares(*a, *b));
+    walk = std::max(walk, RootOfSquares(operand, *result));
   };
-  compare(values.output, values.grad_output, &check.forward);
+  compare(values.grad_output, values.output, &check.forward);
   compare(values.input, values.grad_input, &check.grad_input);
   compare(values.weight, values.grad_weight, &check.grad_weight);
   for (double a : numbers) {

@@ -24,15 +24,12 @@ struct AdjointCheck {
 };
 
 // Inputs of the check. Values are row-major in logical order, rounded to the
-// request's dtypes; a pointer is null if there is no such tensor. `grad_output`
-// is masked already. `output` is the sum before bias, residual and ReLU.
+// request's dtypes. `grad_output` is masked already. `output` is the sum before
+// bias, residual and ReLU. Results that there aren't are nullopt.
 struct AdjointValues {
-  const std::vector<double>* input = nullptr;
-  const std::vector<double>* weight = nullptr;
-  const std::vector<double>* grad_output = nullptr;
-  const std::vector<double>* output = nullptr;
-  const std::vector<double>* grad_input = nullptr;
-  const std::vector<double>* grad_weight = nullptr;
+  std::vector<double> input = {}, weight = {}, grad_output = {};
+  std::optional<std::vector<double>> output = {}, grad_input = {},
+                                     grad_weight = {};
   // Largest unit roundoff among the compared results.
   double unit_roundoff = 0;
   // True for independent zero-mean input, weight and grad_output. Roundings
@@ -42,7 +39,6 @@ struct AdjointValues {
   double added_scale = 0;
 };
 
-// Requires: input, weight and grad_output are set.
 AdjointCheck CheckAdjoint(const ConvProblem& problem,
                           const AdjointValues& values);
 

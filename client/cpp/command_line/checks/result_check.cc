@@ -57,6 +57,13 @@ double LargestRoundoff(const OperationReply& reply) {
   return largest;
 }
 
+// Returns the values with which both directions begin.
+AdjointValues ValuesOf(const FinishedCall& call) {
+  return {.input = ValuesOf(call, Operand::kInput),
+          .weight = ValuesOf(call, Operand::kWeight),
+          .unit_roundoff = LargestRoundoff(call.reply)};
+}
+
 // Returns true if no tensor came from a file.
 bool AllRandom(const Settings& settings) {
   return settings.operands.empty() &&
@@ -81,30 +88,21 @@ BiasSumCheck CheckGradBias(const FinishedCall& call,
 
 absl::StatusOr<ResultCheck> CheckBackward(const FinishedCall& call,
                                           const Settings& own, Client* client) {
-  std::vector<double> grad_output = ValuesOf(call, Operand::kGradOutput);
+  AdjointValues values = ValuesOf(call);
+  values.grad_output = ValuesOf(call, Operand::kGradOutput);
   if (call.operation.problem.relu) {
-    grad_output = MaskByOutput(grad_output, ValuesOf(call, Operand::kOutput));
+    values.grad_output =
+        MaskByOutput(values.grad_output, ValuesOf(call, Operand::kOutput));
   }
   ResultCheck check;
   if (const OperationResult* bias = Find(call.reply, Result::kGradBias)) {
-    check.grad_bias = CheckGradBias(call, *bias, grad_output);
+    check.grad_bias = CheckGradBias(call, *bias, values.grad_output);
   }
-  std::vector<double> input, weight, output, grad_input, grad_weight;
-  AdjointValues values{&input,
-                       &weight,
-                       &grad_output,
-                       &output,
-                       nullptr,
-                       nullptr,
-                       LargestRoundoff(call.reply),
-                       0};
   if (const OperationResult* result = Find(call.reply, Result::kGradInput)) {
-    grad_input = UnscaledValuesOf(call, *result);
-    values.grad_input = &grad_input;
+    values.grad_input = UnscaledValuesOf(call, *result);
   }
   if (const OperationResult* result = Find(call.reply, Result::kGradWeight)) {
-    grad_weight = UnscaledValuesOf(call, *result);
-    values.grad_weight = &grad_weight;
+    values.grad_weight = UnscaledValuesOf(call, *result);
   }
   if (!values.grad_input && !values.grad_weight) return check;
 
@@ -115,9 +113,7 @@ absl::StatusOr<ResultCheck> CheckBackward(const FinishedCall& call,
   ASSIGN_OR_RETURN(const PlacedCall placed,
                    Place(CallFor(forward, call.tensors, settings), settings));
   ASSIGN_OR_RETURN(const OperationReply checking, client->Run(placed.call));
-  input = ValuesOf(call, Operand::kInput);
-  weight = ValuesOf(call, Operand::kWeight);
-  output = ValuesOf(checking.results[0]);
+  values.output = ValuesOf(checking.results[0]);
   check.adjoint = CheckAdjoint(plain, values);
   return check;
 }
@@ -131,12 +127,12 @@ std::vector<double> AddedValues(const FinishedCall& call) {
   added.resize(ElementCount({DataType::kF32, Layout::kNCX, dims, 0, 1}), 0);
   if (!problem.bias) return added;
   const std::vector<double> bias = ValuesOf(call, Operand::kBias);
-  const Dims shape = BroadcastBiasDims(problem, *problem.bias);
+  const Dims strides =
+      BroadcastStrides(BroadcastBiasDims(problem, *problem.bias), dims);
   for (size_t i = 0; i < added.size(); ++i) {
-    int64_t flat = static_cast<int64_t>(i), at = 0, stride = 1;
+    int64_t flat = static_cast<int64_t>(i), at = 0;
     for (size_t axis = dims.size(); axis-- > 0; flat /= dims[axis]) {
-      if (shape[axis] != 1) at += flat % dims[axis] * stride;
-      stride *= shape[axis];
+      at += flat % dims[axis] * strides[axis];
     }
     added[i] += bias[at];
   }
@@ -151,21 +147,23 @@ absl::StatusOr<ResultCheck> CheckForward(const FinishedCall& call,
       CheckSettings(own, {Result::kGradInput, Result::kGradWeight});
   ASSIGN_OR_RETURN(const ConvOperation backward,
                    MakeOperation(Direction::kBackward, plain, settings));
-  std::vector<double> output = UnscaledValuesOf(call, call.reply.results[0]);
+  AdjointValues values = ValuesOf(call);
+  values.independent = AllRandom(own);
+  values.output = UnscaledValuesOf(call, call.reply.results[0]);
+  std::vector<double>& output = *values.output;
   const int salt = static_cast<int>(Operand::kGradOutput);
   ASSIGN_OR_RETURN(
       LocalTensor drawn,
       RandomTensor(*backward.operand(Operand::kGradOutput), settings, salt));
-  std::vector<double> grad_output = drawn.Values();
+  values.grad_output = drawn.Values();
   if (call.operation.problem.relu) {
-    grad_output = MaskByOutput(grad_output, output);
-    StoreLogical(drawn.descriptor, grad_output, drawn.data.data());
+    values.grad_output = MaskByOutput(values.grad_output, output);
+    StoreLogical(drawn.descriptor, values.grad_output, drawn.data.data());
   }
-  double added_scale = 0;
   const std::vector<double> added = AddedValues(call);
   for (size_t i = 0; i < output.size(); ++i) {
     output[i] -= added[i];
-    added_scale += std::abs(grad_output[i] * added[i]);
+    values.added_scale += std::abs(values.grad_output[i] * added[i]);
   }
 
   OperationCall backward_call = CallFor(backward, call.tensors, settings);
@@ -173,15 +171,9 @@ absl::StatusOr<ResultCheck> CheckForward(const FinishedCall& call,
   ASSIGN_OR_RETURN(const PlacedCall placed,
                    Place(std::move(backward_call), settings));
   ASSIGN_OR_RETURN(const OperationReply checking, client->Run(placed.call));
-  const std::vector<double> input = ValuesOf(call, Operand::kInput);
-  const std::vector<double> weight = ValuesOf(call, Operand::kWeight);
-  const std::vector<double> grad_input = ValuesOf(checking.results[0]);
-  const std::vector<double> grad_weight = ValuesOf(checking.results[1]);
-  ResultCheck check;
-  check.adjoint = CheckAdjoint(
-      plain, {&input, &weight, &grad_output, &output, &grad_input, &grad_weight,
-              LargestRoundoff(call.reply), AllRandom(own), added_scale});
-  return check;
+  values.grad_input = ValuesOf(checking.results[0]);
+  values.grad_weight = ValuesOf(checking.results[1]);
+  return ResultCheck{.adjoint = CheckAdjoint(plain, values)};
 }
 
 }  // namespace

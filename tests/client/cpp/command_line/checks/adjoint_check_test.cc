@@ -12,9 +12,9 @@ namespace {
 class AdjointCheckTest : public ::testing::Test {
  protected:
   AdjointCheck Check() const {
-    return CheckAdjoint(
-        problem_, {&input_, &weight_, &grad_output_, &output_, &grad_input_,
-                   &grad_weight_, 0x1p-24, independent_, 0});
+    return CheckAdjoint(problem_,
+                        {input_, weight_, grad_output_, output_, grad_input_,
+                         grad_weight_, 0x1p-24, independent_, 0});
   }
 
   ConvProblem problem_ = *Parse("conv2d_n1_c1_o1_i3_k2");
@@ -43,7 +43,7 @@ TEST_F(AdjointCheckTest, MeasuresDifferencesByTheForwardOfAbsoluteValues) {
 TEST_F(AdjointCheckTest, IsSharperOnIndependentData) {
   const std::vector<double> ones(4096, 1.0), one = {1.0};
   const ConvProblem problem = *Parse("linear_n4096_c1_o1");
-  AdjointValues values{&ones, &one, &ones, &ones, nullptr, &one, 0x1p-8};
+  AdjointValues values{ones, one, ones, ones, std::nullopt, one, 0x1p-8};
   EXPECT_NEAR(CheckAdjoint(problem, values).bound, 4096 * 0x1p-8, 0.1);
   values.independent = true;
   EXPECT_NEAR(CheckAdjoint(problem, values).bound, 10 * 64 * 0x1p-8, 0.1);
@@ -104,10 +104,8 @@ TEST(AdjointScaleTest, CountsTheProductsOfTransposedAndGroupedProblems) {
     }
     const int64_t channels = problem.batch * problem.in_channels *
                              problem.out_channels / problem.groups;
-    EXPECT_DOUBLE_EQ(
-        AdjointScale(problem, {&input, &weight, &grad_output, nullptr, nullptr,
-                               nullptr, 0, false, 0}),
-        pairs * static_cast<double>(channels))
+    EXPECT_DOUBLE_EQ(AdjointScale(problem, {input, weight, grad_output}),
+                     pairs * static_cast<double>(channels))
         << text;
   }
 }
@@ -118,9 +116,8 @@ TEST(AdjointScaleTest, EstimatesLargeProblemsFromSomeOutputs) {
   const std::vector<double> weight(128 * 256 * 9, 1.0);
   const std::vector<double> grad_output(2 * 128 * 324, 1.0);
   const double exact = 2.0 * 128 * 324 * 256 * 9;
-  EXPECT_NEAR(AdjointScale(problem, {&input, &weight, &grad_output, nullptr,
-                                     nullptr, nullptr, 0, false, 0}),
-              exact, exact * 1e-9);
+  EXPECT_NEAR(AdjointScale(problem, {input, weight, grad_output}), exact,
+              exact * 1e-9);
 }
 
 TEST(MaskByOutputTest, SelectsAndNeverMultiplies) {
