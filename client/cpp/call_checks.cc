@@ -102,6 +102,28 @@ absl::StatusOr<std::vector<PayloadView>> SplitReply(
   return BadReply("message", payloads.status().message(), "a response");
 }
 
+absl::StatusOr<AlignedBuffer> TakePayload(absl::string_view field,
+                                          const v1::Tensor& tensor,
+                                          int64_t expected_bytes,
+                                          absl::Span<std::byte> destination,
+                                          absl::Span<PayloadView> payloads) {
+  const int64_t index = tensor.inline_().payload_index();
+  if (!tensor.has_inline_() || index < 0 || index >= std::ssize(payloads)) {
+    return BadReply(field, "no payload", "its bytes inline");
+  }
+  PayloadView& payload = payloads[index];
+  if (payload.size() != expected_bytes) {
+    return BadReply(field, absl::StrCat(payload.size(), " bytes"),
+                    absl::StrCat(expected_bytes));
+  }
+  AlignedBuffer own;
+  if (destination.data() == nullptr) {
+    ASSIGN_OR_RETURN(own, AlignedBuffer::Allocate(expected_bytes));
+  }
+  payload.MoveTo(destination.data() ? destination.data() : own.data());
+  return own;
+}
+
 absl::Status CheckNamed(const v1::NamedTensor& named,
                         const ResultRequest& wanted) {
   const std::string name(NameOf(wanted.which));

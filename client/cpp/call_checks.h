@@ -69,6 +69,16 @@ absl::Status BadReply(absl::string_view field, absl::string_view found,
 absl::StatusOr<std::vector<PayloadView>> SplitReply(
     grpc::ByteBuffer* message, google::protobuf::Message* response);
 
+// Moves the payload that `tensor` names to `destination` or, if that is null,
+// to memory that it returns. Requires: `expected_bytes` is the size of
+// `destination` unless that is null.
+// Errors: kInternal naming `field`; kResourceExhausted.
+absl::StatusOr<AlignedBuffer> TakePayload(absl::string_view field,
+                                          const v1::Tensor& tensor,
+                                          int64_t expected_bytes,
+                                          absl::Span<std::byte> destination,
+                                          absl::Span<PayloadView> payloads);
+
 // Returns OK if `named` describes the result that `wanted` asks for.
 // Errors: kInternal.
 absl::Status CheckNamed(const v1::NamedTensor& named,

@@ -87,34 +87,6 @@ absl::StatusOr<grpc::ByteBuffer> EncodeAs(const OperationCall& call,
   return JoinMessage(request, std::move(payloads));
 }
 
-// Moves the payload that `tensor` names to `destination` or, if that is null,
-// to memory owned by the result.
-absl::Status TakePayload(const v1::Tensor& tensor,
-                         absl::Span<std::byte> destination,
-                         std::vector<PayloadView>* payloads,
-                         OperationResult* result) {
-  const absl::string_view name = NameOf(result->which);
-  const int64_t index = tensor.inline_().payload_index();
-  const auto count = std::ssize(*payloads);
-  if (!tensor.has_inline_() || index < 0 || index >= count) {
-    return BadReply(name, "no payload", "its bytes inline");
-  }
-  PayloadView& payload = (*payloads)[index];
-  const int64_t expected = ByteSize(result->descriptor).value_or(0);
-  if (payload.size() != expected) {
-    return BadReply(name, absl::StrCat(payload.size(), " bytes"),
-                    absl::StrCat(expected));
-  }
-  if (destination.data() == nullptr) {
-    ASSIGN_OR_RETURN(result->data, AlignedBuffer::Allocate(expected));
-    destination =
-        absl::MakeSpan(result->data.data(), static_cast<size_t>(expected));
-  }
-  payload.MoveTo(destination.data());
-  result->bytes = destination;
-  return absl::OkStatus();
-}
-
 template <typename Response>
 absl::StatusOr<OperationReply> DecodeAs(const OperationCall& call,
                                         const RegionPlaces& places,
@@ -142,7 +114,12 @@ absl::StatusOr<OperationReply> DecodeAs(const OperationCall& call,
         return BadReply(NameOf(result.which), "bytes", "a kept tensor");
       }
     } else if (!places.results[i]) {
-      RETURN_IF_ERROR(TakePayload(tensor, destination, &payloads, &result));
+      const int64_t bytes = ByteSize(wanted.descriptor).value_or(0);
+      ASSIGN_OR_RETURN(result.data,
+                       TakePayload(NameOf(result.which), tensor, bytes,
+                                   destination, absl::MakeSpan(payloads)));
+      result.bytes =
+          destination.data() != nullptr ? destination : result.data.bytes();
     } else if (tensor.has_region() &&
                DecodeRegion(tensor.region()) == *places.results[i]) {
       result.bytes = destination;

@@ -94,8 +94,9 @@ absl::StatusOr<absl::Span<std::byte>> Map(const FileDescriptor& memory,
                                           const std::string& address,
                                           int64_t byte_length) {
   struct stat status = {};
+  const int seals = fcntl(memory.get(), F_GET_SEALS);  // -1: not of memory
   if (fstat(memory.get(), &status) != 0 || status.st_size != byte_length ||
-      (fcntl(memory.get(), F_GET_SEALS) & F_SEAL_SHRINK) == 0) {
+      seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return Failed(absl::StatusCode::kInternal, address,
                   "memory of another size, or not sealed");
   }

@@ -8,7 +8,9 @@
 #include "client/cpp/command_line/checks/result_check.h"
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/files/operands.h"
+#include "client/cpp/command_line/measures.h"
 #include "client/cpp/command_line/progress.h"
+#include "client/cpp/command_line/results.h"
 
 namespace convgrad {
 
@@ -34,7 +36,8 @@ absl::Status RunBench(const ConvProblem& problem,
     replies.push_back(std::move(reply));
   }
   progress.reset();
-  context.output->Bench(placed.call.operation, replies);
+  const auto summary = SummaryOf(placed.call.operation, replies);
+  context.output->Print(summary, SummaryText(summary));
   return Verdict(std::all_of(replies.begin(), replies.end(), &PassedSelfCheck));
 }
 

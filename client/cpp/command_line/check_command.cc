@@ -7,6 +7,7 @@
 #include "client/cpp/command_line/checks/result_check.h"
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/progress.h"
+#include "client/cpp/command_line/results.h"
 
 namespace convgrad {
 namespace {
@@ -75,7 +76,8 @@ absl::Status RunCheck(const std::vector<std::string>& problems,
     progress->Advance();
   }
   progress.reset();
-  context.output->Comparisons(comparisons);
+  context.output->Print(ComparisonsJson(comparisons),
+                        ComparisonsText(comparisons));
   if (!has_compared) {
     return absl::UnimplementedError(
         "nothing was compared: the server computes none of these operations");

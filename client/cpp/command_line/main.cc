@@ -15,6 +15,7 @@
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/output.h"
 #include "client/cpp/command_line/program_table.h"
+#include "client/cpp/command_line/results.h"
 #include "client/cpp/command_line/settings/command_line.h"
 #include "client/cpp/command_line/settings/completions.h"
 
@@ -34,10 +35,9 @@ absl::Status PrintCompletions(const std::string& shell) {
 }
 
 absl::Status PrintProgram(const Settings& settings, Output* output) {
-  ASSIGN_OR_RETURN(
-      const ProgramTable table,
-      ReadProgramTable(settings.arguments[0], settings.program_inputs));
-  output->Program(table);
+  ASSIGN_OR_RETURN(const auto table, ReadProgramTable(settings.arguments[0],
+                                                      settings.program_inputs));
+  output->Print(table, ProgramText(table));
   return absl::OkStatus();
 }
 
@@ -45,7 +45,7 @@ absl::Status RunCapabilities(const CommandContext& context) {
   ASSIGN_OR_RETURN(
       const v1::GetCapabilitiesResponse response,
       context.client->Capabilities(absl::Now() + context.settings.timeout));
-  context.output->Capabilities(response);
+  context.output->Print(MessageJson(response), CapabilitiesText(response));
   return absl::OkStatus();
 }
 
@@ -58,7 +58,7 @@ absl::Status RunSessions(const CommandContext& context) {
   ASSIGN_OR_RETURN(const v1::ListSessionsResponse response,
                    context.client->Sessions(settings.everybody,
                                             absl::Now() + settings.timeout));
-  context.output->Sessions(response);
+  context.output->Print(MessageJson(response), SessionsText(response));
   return absl::OkStatus();
 }
 
@@ -103,13 +103,11 @@ int Main(const std::vector<std::string>& arguments) {
     return WasPrinted() ? 0 : kExitFailed;
   }
   // Print errors of the command line as JSON, too.
-  const std::unique_ptr<Output> output =
-      absl::c_linear_search(arguments, "--json") ? MakeJsonOutput()
-                                                 : MakeTextOutput();
+  Output output(/*is_json=*/absl::c_linear_search(arguments, "--json"));
   const absl::Status status =
-      line.ok() ? RunCommand(line->settings, output.get()) : line.status();
-  if (!status.ok()) output->Error(status);
-  output->Finish();
+      line.ok() ? RunCommand(line->settings, &output) : line.status();
+  if (!status.ok()) output.Error(status);
+  output.Finish();
   if (!WasPrinted()) return kExitFailed;
   if (status.ok()) return 0;
   return status.code() == absl::StatusCode::kInvalidArgument ? kExitUsage

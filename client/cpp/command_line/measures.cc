@@ -2,9 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+
+#include "nlohmann/json.hpp"
 
 namespace convgrad {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // Returns the quantile by nearest rank.
 double Quantile(std::vector<double> values, double quantile) {
@@ -42,30 +47,44 @@ double OutsideSeconds(const OperationReply& reply) {
   return absl::ToDoubleSeconds(reply.elapsed) - reply.report.seconds().total();
 }
 
-BenchSummary Summarize(const std::vector<OperationReply>& replies) {
+Json BytesOf(const OperationReply& reply) {
+  return {{"sent", reply.sent_bytes},
+          {"received", reply.received_bytes},
+          {"shared", reply.region_bytes}};
+}
+
+Json SummaryOf(const ConvOperation& operation,
+               const std::vector<OperationReply>& replies) {
   std::vector<double> elapsed;
   for (const OperationReply& reply : replies) {
     elapsed.push_back(absl::ToDoubleSeconds(reply.elapsed));
   }
-  const v1::Report& last = replies.back().report;
-  BenchSummary summary;
-  summary.calls = std::ssize(replies);
-  summary.min = Quantile(elapsed, 0);
-  summary.median = Quantile(elapsed, 0.5);
-  summary.p99 = Quantile(elapsed, 0.99);
-  summary.gflops_per_second =
-      GigaflopsPerSecond(static_cast<double>(last.flops()), summary.median);
-  summary.stages = StagesOf(last.seconds());
-  for (size_t i = 0; i < summary.stages.size(); ++i) {
-    summary.stages[i].second = Median(replies, [i](const auto& reply) {
-      return StagesOf(reply.report.seconds())[i].second;
-    });
+  const double median = Quantile(elapsed, 0.5);
+  Json stages = Json::object();
+  const std::vector<Stage> names = StagesOf(replies.back().report.seconds());
+  for (size_t i = 0; i < names.size(); ++i) {
+    stages[std::string(names[i].first)] =
+        Median(replies, [i](const auto& reply) {
+          return StagesOf(reply.report.seconds())[i].second;
+        });
   }
-  summary.stages.emplace_back("total", Median(replies, [](const auto& reply) {
-                                return reply.report.seconds().total();
-                              }));
-  summary.stages.emplace_back("outside", Median(replies, &OutsideSeconds));
-  return summary;
+  stages["total"] = Median(replies, [](const auto& reply) {
+    return reply.report.seconds().total();
+  });
+  stages["outside"] = Median(replies, &OutsideSeconds);
+  const v1::Report& last = replies.back().report;
+  return {{"operation", ToString(operation)},
+          {"backend", last.backend()},
+          {"implementation", last.implementation()},
+          {"calls", replies.size()},
+          {"seconds",
+           {{"min", Quantile(elapsed, 0)},
+            {"median", median},
+            {"p99", Quantile(elapsed, 0.99)}}},
+          {"gflops_per_second",
+           GigaflopsPerSecond(static_cast<double>(last.flops()), median)},
+          {"bytes", BytesOf(replies.back())},
+          {"stage_median_seconds", std::move(stages)}};
 }
 
 }  // namespace convgrad

@@ -1,12 +1,12 @@
 // Computes the tool's numbers from the server's replies.
 #pragma once
 
-#include <cstdint>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "client/cpp/operation_call.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace convgrad {
 
@@ -22,16 +22,14 @@ double GigaflopsPerSecond(double flops, double seconds);
 // Returns the seconds of the call outside the server's total.
 double OutsideSeconds(const OperationReply& reply);
 
-// Summary of calls of one operation. Units: seconds.
-struct BenchSummary {
-  int64_t calls = 0;
-  double min = 0, median = 0, p99 = 0;
-  double gflops_per_second = 0;  // at the median
-  // Medians of the stages, of the server's total and of the time outside it.
-  std::vector<Stage> stages;
-};
+// Returns the bytes that the call moved, as documents of --json have them.
+nlohmann::ordered_json BytesOf(const OperationReply& reply);
 
+// Returns the document that `bench --json` prints: the distribution of the
+// calls' times, GFLOP/s at their median, and the medians of the stages, of the
+// server's total and of the time outside it.
 // Requires: at least one reply; doesn't read their results.
-BenchSummary Summarize(const std::vector<OperationReply>& replies);
+nlohmann::ordered_json SummaryOf(const ConvOperation& operation,
+                                 const std::vector<OperationReply>& replies);
 
 }  // namespace convgrad

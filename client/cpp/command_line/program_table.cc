@@ -12,10 +12,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/program/program_shapes.h"
 #include "backends/core/status.h"
+#include "nlohmann/json.hpp"
 
 namespace convgrad {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 absl::Status BadInput(absl::string_view found, absl::string_view expected) {
   return InvalidField(Reason::kMalformed, "--input",
@@ -91,55 +95,66 @@ int64_t CountOf(const Dims& dims) { return CheckedProduct(dims).value_or(0); }
 
 }  // namespace
 
-absl::StatusOr<ProgramTable> ReadProgramTable(const std::string& file,
-                                              const std::string& inputs) {
+absl::StatusOr<Json> ReadProgramTable(const std::string& file,
+                                      const std::string& inputs) {
   ASSIGN_OR_RETURN(const Program program, ReadProgram(file));
   ASSIGN_OR_RETURN(const std::vector<Dims> dims, InputDimsOf(program, inputs));
   ASSIGN_OR_RETURN(const ProgramShapes shapes, InferShapes(program, dims));
-  ProgramTable table;
-  const auto add_value = [&](const Dims& value) {
-    constexpr int64_t kBytes = 4;
-    table.value_bytes += kBytes * CountOf(value);
-  };
-  for (const Dims& input : dims) add_value(input);
+  int64_t trainable = 0, fixed = 0, flops = 0, values = 0;
+  for (const Dims& input : dims) values += CountOf(input);
   absl::flat_hash_set<std::string> seen;
+  Json steps = Json::array();
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const ProgramStep& step = program.steps[i];
-    ProgramTableRow row{step.result, NameOf(step.op),
-                        shapes.dims.at(step.result), 0, shapes.flops[i]};
+    int64_t parameters = 0;
     for (const std::string& operand : step.operands) {
       const ProgramParameter* parameter = FindParameter(program, operand);
       if (parameter == nullptr || !seen.insert(operand).second) continue;
       const int64_t count = CountOf(parameter->dims);
-      row.parameters += count;
-      (parameter->trainable ? table.trainable_parameters
-                            : table.fixed_parameters) += count;
+      parameters += count;
+      (parameter->trainable ? trainable : fixed) += count;
     }
-    add_value(row.dims);
-    table.flops = SaturatingAdd(table.flops, row.flops);
-    table.rows.push_back(std::move(row));
+    const Dims& result = shapes.dims.at(step.result);
+    values += CountOf(result);
+    flops = SaturatingAdd(flops, shapes.flops[i]);
+    steps.push_back({{"result", step.result},
+                     {"operator", NameOf(step.op)},
+                     {"dims", result},
+                     {"parameters", parameters},
+                     {"flops", shapes.flops[i]}});
   }
-  return table;
+  constexpr int64_t kBytes = 4;
+  return Json{{"steps", std::move(steps)},
+              {"trainable_parameters", trainable},
+              {"fixed_parameters", fixed},
+              {"flops", flops},
+              {"value_bytes", kBytes * values}};
 }
 
-std::string TextOf(const ProgramTable& table) {
-  constexpr double kMega = 1e6;
-  const auto mega = [](int64_t number) {
-    return static_cast<double>(number) / kMega;
+std::string ProgramText(const Json& table) {
+  const auto number = [](const Json& object, const char* name) {
+    return object.at(name).get<int64_t>();
+  };
+  const auto mega = [&](const Json& object, const char* name) {
+    return static_cast<double>(number(object, name)) / 1e6;
   };
   std::string text = absl::StrFormat("%-24s %-18s %-22s %12s %12s\n", "step",
                                      "operator", "dims", "parameters", "MFLOP");
-  for (const ProgramTableRow& row : table.rows) {
-    absl::StrAppendFormat(&text, "%-24s %-18s %-22s %12d %12.2f\n", row.result,
-                          row.op, ToString(row.dims), row.parameters,
-                          mega(row.flops));
+  for (const Json& step : table.at("steps")) {
+    const auto dims = step.at("dims").get<std::vector<int64_t>>();
+    absl::StrAppendFormat(&text, "%-24s %-18s %-22s %12d %12.2f\n",
+                          step.at("result").get<std::string>(),
+                          step.at("operator").get<std::string>(),
+                          ToString(absl::MakeConstSpan(dims)),
+                          number(step, "parameters"), mega(step, "flops"));
   }
   absl::StrAppendFormat(
       &text,
       "%d steps, %d trainable and %d fixed parameters, %.2f MFLOP forward, "
       "%.2f MB of values in f32\n",
-      table.rows.size(), table.trainable_parameters, table.fixed_parameters,
-      mega(table.flops), mega(table.value_bytes));
+      table.at("steps").size(), number(table, "trainable_parameters"),
+      number(table, "fixed_parameters"), mega(table, "flops"),
+      mega(table, "value_bytes"));
   return text;
 }
 

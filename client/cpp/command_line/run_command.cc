@@ -3,12 +3,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "backends/core/status.h"
 #include "client/cpp/command_line/checks/result_check.h"
 #include "client/cpp/command_line/commands.h"
 #include "client/cpp/command_line/files/operands.h"
 #include "client/cpp/command_line/files/tensor_files.h"
 #include "client/cpp/command_line/progress.h"
+#include "client/cpp/command_line/results.h"
 
 namespace convgrad {
 
@@ -26,11 +29,15 @@ absl::Status RunOnce(Direction direction, const ConvProblem& problem,
   ASSIGN_OR_RETURN(const OperationReply reply,
                    Send(placed.call, settings, context.client));
   progress.reset();
-  context.output->Reply(placed.call.operation, reply);
+  context.output->Print(ReplyJson(placed.call.operation, reply),
+                        ReplyText(placed.call.operation, reply));
   if (!settings.out.empty()) {
     ASSIGN_OR_RETURN(const std::vector<std::string> paths,
                      WriteResults(reply, settings.out));
-    context.output->Wrote(paths);
+    context.output->Print(
+        {{"wrote", paths}},
+        absl::StrCat("  wrote        ",
+                     absl::StrJoin(paths, "\n  wrote        "), "\n"));
   }
   const bool passed = PassedSelfCheck(reply);
   if (!settings.check) return Verdict(passed);
@@ -39,7 +46,7 @@ absl::Status RunOnce(Direction direction, const ConvProblem& problem,
       const ResultCheck check,
       CheckResults({operation, tensors, reply}, settings, context.client));
   progress.reset();
-  context.output->Check(check);
+  context.output->Print(CheckJson(check), CheckText(check));
   return Verdict(passed && check.ok());
 }
 

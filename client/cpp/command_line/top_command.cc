@@ -19,7 +19,8 @@ absl::Status RunTop(const CommandContext& context) {
     ASSIGN_OR_RETURN(MetricsText after,
                      FetchMetrics(settings.metrics, settings.timeout));
     const absl::Time now = SteadyNow();
-    context.output->Activity(ActivityBetween(before, after, now - then));
+    const auto activity = ActivityBetween(before, after, now - then);
+    context.output->PrintNext(activity, ActivityText(activity));
     before = std::move(after);
     then = now;
   }

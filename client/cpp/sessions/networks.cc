@@ -48,19 +48,10 @@ absl::StatusOr<NamedResult> DecodeValue(const v1::NamedValue& message,
   value.name = message.name();
   const std::string field = absl::StrCat("reply.values.", value.name);
   ASSIGN_OR_RETURN(value.descriptor, DecodeTensor(message.tensor(), 1, field));
-  const int64_t index = message.tensor().inline_().payload_index();
-  if (index < 0 || index >= std::ssize(payloads)) {
-    return BadReply(field, absl::StrCat("payload ", index),
-                    absl::StrCat(payloads.size(), " payloads"));
-  }
-  PayloadView& payload = payloads[index];
-  const int64_t expected = ByteSize(value.descriptor).value_or(-1);
-  if (payload.size() != expected) {
-    return BadReply(field, absl::StrCat(payload.size(), " bytes"),
-                    absl::StrCat(expected));
-  }
-  ASSIGN_OR_RETURN(value.data, AlignedBuffer::Allocate(expected));
-  payload.MoveTo(value.data.data());
+  ASSIGN_OR_RETURN(
+      value.data,
+      TakePayload(field, message.tensor(),
+                  ByteSize(value.descriptor).value_or(-1), {}, payloads));
   return value;
 }
 

@@ -43,6 +43,22 @@ bool WriteAll(int socket, const char* data, ssize_t size) {
 
 }  // namespace
 
+bool CallBytes::Take(char byte) {
+  if (left_ > 0) {
+    --left_;
+    return is_call_;
+  }
+  header_[header_bytes_++] = static_cast<uint8_t>(byte);
+  if (header_bytes_ == header_.size()) {
+    header_bytes_ = 0;
+    left_ = header_[0] << 16 | header_[1] << 8 | header_[2];
+    const uint8_t type = header_[3];
+    constexpr uint8_t kData = 0, kHeaders = 1, kContinuation = 9;
+    is_call_ = type == kData || type == kHeaders || type == kContinuation;
+  }
+  return false;
+}
+
 CuttingProxy::CuttingProxy(const std::string& server) {
   if (!absl::SimpleAtoi(server.substr(server.rfind(':') + 1), &server_port_)) {
     std::abort();
@@ -80,8 +96,8 @@ void CuttingProxy::Freeze() {
 }
 
 void CuttingProxy::Accept() {
-  const Link link = {accept(listener_, nullptr, nullptr),
-                     socket(AF_INET, SOCK_STREAM, 0)};
+  const Link link = {.client = accept(listener_, nullptr, nullptr),
+                     .server = socket(AF_INET, SOCK_STREAM, 0)};
   const sockaddr_in server = Loopback(server_port_);
   const int on = 1;
   setsockopt(link.client, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -95,22 +111,27 @@ void CuttingProxy::Accept() {
   }
 }
 
-bool CuttingProxy::Pass(int from, int to, Direction direction) {
+bool CuttingProxy::Pass(Direction direction, Link* link) {
+  const bool to_server = direction == Direction::kToServer;
+  const int to = to_server ? link->server : link->client;
   char buffer[4096];
-  const ssize_t size = recv(from, buffer, sizeof(buffer), 0);
+  const ssize_t size =
+      recv(to_server ? link->client : link->server, buffer, sizeof(buffer), 0);
   if (size <= 0) return false;
-  std::atomic<int64_t>& remaining = remaining_[static_cast<int>(direction)];
-  const int64_t allowed = remaining;
-  if (allowed < 0 || size <= allowed) {
-    // Only an unarmed direction can be armed, so no other thread changes
-    // `remaining`.
-    if (allowed >= 0) remaining -= size;
-    return WriteAll(to, buffer, size);
+  const auto i = static_cast<size_t>(direction);
+  const int64_t allowed = remaining_[i];
+  int64_t of_calls = 0;
+  for (ssize_t passed = 0; passed < size; ++passed) {
+    if (!link->calls[i].Take(buffer[passed]) || allowed < 0) continue;
+    if (++of_calls <= allowed) continue;
+    WriteAll(to, buffer, passed);
+    remaining_[i] = -1;
+    ++cuts_;
+    return false;
   }
-  WriteAll(to, buffer, allowed);
-  remaining = -1;
-  ++cuts_;
-  return false;
+  // Only an unarmed direction can be armed, so no other thread changes it.
+  if (allowed >= 0) remaining_[i] -= of_calls;
+  return WriteAll(to, buffer, size);
 }
 
 void CuttingProxy::Run() {
@@ -129,12 +150,11 @@ void CuttingProxy::Run() {
     if (poll(files.data(), files.size(), kTickMs) <= 0) continue;
     std::vector<Link> open;
     for (size_t i = 0; i < links_.size(); ++i) {
-      const Link link = links_[i];
+      Link& link = links_[i];
       const bool goes_on =
           (files[1 + 2 * i].revents == 0 ||
-           Pass(link.client, link.server, Direction::kToServer)) &&
-          (files[2 + 2 * i].revents == 0 ||
-           Pass(link.server, link.client, Direction::kToClient));
+           Pass(Direction::kToServer, &link)) &&
+          (files[2 + 2 * i].revents == 0 || Pass(Direction::kToClient, &link));
       if (goes_on) {
         open.push_back(link);
       } else {

@@ -1,7 +1,8 @@
-// `CuttingProxy` is a TCP proxy on this host that cuts connections where a test
-// wants it.
+// `CuttingProxy` is a proxy on this host that cuts HTTP/2 connections where a
+// test wants it.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -9,6 +10,25 @@
 #include <vector>
 
 namespace convgrad {
+
+// Finds the bytes of calls in one direction of an HTTP/2 connection: the
+// payloads of DATA, HEADERS and CONTINUATION frames. All others are the
+// connection's own (settings, pings, windows), which gRPC sends when it likes.
+class CallBytes {
+ public:
+  // `preface`: bytes before the first frame.
+  explicit CallBytes(int64_t preface) : left_(preface) {}
+
+  // Returns whether the connection's next byte belongs to a call.
+  bool Take(char byte);
+
+ private:
+  // Bytes left of the preface or of a frame's payload.
+  int64_t left_;
+  bool is_call_ = false;
+  std::array<uint8_t, 9> header_;
+  size_t header_bytes_ = 0;
+};
 
 // `CuttingProxy` is thread-safe.
 class CuttingProxy {
@@ -27,7 +47,8 @@ class CuttingProxy {
   void Freeze();
 
   // Cuts, once, the connection that carries the byte after the next `bytes`
-  // bytes in this direction. That byte doesn't arrive.
+  // bytes of calls (CallBytes) in this direction. That byte doesn't arrive. 0:
+  // cuts at the next request or reply.
   void CutAfter(Direction direction, int64_t bytes);
   bool is_armed() const { return remaining_[0] >= 0 || remaining_[1] >= 0; }
   int64_t cuts() const { return cuts_; }
@@ -36,12 +57,14 @@ class CuttingProxy {
   struct Link {
     int client;
     int server;
+    // By direction. A client's preface has 24 bytes (RFC 9113, 3.4).
+    std::array<CallBytes, 2> calls = {CallBytes(24), CallBytes(0)};
   };
 
   void Run();
   void Accept();
   // Forwards bytes. Returns false if the link has ended.
-  bool Pass(int from, int to, Direction direction);
+  bool Pass(Direction direction, Link* link);
 
   std::string address_;
   int server_port_;

@@ -8,11 +8,32 @@
 #include <utility>
 
 #include "absl/strings/numbers.h"
+#include "nlohmann/json.hpp"
 
 namespace convgrad {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+// Names in the document, and the server's metrics with their values.
+constexpr std::pair<const char*, const char*> kGauges[] = {
+    {"jobs_waiting", "convgrad_queue_depth"},
+    {"jobs_running", "convgrad_jobs_running"},
+    {"calls_waiting_for_memory", "convgrad_admission_waiters"},
+    {"memory_bytes", "convgrad_memory_used_bytes"},
+    {"memory_capacity_bytes", "convgrad_memory_capacity_bytes"},
+    {"sessions", "convgrad_sessions"},
+    {"kept_tensors", "convgrad_kept_tensors"},
+    {"kept_programs", "convgrad_kept_programs"},
+    {"kept_tapes", "convgrad_kept_tapes"},
+    {"kept_tape_bytes", "convgrad_kept_tape_bytes"},
+    {"kept_bytes", "convgrad_kept_bytes"},
+    {"kept_capacity_bytes", "convgrad_kept_capacity_bytes"},
+    {"plans", "convgrad_plan_cache_plans"},
+    {"plan_bytes", "convgrad_plan_cache_bytes"},
+};
 
 class Difference {
  public:
@@ -87,81 +108,80 @@ std::set<Labels> KindsOf(const MetricsText& metrics, const std::string& counter,
   return kinds;
 }
 
-MethodActivity MethodBetween(const Difference& difference,
-                             const Labels& labels) {
+Json MethodBetween(const Difference& difference, const Labels& labels) {
   const std::string handled = "grpc_server_handled_total";
   const std::string seconds = "grpc_server_handling_seconds";
   Labels ok = labels;
   ok["grpc_code"] = "OK";
   const double rate = difference.Rate(handled, labels);
-  return {.method = labels.at("grpc_method"),
-          .rate = rate,
-          .error_rate = rate - difference.Rate(handled, ok),
-          .p50 = difference.Quantile(seconds, labels, 0.5),
-          .p99 = difference.Quantile(seconds, labels, 0.99)};
+  return {{"method", labels.at("grpc_method")},
+          {"calls_per_second", rate},
+          {"errors_per_second", rate - difference.Rate(handled, ok)},
+          {"p50_seconds", difference.Quantile(seconds, labels, 0.5)},
+          {"p99_seconds", difference.Quantile(seconds, labels, 0.99)}};
 }
 
-OperationActivity OperationBetween(const Difference& difference,
-                                   const Labels& labels) {
+Json OperationBetween(const Difference& difference, const Labels& labels) {
+  const std::string queue = "convgrad_queue_seconds";
   const std::string compute = "convgrad_compute_seconds";
   const double flops = difference.Rate("convgrad_flops_total", labels);
-  return {
-      .op = labels.at("op"),
-      .backend = labels.at("backend"),
-      .dtype = labels.at("dtype"),
-      .rate = difference.Rate("convgrad_requests_total", labels),
-      .gflops_per_second = flops / 1e9,
-      .queue_p99 = difference.Quantile("convgrad_queue_seconds", labels, 0.99),
-      .compute_p50 = difference.Quantile(compute, labels, 0.5),
-      .compute_p99 = difference.Quantile(compute, labels, 0.99)};
+  return {{"op", labels.at("op")},
+          {"backend", labels.at("backend")},
+          {"dtype", labels.at("dtype")},
+          {"operations_per_second",
+           difference.Rate("convgrad_requests_total", labels)},
+          {"gflops_per_second", flops / 1e9},
+          {"queue_p99_seconds", difference.Quantile(queue, labels, 0.99)},
+          {"compute_p50_seconds", difference.Quantile(compute, labels, 0.5)},
+          {"compute_p99_seconds", difference.Quantile(compute, labels, 0.99)}};
+}
+
+// Returns the steps of networks, busiest first.
+Json StepsBetween(const Difference& difference, const MetricsText& after) {
+  const std::string seconds = "convgrad_network_step_seconds_total";
+  constexpr char kBusy[] = "busy_seconds_per_second";
+  Json::array_t steps;
+  for (const Labels& labels : KindsOf(after, seconds, {"step", "backend"})) {
+    steps.push_back({{"step", labels.at("step")},
+                     {"backend", labels.at("backend")},
+                     {kBusy, difference.Rate(seconds, labels)}});
+  }
+  std::stable_sort(
+      steps.begin(), steps.end(),
+      [&](const Json& a, const Json& b) { return a.at(kBusy) > b.at(kBusy); });
+  return steps;
 }
 
 }  // namespace
 
-ServerActivity ActivityBetween(const MetricsText& before,
-                               const MetricsText& after,
-                               absl::Duration elapsed) {
+Json ActivityBetween(const MetricsText& before, const MetricsText& after,
+                     absl::Duration elapsed) {
   const Difference difference(before, after, elapsed);
-  ServerActivity activity;
-  activity.elapsed = elapsed;
-  activity.queued = after.Sum("convgrad_queue_depth");
-  activity.running = after.Sum("convgrad_jobs_running");
-  activity.waiting_for_memory = after.Sum("convgrad_admission_waiters");
-  activity.memory_bytes = after.Sum("convgrad_memory_used_bytes");
-  activity.memory_capacity_bytes = after.Sum("convgrad_memory_capacity_bytes");
-  activity.sessions = after.Sum("convgrad_sessions");
-  activity.kept_tensors = after.Sum("convgrad_kept_tensors");
-  activity.kept_programs = after.Sum("convgrad_kept_programs");
-  activity.kept_tapes = after.Sum("convgrad_kept_tapes");
-  activity.kept_tape_bytes = after.Sum("convgrad_kept_tape_bytes");
-  activity.kept_bytes = after.Sum("convgrad_kept_bytes");
-  activity.kept_capacity_bytes = after.Sum("convgrad_kept_capacity_bytes");
-  activity.plans = after.Sum("convgrad_plan_cache_plans");
-  activity.plan_bytes = after.Sum("convgrad_plan_cache_bytes");
   const double hits = difference.Growth("convgrad_plan_cache_hits_total", {});
   const double misses =
       difference.Growth("convgrad_plan_cache_misses_total", {});
-  activity.plan_hits = hits + misses > 0 ? hits / (hits + misses) : kNone;
-  activity.rejection_rate = difference.Rate("convgrad_rejections_total");
-  activity.received_rate = difference.Rate("convgrad_received_bytes_total");
-  activity.sent_rate = difference.Rate("convgrad_sent_bytes_total");
+  Json activity = {
+      {"seconds", absl::ToDoubleSeconds(elapsed)},
+      {"received_bytes_per_second",
+       difference.Rate("convgrad_received_bytes_total")},
+      {"sent_bytes_per_second", difference.Rate("convgrad_sent_bytes_total")},
+      {"rejections_per_second", difference.Rate("convgrad_rejections_total")}};
+  for (const auto& [name, gauge] : kGauges) activity[name] = after.Sum(gauge);
+  activity["plan_hit_share"] =
+      hits + misses > 0 ? hits / (hits + misses) : kNone;
+  Json methods = Json::array();
   for (const Labels& labels :
        KindsOf(after, "grpc_server_handled_total", {"grpc_method"})) {
-    activity.methods.push_back(MethodBetween(difference, labels));
+    methods.push_back(MethodBetween(difference, labels));
   }
+  Json operations = Json::array();
   for (const Labels& labels :
        KindsOf(after, "convgrad_requests_total", {"op", "backend", "dtype"})) {
-    activity.operations.push_back(OperationBetween(difference, labels));
+    operations.push_back(OperationBetween(difference, labels));
   }
-  const std::string steps = "convgrad_network_step_seconds_total";
-  for (const Labels& labels : KindsOf(after, steps, {"step", "backend"})) {
-    activity.steps.push_back({labels.at("step"), labels.at("backend"),
-                              difference.Rate(steps, labels)});
-  }
-  std::stable_sort(activity.steps.begin(), activity.steps.end(),
-                   [](const StepActivity& a, const StepActivity& b) {
-                     return a.busy > b.busy;
-                   });
+  activity["methods"] = std::move(methods);
+  activity["operations"] = std::move(operations);
+  activity["steps"] = StepsBetween(difference, after);
   return activity;
 }
 

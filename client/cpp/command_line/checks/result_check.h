@@ -20,8 +20,8 @@ struct BiasSumCheck {
 
 // The checks that the results allow.
 struct ResultCheck {
-  std::optional<BiasSumCheck> grad_bias;
-  std::optional<AdjointCheck> adjoint;
+  std::optional<BiasSumCheck> grad_bias = {};
+  std::optional<AdjointCheck> adjoint = {};
 
   bool ok() const;
 };

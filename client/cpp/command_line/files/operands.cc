@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/logical_tensor.h"
@@ -32,29 +33,26 @@ DataType DtypeFor(Result which, const Settings& settings) {
   return of_parameter ? DataType::kF32 : settings.operand_dtype();
 }
 
-void SetBlock(const Settings& settings, TensorDescriptor* tensor) {
-  tensor->c0 =
-      IsRowMajor(tensor->layout) ? 0 : DefaultC0(settings.operand_dtype());
+// Gives the tensor this layout. `problem` is the one that it belongs to.
+void SetLayout(Layout layout, const ConvProblem& problem,
+               const Settings& settings, TensorDescriptor* tensor) {
+  tensor->layout = layout;
+  tensor->c0 = IsRowMajor(layout) ? 0 : DefaultC0(settings.operand_dtype());
+  tensor->groups = layout == Layout::kFractalZ3D ? problem.groups : 1;
 }
 
 ResultRequest RequestFor(Result which, const ConvProblem& problem,
                          const Settings& settings) {
-  const DataType dtype = DtypeFor(which, settings);
-  const Dims dims = DimsOf(problem, which);
   const auto i = static_cast<size_t>(which);
-  ResultRequest request{which, ActivationOf(dims, dtype, settings),
-                        settings.scales[i].value_or(1)};
-  if (which == Result::kGradWeight) {
-    request.descriptor = WeightOf(problem, dtype, settings);
-  } else if (which == Result::kGradBias) {
-    request.descriptor = {dtype, Layout::kNCX, dims, 0, 1};
-  }
-  if (settings.result_layouts[i] && which != Result::kGradBias) {
-    TensorDescriptor& tensor = request.descriptor;
-    tensor.layout = *settings.result_layouts[i];
-    SetBlock(settings, &tensor);
-    tensor.groups = problem.groups;
-  }
+  ResultRequest request{
+      which,
+      {DtypeFor(which, settings), Layout::kNCX, DimsOf(problem, which)},
+      settings.scales[i].value_or(1)};
+  if (which == Result::kGradBias) return request;
+  const Layout own =
+      which == Result::kGradWeight ? settings.weight_layout() : settings.layout;
+  SetLayout(settings.result_layouts[i].value_or(own), problem, settings,
+            &request.descriptor);
   return request;
 }
 
@@ -77,54 +75,30 @@ std::vector<double> LocalTensor::Values() const {
   return LoadLogical(descriptor, data.data());
 }
 
-TensorDescriptor ActivationOf(const Dims& dims, DataType dtype,
-                              const Settings& settings) {
-  TensorDescriptor tensor{dtype, settings.layout, dims, 0, 1};
-  SetBlock(settings, &tensor);
-  return tensor;
-}
-
-TensorDescriptor WeightOf(const ConvProblem& problem, DataType dtype,
-                          const Settings& settings) {
-  TensorDescriptor tensor{dtype, settings.weight_layout(), WeightDims(problem),
-                          0, 1};
-  SetBlock(settings, &tensor);
-  if (tensor.layout == Layout::kFractalZ3D) tensor.groups = problem.groups;
-  return tensor;
-}
-
 absl::StatusOr<ConvOperation> MakeOperation(Direction direction,
                                             const ConvProblem& problem,
                                             const Settings& settings) {
-  ConvOperation operation;
-  operation.direction = direction;
-  operation.problem = problem;
-  ConvProblem& own = operation.problem;
-  const DataType dtype = settings.operand_dtype();
-  operation.operand(Operand::kInput) =
-      ActivationOf(InputDims(own), dtype, settings);
-  operation.operand(Operand::kWeight) = WeightOf(own, dtype, settings);
-  const TensorDescriptor output =
-      ActivationOf(OutputDims(own), dtype, settings);
-  if (direction == Direction::kForward) {
-    if (own.bias) {
-      operation.operand(Operand::kBias) =
-          TensorDescriptor{dtype, Layout::kNCX, *own.bias, 0, 1};
-    }
-    if (own.residual) operation.operand(Operand::kResidual) = output;
-    operation.results = {RequestFor(Result::kOutput, own, settings)};
-  } else {
-    operation.operand(Operand::kGradOutput) = output;
-    if (own.relu) operation.operand(Operand::kOutput) = output;
-    const std::vector<Result> gradients = GradientsFor(own, settings);
+  ConvProblem own = problem;
+  std::vector<Result> results = {Result::kOutput};
+  if (direction == Direction::kBackward) {
+    results = GradientsFor(own, settings);
     own.residual = false;
-    const bool with_bias = std::find(gradients.begin(), gradients.end(),
-                                     Result::kGradBias) != gradients.end();
+    const bool with_bias = absl::c_linear_search(results, Result::kGradBias);
     if (!with_bias) own.bias.reset();
     if (with_bias && !own.bias) own.bias = PerChannelBiasDims(own);
-    for (Result which : gradients) {
-      operation.results.push_back(RequestFor(which, own, settings));
-    }
+  }
+  ConvOperation operation =
+      WholeOperation(own, direction, settings.operand_dtype(), settings.layout);
+  for (Operand operand : kAllOperands) {
+    auto& tensor = operation.operand(operand);
+    if (!tensor || operand == Operand::kBias) continue;
+    SetLayout(operand == Operand::kWeight ? settings.weight_layout()
+                                          : settings.layout,
+              own, settings, &*tensor);
+  }
+  operation.results.clear();
+  for (Result which : results) {
+    operation.results.push_back(RequestFor(which, own, settings));
   }
   RETURN_IF_ERROR(Validate(operation));
   RETURN_IF_ERROR(CheckSizes(operation));
@@ -191,7 +165,9 @@ OperationCall CallFor(const ConvOperation& operation,
   call.operation = operation;
   DropUnneeded(&call.operation);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    if (call.operation.operands[i]) call.operands[i] = tensors[i]->data.bytes();
+    // A check's own grad_output isn't one of `tensors`.
+    if (!call.operation.operands[i] || !tensors[i]) continue;
+    call.operands[i] = tensors[i]->data.bytes();
   }
   call.backend = settings.backend == "auto" ? "" : settings.backend;
   call.traceparent = settings.traceparent;

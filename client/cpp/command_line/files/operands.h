@@ -48,7 +48,7 @@ absl::StatusOr<LocalTensor> TensorOf(const TensorDescriptor& descriptor,
 absl::StatusOr<LocalTensor> RandomTensor(const TensorDescriptor& descriptor,
                                          const Settings& settings, int salt);
 
-// Returns a call of `operation` with the `tensors` that it needs. `tensors`
+// Returns a call of `operation` with those of `tensors` that it needs. They
 // must outlive it.
 OperationCall CallFor(const ConvOperation& operation,
                       const LocalTensors& tensors, const Settings& settings);
@@ -63,12 +63,5 @@ std::vector<double> ValuesOf(const OperationResult& result);
 // Runs `call` in one message or as a stream, as the settings say.
 absl::StatusOr<OperationReply> Send(const OperationCall& call,
                                     const Settings& settings, Client* client);
-
-// Return a descriptor of `dims` with the settings' layout for activations or
-// for weights.
-TensorDescriptor ActivationOf(const Dims& dims, DataType dtype,
-                              const Settings& settings);
-TensorDescriptor WeightOf(const ConvProblem& problem, DataType dtype,
-                          const Settings& settings);
 
 }  // namespace convgrad

@@ -1,7 +1,6 @@
 #include "client/cpp/command_line/settings/completions.h"
 
 #include <map>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -25,13 +24,13 @@ _convgrad() {
   COMPREPLY=()
   if [[ -n $option ]]; then
     case $option in
-$values    esac
+@values@    esac
   elif [[ $word == -* ]]; then
     compopt -o nospace
     case ${COMP_WORDS[1]} in
-$options    esac
+@options@    esac
   elif [[ $COMP_CWORD -eq 1 ]]; then
-    values='$commands'
+    values='@commands@'
   elif [[ $before == completions ]]; then
     values='bash zsh'
   elif [[ $before == program ]]; then
@@ -46,8 +45,8 @@ complete -F _convgrad convgrad
 constexpr char kZsh[] = R"(#compdef convgrad
 local -a options
 case $words[2] in
-$options  esac
-_arguments -S $options '1:command:(($commands))' '*:argument:->argument' && return
+@options@esac
+_arguments -S $options '1:command:((@commands@))' '*:argument:->argument' && return
 [[ $state == argument && $words[2] == completions ]] && _values shell bash zsh
 [[ $state == argument && $words[2] == program ]] && _files
 )";
@@ -56,19 +55,10 @@ _arguments -S $options '1:command:(($commands))' '*:argument:->argument' && retu
 struct Commands {
   Commands() { AddCommands(&settings, &refusal, &app); }
 
-  std::vector<const CLI::App*> all() const {
-    return app.get_subcommands([](const CLI::App*) { return true; });
-  }
-
   Settings settings;
   absl::Status refusal;
   CLI::App app;
 };
-
-std::vector<const CLI::Option*> OptionsOf(const CLI::App& command) {
-  return command.get_options(
-      [](const CLI::Option* option) { return option->nonpositional(); });
-}
 
 bool IsSwitch(const CLI::Option& option) {
   return option.get_expected_max() == 0;
@@ -113,17 +103,18 @@ std::string BashCompletion() {
   const Commands commands;
   std::string names, options;
   std::map<std::string, std::string> values;
-  for (const CLI::App* command : commands.all()) {
+  for (const CLI::App* command : commands.app.get_subcommands(nullptr)) {
     absl::StrAppend(&names, names.empty() ? "" : " ", command->get_name());
     absl::StrAppend(&options, "      ", command->get_name(), ") values='");
-    for (const CLI::Option* option : OptionsOf(*command)) {
+    for (const CLI::Option* option : command->get_options()) {
+      const std::string words = WordsOf(*option);
       for (const std::string& name : option->get_lnames()) {
         absl::StrAppend(&options, "--", name, IsSwitch(*option) ? " " : "= ");
         if (option->get_type_name() == "FILE") {
           values[name] =
               "compopt -o filenames; COMPREPLY=($(compgen -f -- \"$word\")); "
               "return";
-        } else if (const std::string words = WordsOf(*option); !words.empty()) {
+        } else if (!words.empty()) {
           values[name] = absl::StrCat("values='", words, "'");
         }
       }
@@ -134,26 +125,26 @@ std::string BashCompletion() {
   for (const auto& [name, value] : values) {
     absl::StrAppend(&cases, "      --", name, ") ", value, " ;;\n");
   }
-  return absl::StrReplaceAll(kBash, {{"$options    esac", options + "    esac"},
-                                     {"$values    esac", cases + "    esac"},
-                                     {"$commands", names}});
+  return absl::StrReplaceAll(
+      kBash,
+      {{"@options@", options}, {"@values@", cases}, {"@commands@", names}});
 }
 
 std::string ZshCompletion() {
   const Commands commands;
   std::string names, options;
-  for (const CLI::App* command : commands.all()) {
+  for (const CLI::App* command : commands.app.get_subcommands(nullptr)) {
     absl::StrAppendFormat(&names, "%s%s\\:\"%s\"", names.empty() ? "" : " ",
                           command->get_name(),
                           ZshQuoted(command->get_description()));
     absl::StrAppend(&options, "  ", command->get_name(), ") options=(");
-    for (const CLI::Option* option : OptionsOf(*command)) {
+    for (const CLI::Option* option : command->get_options()) {
       absl::StrAppend(&options, ZshOption(*option));
     }
     absl::StrAppend(&options, ") ;;\n");
   }
-  return absl::StrReplaceAll(
-      kZsh, {{"$options  esac", options + "esac"}, {"$commands", names}});
+  return absl::StrReplaceAll(kZsh,
+                             {{"@options@", options}, {"@commands@", names}});
 }
 
 }  // namespace convgrad

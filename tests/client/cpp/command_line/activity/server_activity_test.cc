@@ -6,11 +6,16 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace convgrad {
 namespace {
 
+using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
+
+using Json = nlohmann::ordered_json;
 
 // Histograms have ten calls up to 1 s, ten up to 2 s and none above, where $n
 // is 10.
@@ -53,51 +58,74 @@ MetricsText With(const std::string& n) {
 }
 
 TEST(ServerActivity, IsRatesAndQuantilesBetweenTwoLooks) {
-  const ServerActivity activity =
+  const Json activity =
       ActivityBetween(With("0"), With("10"), absl::Seconds(2));
-  ASSERT_THAT(activity.methods, SizeIs(1));
-  const MethodActivity& method = activity.methods[0];
-  EXPECT_EQ(method.method, "A");
-  EXPECT_EQ(method.rate, 10);
-  EXPECT_EQ(method.error_rate, 5);
-  EXPECT_DOUBLE_EQ(method.p50, 1);
-  EXPECT_DOUBLE_EQ(method.p99, 1.98);
-  ASSERT_THAT(activity.operations, SizeIs(1));
-  const OperationActivity& operation = activity.operations[0];
-  EXPECT_EQ(operation.op, "forward");
-  EXPECT_EQ(operation.backend, "onednn");
-  EXPECT_EQ(operation.dtype, "f32");
-  EXPECT_EQ(operation.rate, 5);
-  EXPECT_DOUBLE_EQ(operation.gflops_per_second, 20 - 2e-9);
-  EXPECT_EQ(operation.compute_p50, 1);  // Above the last bound: that bound.
-  EXPECT_TRUE(std::isnan(operation.queue_p99));
-  ASSERT_THAT(activity.steps, SizeIs(2));
-  EXPECT_EQ(activity.steps[0].step, "conv forward");
-  EXPECT_EQ(activity.steps[0].backend, "onednn");
-  EXPECT_EQ(activity.steps[0].busy, 5);
-  EXPECT_EQ(activity.steps[1].step, "relu forward");
-  EXPECT_DOUBLE_EQ(activity.steps[1].busy, 0.05);
-  EXPECT_EQ(activity.queued, 5);
-  EXPECT_EQ(activity.memory_bytes, 6);
-  EXPECT_EQ(activity.sessions, 7);
-  EXPECT_EQ(activity.kept_tensors, 8);
-  EXPECT_EQ(activity.kept_programs, 11);
-  EXPECT_EQ(activity.kept_tapes, 12);
-  EXPECT_EQ(activity.kept_tape_bytes, 13);
-  EXPECT_EQ(activity.kept_bytes, 9);
-  EXPECT_EQ(activity.kept_capacity_bytes, 10);
-  EXPECT_TRUE(std::isnan(activity.plan_hits));
+  ASSERT_THAT(activity.at("methods"), SizeIs(1));
+  const Json& method = activity.at("methods")[0];
+  EXPECT_EQ(method.at("method"), "A");
+  EXPECT_EQ(method.at("calls_per_second"), 10);
+  EXPECT_EQ(method.at("errors_per_second"), 5);
+  EXPECT_DOUBLE_EQ(method.at("p50_seconds"), 1);
+  EXPECT_DOUBLE_EQ(method.at("p99_seconds"), 1.98);
+  ASSERT_THAT(activity.at("operations"), SizeIs(1));
+  const Json& operation = activity.at("operations")[0];
+  EXPECT_EQ(operation.at("op"), "forward");
+  EXPECT_EQ(operation.at("backend"), "onednn");
+  EXPECT_EQ(operation.at("dtype"), "f32");
+  EXPECT_EQ(operation.at("operations_per_second"), 5);
+  EXPECT_DOUBLE_EQ(operation.at("gflops_per_second"), 20 - 2e-9);
+  // Above the last bound: that bound.
+  EXPECT_EQ(operation.at("compute_p50_seconds"), 1);
+  EXPECT_TRUE(std::isnan(operation.at("queue_p99_seconds").get<double>()));
+  ASSERT_THAT(activity.at("steps"), SizeIs(2));
+  const Json& step = activity.at("steps")[0];
+  EXPECT_EQ(step.at("step"), "conv forward");
+  EXPECT_EQ(step.at("backend"), "onednn");
+  EXPECT_EQ(step.at("busy_seconds_per_second"), 5);
+  EXPECT_EQ(activity.at("steps")[1].at("step"), "relu forward");
+  EXPECT_DOUBLE_EQ(activity.at("steps")[1].at("busy_seconds_per_second"), 0.05);
+  EXPECT_EQ(activity.at("jobs_waiting"), 5);
+  EXPECT_EQ(activity.at("memory_bytes"), 6);
+  EXPECT_EQ(activity.at("sessions"), 7);
+  EXPECT_EQ(activity.at("kept_tensors"), 8);
+  EXPECT_EQ(activity.at("kept_programs"), 11);
+  EXPECT_EQ(activity.at("kept_tapes"), 12);
+  EXPECT_EQ(activity.at("kept_tape_bytes"), 13);
+  EXPECT_EQ(activity.at("kept_bytes"), 9);
+  EXPECT_EQ(activity.at("kept_capacity_bytes"), 10);
+  EXPECT_TRUE(std::isnan(activity.at("plan_hit_share").get<double>()));
 }
 
 TEST(ServerActivity, CountsFromZeroAfterARestart) {
   const MetricsText none = *MetricsText::Parse("");
-  const ServerActivity activity =
-      ActivityBetween(With("10"), none, absl::Seconds(1));
-  EXPECT_THAT(activity.methods, SizeIs(0));
+  EXPECT_THAT(ActivityBetween(With("10"), none, absl::Seconds(1)).at("methods"),
+              SizeIs(0));
+  const Json restarted =
+      ActivityBetween(With("10"), With("8"), absl::Seconds(1));
+  EXPECT_EQ(restarted.at("methods")[0].at("calls_per_second"), 16);
   EXPECT_EQ(
-      ActivityBetween(With("10"), With("8"), absl::Seconds(1)).methods[0].rate,
-      16);
-  EXPECT_EQ(ActivityBetween(none, With("1"), absl::Seconds(1)).plan_hits, 0.75);
+      ActivityBetween(none, With("1"), absl::Seconds(1)).at("plan_hit_share"),
+      0.75);
+}
+
+TEST(ServerActivity, AsTextHasARowForEachThatWasBusy) {
+  const std::string text =
+      ActivityText(ActivityBetween(With("0"), With("10"), absl::Seconds(2)));
+  for (const char* line :
+       {"over 2.0 s: 0.0 MB/s received, 0.0 MB/s sent, 0.0 refused a second\n",
+        "jobs 5 waiting, 0 running; 0 calls wait for memory\n",
+        "memory 0.0 of 0.0 MB; 0 plans in 0.0 MB, no hits\n",
+        "sessions 7, with 8 tensors, 11 programs and 12 tapes (0.0 MB) in 0.0 "
+        "of 0.0 MB\n\nmethod ",
+        "\nA                           10.0       5.0  1000.000  1980.000\n",
+        "\nforward   onednn     f32         5.0      20.0          -     "
+        "1000.000     1000.000\n",
+        "\nconv forward                onednn     5000.0\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(
+      ActivityText(ActivityBetween(With("10"), With("10"), absl::Seconds(2))),
+      Not(HasSubstr("forward")));
 }
 
 }  // namespace
