@@ -219,7 +219,8 @@ TEST_F(CppSessionTest, CutConnectionsChangeNoBitOfASum) {
     const auto added = session->Run(AddGradient(grad_output));
     ASSERT_TRUE(added.ok()) << added.status();
   };
-  // A step takes some 900 bytes one way and 300 back, more on a new connection.
+  // A step takes at most 900 bytes one way and 300 back, more on a new
+  // connection.
   constexpr int64_t kMostToServer = 1200;
   constexpr int64_t kMostToClient = 400;
   uint64_t number = 0;
