@@ -9,22 +9,12 @@ from typing import Any
 import torch
 
 from convgrad.shapes import broadcast
-from convgrad.torch.networks.operators import masks, moves
+from convgrad.torch.networks.operators import masks, moves, views
 from convgrad.torch.networks.operators.elements import binary, clamp, detach, of_each, times
 from convgrad.torch.networks.operators.losses import reduced_loss
 from convgrad.torch.networks.operators.sums import norm, reduce
 from convgrad.torch.networks.operators.tokens import product
 from convgrad.torch.networks.operators.values import Importer, Value, text_of
-from convgrad.torch.networks.operators.views import (
-    as_value,
-    cut,
-    expanded,
-    extent_of,
-    permute,
-    reshaped,
-    transpose,
-    with_axis,
-)
 
 _LARGEST = torch.finfo(torch.float32).max
 
@@ -32,11 +22,11 @@ _LARGEST = torch.finfo(torch.float32).max
 def logsumexp(to: Importer, x: Value, dim: Any, keepdim: bool = False) -> Value:
     """The largest element is taken out. A finite one in place of an infinite one gives what
     torch gives."""
-    x = as_value(to, x)
+    x = views.as_value(to, x)
     largest = clamp(to, detach(to, reduce(to, "amax", x, dim, True)), -_LARGEST, _LARGEST)
     powers = of_each(to, "exp", x - largest)
     y = of_each(to, "log", reduce(to, "sum", powers, dim, True)) + largest
-    return y if keepdim else reshaped(to, y, to.shape)
+    return y if keepdim else views.reshaped(to, y, to.shape)
 
 
 def cosine_similarity(to: Importer, x: Value, y: Value, dim: int = 1,
@@ -45,7 +35,7 @@ def cosine_similarity(to: Importer, x: Value, y: Value, dim: int = 1,
     if shape is None:
         raise to.refuse(f"cosine_similarity of {text_of(x.shape)} and {text_of(y.shape)}",
                         "operands whose extents are equal, or 1")
-    parts = [expanded(to, as_value(to, one, len(shape)), shape) for one in (x, y)]
+    parts = [views.expanded(to, views.as_value(to, one, len(shape)), shape) for one in (x, y)]
     units = []
     for one in parts:
         size = norm(to, one, 2, dim, True)
@@ -61,14 +51,14 @@ def pairwise_distance(to: Importer, x: Value, y: Value, p: float = 2, eps: float
 
 def weight_norm(to: Importer, x: Value, lengths: Value, dim: int) -> Value:
     """Rows along an axis, or all of `x` if it is -1, of these lengths."""
-    x = as_value(to, x)
+    x = views.as_value(to, x)
     axes = [axis for axis in range(len(x.shape)) if axis != dim]
     return x * (lengths / norm(to, x, 2, axes, True))
 
 
 def cdist(to: Importer, x: Value, y: Value, p: float = 2, _: Any = None) -> Value:
-    rows = with_axis(to, as_value(to, x), len(x.shape) - 1)
-    columns = with_axis(to, as_value(to, y), len(y.shape) - 2)
+    rows = views.with_axis(to, views.as_value(to, x), len(x.shape) - 1)
+    columns = views.with_axis(to, views.as_value(to, y), len(y.shape) - 2)
     return norm(to, rows - columns, p, -1)
 
 
@@ -85,14 +75,14 @@ def triplet_margin_loss(to: Importer, anchor: Value, positive: Value, negative: 
 def accumulated(operator: str, neutral: float) -> Callable[..., Value]:
     """Returns the row of a sum or a product of all elements up to each one."""
     def row(to: Importer, x: Value, dim: int, dtype: Any = None) -> Value:
-        extent, last, step = extent_of(to, x, dim), len(x.shape) - 1, 1
-        x = transpose(to, x, dim, last)
+        extent, last, step = views.extent_of(to, x, dim), len(x.shape) - 1, 1
+        x = views.transpose(to, x, dim, last)
         while step < extent:
-            before = moves.pad(to, cut(to, x, last, 0, extent - step), [step, 0], "constant",
-                               neutral)
+            start = views.cut(to, x, last, 0, extent - step)
+            before = moves.pad(to, start, [step, 0], "constant", neutral)
             x = binary(to, operator, x, before)
             step *= 2
-        return transpose(to, x, dim, last)
+        return views.transpose(to, x, dim, last)
 
     return row
 
@@ -130,9 +120,8 @@ def threshold(to: Importer, x: Value, limit: float, other: float) -> Value:
 def bilinear(to: Importer, x: Value, y: Value, weight: Value, bias: Value | None) -> Value:
     results, rows, columns = weight.shape
     lead = x.shape[:-1]
-    matrix = reshaped(to, permute(to, as_value(to, weight), [1, 0, 2]),
-                      (rows, results * columns))
-    wide = reshaped(to, product(to, x, matrix), (*lead, results, columns))
-    apart = reshaped(to, y, (*lead, 1, columns))
+    matrix = views.reshaped(to, views.permute(to, weight, [1, 0, 2]), (rows, results * columns))
+    wide = views.reshaped(to, product(to, x, matrix), (*lead, results, columns))
+    apart = views.reshaped(to, y, (*lead, 1, columns))
     found = reduce(to, "sum", wide * apart, -1, False)
     return found if bias is None else found + bias

@@ -11,7 +11,7 @@ import torch
 
 from convgrad.importers.steps import WITH_NUMBERS, of_number, of_two
 from convgrad.shapes import MOST_AXES, broadcast
-from convgrad.torch.networks.operators import noise
+from convgrad.torch.networks.operators import noise, views
 from convgrad.torch.networks.operators.values import (
     INDICES,
     Importer,
@@ -21,22 +21,13 @@ from convgrad.torch.networks.operators.values import (
     Wide,
     text_of,
 )
-from convgrad.torch.networks.operators.views import (
-    as_value,
-    chunk,
-    expanded,
-    groups_of,
-    merged,
-    reshaped,
-    wide,
-)
 
 
 def of_each(to: Importer, operator: str, x: Value, **attributes: Any) -> Value:
     """Adds a step that keeps the operand's shape."""
-    x = as_value(to, x)
+    x = views.as_value(to, x)
     if isinstance(x, Wide):
-        return wide(of_each(to, operator, x.base, **attributes), x.sizes, x.order)
+        return views.wide(of_each(to, operator, x.base, **attributes), x.sizes, x.order)
     return to.add(operator, x, shape=x.shape, **attributes)
 
 
@@ -46,9 +37,9 @@ def detach(to: Importer, x: Value) -> Value:
         raise to.refuse(f"detach of {x}", "one of a result")
     if not to.has_gradient(x.base if isinstance(x, Wide) else x):
         return x
-    x = as_value(to, x)
+    x = views.as_value(to, x)
     if isinstance(x, Wide):
-        return wide(detach(to, x.base), x.sizes, x.order)
+        return views.wide(detach(to, x.base), x.sizes, x.order)
     return of_each(to, "detach", x, view=View(("detach",), x, detach))
 
 
@@ -107,7 +98,7 @@ def clamp(to: Importer, x: Value, least: float | None = None,
 
 def glu(to: Importer, x: Value, dim: int) -> Value:
     """The first half times the sigmoid of the second one."""
-    first, second = chunk(to, x, 2, dim)
+    first, second = views.chunk(to, x, 2, dim)
     return first * of_each(to, "sigmoid", second)
 
 
@@ -126,7 +117,7 @@ def power(to: Importer, x: Value, exponent: Any = 2) -> Value:
 def prelu(to: Importer, x: Value, weight: Value) -> Value:
     """One slope for each channel, or one for all."""
     axes = [1] * (len(x.shape) - 2)
-    slopes = reshaped(to, weight, (1, *weight.shape, *axes) if axes or len(
+    slopes = views.reshaped(to, weight, (1, *weight.shape, *axes) if axes or len(
         x.shape) == 2 else weight.shape)
     return binary(to, "prelu", x, slopes)
 
@@ -157,7 +148,7 @@ def mul(to: Importer, x: Any, y: Any) -> Value:
         return noise.dropped(to, x, y)
     # A forward may repeat an input of integers by a product with ones.
     if to.dtype in INDICES and isinstance(x, Value) and isinstance(y, Value) and to.is_ones(y):
-        return expanded(to, x, to.shape)
+        return views.expanded(to, x, to.shape)
     return binary(to, "mul", x, y)
 
 
@@ -208,8 +199,8 @@ def by_groups(to: Importer, function: Callable[..., Value], *operands: Any) -> V
     """Computes the function, which broadcasts its operands, with one axis for axes next to each
     other that are alike in all of them."""
     shape: Any = broadcast(*(one.shape for one in operands if isinstance(one, Value)))
-    wide = [as_value(to, one, len(shape)) for one in operands]
-    groups = groups_of(shape, *(one.shape for one in wide if isinstance(one, Value)))
-    y = function(*(reshaped(to, one, merged(one.shape, groups)) if isinstance(
-        one, Value) else one for one in wide))
-    return reshaped(to, y, shape)
+    given = [views.as_value(to, one, len(shape)) for one in operands]
+    groups = views.groups_of(shape, *(one.shape for one in given if isinstance(one, Value)))
+    y = function(*(views.reshaped(to, one, views.merged(one.shape, groups)) if isinstance(
+        one, Value) else one for one in given))
+    return views.reshaped(to, y, shape)

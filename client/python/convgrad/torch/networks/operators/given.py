@@ -130,8 +130,9 @@ class Calls:
                     return None
                 continue
             is_input = one.op == "placeholder" and one.name in self._placeholders
+            # Only numbers in the forward's text, which torch copies before each use.
             is_constant = one.op == "placeholder" and one.name in self._constants and (
-                self._constants[one.name].tensor is not None) and all(  # numbers in its text
+                self._constants[one.name].tensor is not None) and all(
                 table.name_of(user.target) == "aten.lift_fresh_copy" for user in one.users)
             if not (is_input or is_constant or _is_call(one)) or any(
                     _changes_inside(user) for user in one.users):

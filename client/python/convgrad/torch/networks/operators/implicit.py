@@ -14,8 +14,8 @@ from convgrad.torch.networks.operators.tokens import is_of_two
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
 IMPLICIT = "convgrad_implicit"
-"""A node's, that torch has called for an operator which may also copy. Another layout may make
-other views."""
+"""Marks a call that torch makes for an operator which may copy. The call's result may be a view
+with one layout, and a copy with another one."""
 _OF_PLACE = ("nn_module_stack", "custom", "stack_trace")
 
 
