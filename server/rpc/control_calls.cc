@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/problem_list.h"
 #include "backends/core/status.h"
@@ -15,6 +16,12 @@ namespace {
 // No network has that many different layers, so a longer list can only be a
 // mistake.
 constexpr int kMaxProblems = 1000;
+
+// A list of repeated values would multiply the operations without end.
+absl::Status Repeated(absl::string_view field) {
+  return InvalidField(Reason::kDuplicate, field, "a value twice",
+                      "each value once");
+}
 
 absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   if (request.problems_size() > kMaxProblems) {
@@ -37,6 +44,7 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
       return InvalidField(Reason::kInvalidEnum, "dtypes", wire,
                           "F32, BF16 or F16");
     }
+    if (absl::c_linear_search(work.dtypes, *dtype)) return Repeated("dtypes");
     work.dtypes.push_back(*dtype);
   }
   if (request.layouts_size() > 0) work.layouts.clear();
@@ -44,6 +52,9 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
     const auto layout = DecodeLayout(static_cast<v1::Layout>(wire));
     if (layout != Layout::kNCX && layout != Layout::kNXC) {
       return InvalidField(Reason::kInvalidEnum, "layouts", wire, "NCX or NXC");
+    }
+    if (absl::c_linear_search(work.layouts, *layout)) {
+      return Repeated("layouts");
     }
     work.layouts.push_back(*layout);
   }

@@ -25,8 +25,8 @@ absl::Status UnaryCall::OnMessage() {
       sample_.flops += next->operation->flops();
       // Reserves the memory of the second operation before the first one runs,
       // so that the second one can't fail for lack of memory.
-      ASSIGN_OR_RETURN(next_reservation_, services().memory->budget.TryReserve(
-                                              kCallOverheadBytes));
+      RETURN_IF_ERROR(reservation()->TryGrow(kCallOverheadBytes));
+      next_reservation_ = reservation()->Split(kCallOverheadBytes);
       next_.emplace(services().memory);
       RETURN_IF_ERROR(MakeJob(std::move(*next), &next_reservation_, &*next_));
     }

@@ -61,7 +61,7 @@ TEST(Connections, HalfSentHttpRequestsKeepNoScraperOut) {
   TestServer server(config);
   const int port = server.server().metrics_port();
   std::vector<RawConnection> half_sent;
-  for (int i = 0; i < 12; ++i) {
+  for (int i = 0; i < 300; ++i) {
     half_sent.emplace_back(port).Send("GET /metrics HTTP/1.1\r\nHost: ");
   }
   RawConnection scraper(port);

@@ -5,6 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "server/memory/admission.h"
@@ -56,7 +58,7 @@ class FirstRunsTest : public testing::Test {
       });
     }
     // All calls are admitted and none has ended, unless one was refused.
-    while (server_.server().gauges().memory_used_bytes <
+    while (server_.server().gauges().SumOf("convgrad_memory_used_bytes") <
                kCalls * kCallOverheadBytes &&
            ended == 0) {
       std::this_thread::yield();
@@ -86,7 +88,7 @@ TEST_F(FirstRunsTest, OfManyProgramsWaitForEachOther) {
 
 TEST_F(FirstRunsTest, EndAtTheirDeadline) {
   const auto held = [this] {
-    return server_.server().gauges().memory_used_bytes;
+    return server_.server().gauges().SumOf("convgrad_memory_used_bytes");
   };
   const int64_t held_before = held();
   strings_.HoldPlans();
@@ -139,6 +141,51 @@ class UncachedFirstRunsTest : public FirstRunsTest {
 TEST_F(UncachedFirstRunsTest, PlanAgain) {
   EXPECT_TRUE(client_.Infer(RunOf(1)).status.ok());
   EXPECT_EQ(strings_.plans(), 2);
+}
+
+class SharedFirstRunsTest : public FirstRunsTest {
+ protected:
+  // One operation on the network fits into a client's share, two don't.
+  static Config ConfigOf() {
+    Config config = TestConfig();
+    const Config complete = WithDefaults(config, ReadMachine());
+    config.max_client_share =
+        1.5 * kOperationBytes / static_cast<double>(complete.CallBudgetBytes());
+    return config;
+  }
+  SharedFirstRunsTest() : FirstRunsTest(ConfigOf()) {}
+
+  static constexpr int kSteps = 4000;
+  static constexpr double kOperationBytes = kSteps * 450.0;
+};
+
+TEST_F(SharedFirstRunsTest, CountInTheShareOfTheirClient) {
+  std::string text = "input x\n";
+  for (int i = 0; i < kSteps; ++i) {
+    absl::StrAppend(&text, "v", i, " = relu(",
+                    i == 0 ? "x" : absl::StrCat("v", i - 1), ")\n");
+  }
+  absl::StrAppend(&text, "output v", kSteps - 1, "\n");
+  ASSERT_TRUE(client_.Load("long", text).status.ok());
+  v1::RunProgramRequest request = RunOf(1);
+  request.set_program("long");
+  request.clear_report_groups();
+  strings_.HoldRuns();
+  std::thread first([&] { EXPECT_TRUE(client_.Infer(request).status.ok()); });
+  strings_.AwaitRuns(1);
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
+  AddTo(&context, {client_.session().id()});
+  context.AddMetadata(kRequestBytesKey, std::to_string(request.ByteSizeLong()));
+  v1::RunProgramResponse response;
+  const grpc::Status second =
+      client_.stub().RunProgram(&context, request, &response);
+  const Trailers trailers = TrailersOf(context);
+  EXPECT_EQ(trailers.reason, "BUSY") << second.error_message();
+  EXPECT_TRUE(absl::StrContains(trailers.expected, "max_client_share"))
+      << trailers.expected;
+  strings_.Release();
+  first.join();
 }
 
 }  // namespace
