@@ -61,7 +61,8 @@ class SliceReader {
   std::vector<grpc::Slice> Take(int64_t size) {
     std::vector<grpc::Slice> pieces;
     while (size > 0) {
-      const size_t chunk = NextChunk(size);
+      const size_t chunk =
+          std::min(static_cast<size_t>(size), slices_[at_].size() - within_);
       pieces.push_back(slices_[at_].sub(within_, within_ + chunk));
       Advance(chunk);
       size -= static_cast<int64_t>(chunk);
@@ -71,20 +72,12 @@ class SliceReader {
 
   // Appends the next `size` bytes to `*text`. Requires: size <= remaining().
   void Append(int64_t size, std::string* text) {
-    while (size > 0) {
-      const size_t chunk = NextChunk(size);
-      text->append(
-          reinterpret_cast<const char*>(slices_[at_].begin()) + within_, chunk);
-      Advance(chunk);
-      size -= static_cast<int64_t>(chunk);
+    for (const grpc::Slice& piece : Take(size)) {
+      text->append(reinterpret_cast<const char*>(piece.begin()), piece.size());
     }
   }
 
  private:
-  size_t NextChunk(int64_t size) const {
-    return std::min(static_cast<size_t>(size), slices_[at_].size() - within_);
-  }
-
   // Requires: size bytes are left in the current slice.
   void Advance(size_t size) {
     within_ += size;

@@ -36,29 +36,6 @@ absl::Status DecodeSource(const v1::Tensor& tensor, const std::string& path,
                      "inline, region or kept");
 }
 
-absl::StatusOr<std::vector<NamedTensor>> DecodeTensors(
-    const google::protobuf::RepeatedPtrField<v1::NamedValue>& message,
-    const std::string& field, absl::Span<const int64_t> payload_bytes) {
-  RETURN_IF_ERROR(CheckCount(message.size(), field));
-  NamedPayloads payloads(payload_bytes);
-  std::set<std::string> names;
-  std::vector<NamedTensor> tensors;
-  for (int i = 0; i < message.size(); ++i) {
-    const std::string path = absl::StrCat(field, "[", i, "]");
-    NamedTensor named{message[i].name(), std::nullopt, {}};
-    if (!names.insert(named.name).second) {
-      return InvalidField(Reason::kDuplicate, path + ".name",
-                          absl::StrCat("'", named.name, "' twice"),
-                          "a name of its own");
-    }
-    RETURN_IF_ERROR(
-        DecodeSource(message[i].tensor(), path + ".tensor", &payloads, &named));
-    tensors.push_back(std::move(named));
-  }
-  RETURN_IF_ERROR(payloads.CheckAll());
-  return tensors;
-}
-
 // Checks that the fields of a run go together.
 absl::Status CheckFields(const v1::RunProgramRequest& message) {
   if (message.has_update() &&
@@ -166,46 +143,41 @@ absl::Status CheckAveraged(const v1::UpdateParametersRequest& message,
 
 }  // namespace
 
+absl::StatusOr<std::vector<NamedTensor>> DecodeTensors(
+    const google::protobuf::RepeatedPtrField<v1::NamedValue>& message,
+    const std::string& field, absl::Span<const int64_t> payload_bytes) {
+  RETURN_IF_ERROR(CheckCount(message.size(), field));
+  NamedPayloads payloads(payload_bytes);
+  std::set<std::string> names;
+  std::vector<NamedTensor> tensors;
+  for (int i = 0; i < message.size(); ++i) {
+    const std::string path = absl::StrCat(field, "[", i, "]");
+    NamedTensor named{message[i].name(), std::nullopt, {}};
+    if (!names.insert(named.name).second) {
+      return InvalidField(Reason::kDuplicate, path + ".name",
+                          absl::StrCat("'", named.name, "' twice"),
+                          "a name of its own");
+    }
+    RETURN_IF_ERROR(
+        DecodeSource(message[i].tensor(), path + ".tensor", &payloads, &named));
+    tensors.push_back(std::move(named));
+  }
+  RETURN_IF_ERROR(payloads.CheckAll());
+  return tensors;
+}
+
 absl::StatusOr<DecodedRun> DecodeRun(const v1::RunProgramRequest& message,
                                      absl::Span<const int64_t> payload_bytes) {
   DecodedRun run;
   ASSIGN_OR_RETURN(run.inputs,
                    DecodeTensors(message.inputs(), "inputs", payload_bytes));
   RETURN_IF_ERROR(CheckFields(message));
-  run.program = message.program();
   ASSIGN_OR_RETURN(run.compute_dtype,
                    DecodeComputeDtype(message.compute_dtype()));
-  run.fetched.assign(message.fetched().begin(), message.fetched().end());
-  run.tape = message.tape();
-  if (message.has_backward()) {
-    const auto& inputs = message.backward().input_gradients();
-    run.backward = WantedGradients{{inputs.begin(), inputs.end()},
-                                   !message.backward().leave_parameters()};
-  }
   if (message.has_update()) {
     ASSIGN_OR_RETURN(run.update, DecodeUpdate(message.update(), "update."));
   }
-  if (message.has_fuse()) run.fuse = message.fuse();
-  if (message.has_fast()) run.fast = message.fast();
-  run.recompute = message.recompute();
-  run.report_groups = message.report_groups();
-  run.averaged = message.averaged();
   return run;
-}
-
-absl::StatusOr<DecodedBackward> DecodeBackward(
-    const v1::BackwardProgramRequest& message,
-    absl::Span<const int64_t> payload_bytes) {
-  DecodedBackward backward;
-  ASSIGN_OR_RETURN(backward.output_gradients,
-                   DecodeTensors(message.output_gradients(), "output_gradients",
-                                 payload_bytes));
-  backward.tape = message.tape();
-  const auto& inputs = message.input_gradients();
-  backward.wanted = {{inputs.begin(), inputs.end()},
-                     !message.leave_parameters()};
-  backward.retain = message.retain();
-  return backward;
 }
 
 absl::StatusOr<DecodedUpdate> DecodeUpdate(

@@ -26,12 +26,6 @@ struct NamedTensor {
   TensorSource source;
 };
 
-// The gradients that a backward pass returns. Value type.
-struct WantedGradients {
-  std::vector<std::string> inputs;  // names of inputs, unchecked
-  bool of_parameters = true;
-};
-
 // One step of an optimizer. Value type.
 struct DecodedUpdate {
   struct Group {
@@ -47,40 +41,26 @@ struct DecodedUpdate {
   std::vector<std::string> averaged;  // unique in a step
 };
 
-// A RunProgramRequest. Value type.
+// The fields of a RunProgramRequest that have another type in the core. Value
+// type.
 struct DecodedRun {
-  std::string program;
   std::vector<NamedTensor> inputs;
-  std::vector<std::string> fetched;
   DataType compute_dtype = DataType::kF32;
-  std::string tape;  // "": the run keeps no tape
-  std::optional<WantedGradients> backward;
-  // Set only together with a `backward` that computes gradients of parameters.
+  // Set only together with a backward that computes gradients of parameters.
   std::optional<DecodedUpdate> update;
-  std::optional<bool> fuse;
-  std::optional<bool> fast;
-  bool recompute = false;
-  bool report_groups = false;
-  bool averaged = false;
 };
 
-// A BackwardProgramRequest. Value type.
-struct DecodedBackward {
-  std::string tape;
-  std::vector<NamedTensor> output_gradients;
-  WantedGradients wanted;
-  bool retain = false;
-};
-
-// Return the decoded request. `payload_bytes` are the sizes of the request's
-// payloads; a tensor must name each payload.
+// Returns the tensors of the list `field`. `payload_bytes` are the sizes of the
+// request's payloads; a tensor must name each payload.
 // Errors: kInvalidArgument naming field ("inputs[1].tensor.dims"), found and
 // expected; kUnimplemented for unsupported sources and dtypes.
+absl::StatusOr<std::vector<NamedTensor>> DecodeTensors(
+    const google::protobuf::RepeatedPtrField<v1::NamedValue>& message,
+    const std::string& field, absl::Span<const int64_t> payload_bytes);
+// Returns the decoded request, whose other fields go together.
+// Errors: those of DecodeTensors and DecodeUpdate.
 absl::StatusOr<DecodedRun> DecodeRun(const v1::RunProgramRequest& message,
                                      absl::Span<const int64_t> payload_bytes);
-absl::StatusOr<DecodedBackward> DecodeBackward(
-    const v1::BackwardProgramRequest& message,
-    absl::Span<const int64_t> payload_bytes);
 
 // Returns the decoded request. `path` is the prefix of its fields in errors: ""
 // or "update.".

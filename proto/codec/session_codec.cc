@@ -95,21 +95,6 @@ bool CanBring(const TensorDescriptor& from, const TensorDescriptor& to) {
          same_groups && from.dims.size() >= 2;
 }
 
-absl::StatusOr<std::vector<DecodedPut>> DecodeAll(
-    const v1::PutTensorsRequest& request, Carrier carrier,
-    absl::Span<const int64_t> payload_bytes) {
-  RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
-  NamedPayloads payloads(payload_bytes);
-  std::vector<DecodedPut> puts;
-  for (int i = 0; i < request.tensors_size(); ++i) {
-    const std::string path = absl::StrCat("tensors[", i, "]");
-    ASSIGN_OR_RETURN(puts.emplace_back(),
-                     DecodePut(request.tensors(i), carrier, &payloads, path));
-  }
-  RETURN_IF_ERROR(payloads.CheckAll());
-  return puts;
-}
-
 std::string TextOf(const v1::TensorFrame& frame, int64_t bytes) {
   return absl::StrCat("tensor ", frame.tensor(), " from byte ",
                       frame.byte_offset(), ", ", bytes, " bytes");
@@ -126,8 +111,17 @@ absl::Status CheckCount(int tensors, absl::string_view field) {
 
 absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
     const v1::PutTensorsRequest& request,
-    absl::Span<const int64_t> payload_bytes) {
-  return DecodeAll(request, Carrier::kMessage, payload_bytes);
+    absl::Span<const int64_t> payload_bytes, Carrier carrier) {
+  RETURN_IF_ERROR(CheckCount(request.tensors_size(), "tensors"));
+  NamedPayloads payloads(payload_bytes);
+  std::vector<DecodedPut> puts;
+  for (int i = 0; i < request.tensors_size(); ++i) {
+    const std::string path = absl::StrCat("tensors[", i, "]");
+    ASSIGN_OR_RETURN(puts.emplace_back(),
+                     DecodePut(request.tensors(i), carrier, &payloads, path));
+  }
+  RETURN_IF_ERROR(payloads.CheckAll());
+  return puts;
 }
 
 absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
@@ -140,7 +134,7 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
                         message.header().payloads_size(),
                         "none: bytes come in frames");
   }
-  return DecodeAll(message.header(), Carrier::kStream, {});
+  return DecodePuts(message.header(), {}, Carrier::kStream);
 }
 
 absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,

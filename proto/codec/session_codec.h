@@ -33,13 +33,14 @@ struct DecodedPut {
   std::string digest;  // "" or 32 bytes
 };
 
-// Returns the decoded tensors. `payload_bytes` are the sizes of the request's
-// payloads; a tensor must name each payload.
+// Returns the decoded tensors, whose bytes `carrier` brings. `payload_bytes`
+// are the sizes of the request's payloads; a tensor must name each payload.
 // Errors: kInvalidArgument naming field ("tensors[3].tensor.dims"), found and
 // expected; kUnimplemented for unsupported sources.
 absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
     const v1::PutTensorsRequest& request,
-    absl::Span<const int64_t> payload_bytes);
+    absl::Span<const int64_t> payload_bytes,
+    Carrier carrier = Carrier::kMessage);
 
 // Does the same for the first message of a stream.
 // Errors: as DecodePuts.

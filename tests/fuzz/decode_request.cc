@@ -169,9 +169,10 @@ void DecodeRequest(const google::protobuf::Message& request,
     if (decoded->update) CheckUpdate(*decoded->update);
   } else if (const auto* program =
                  DynamicCastToGenerated<v1::BackwardProgramRequest>(&request)) {
-    const auto decoded = DecodeBackward(*program, payload_bytes);
+    const auto decoded = DecodeTensors(program->output_gradients(),
+                                       "output_gradients", payload_bytes);
     if (!decoded.ok()) return RequireRefusal(decoded.status());
-    CheckNamed(decoded->output_gradients, payload_bytes.size());
+    CheckNamed(*decoded, payload_bytes.size());
   } else if (const auto* step =
                  DynamicCastToGenerated<v1::UpdateParametersRequest>(
                      &request)) {

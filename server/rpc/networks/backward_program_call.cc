@@ -67,17 +67,18 @@ absl::Status BackwardProgramCall::PlaceTape(
 absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode() {
   v1::BackwardProgramRequest head;
   ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
-  ASSIGN_OR_RETURN(const DecodedBackward backward,
-                   DecodeBackward(head, SizesOf(payloads)));
+  constexpr char kGradients[] = "output_gradients";
+  ASSIGN_OR_RETURN(
+      const std::vector<NamedTensor> named,
+      DecodeTensors(head.output_gradients(), kGradients, SizesOf(payloads)));
   RETURN_IF_ERROR(
       session().KeepTrainerState(head.trainer_state(), "trainer_state"));
   ASSIGN_OR_RETURN(const std::shared_ptr<const KeptTape> tape,
-                   FindTape(backward.tape));
+                   FindTape(head.tape()));
   RETURN_IF_ERROR(CheckVersions(*tape, session()));
   TensorResolver resolver(&session(), services().regions, std::move(payloads));
-  ASSIGN_OR_RETURN(
-      PlacedTensors gradients,
-      PlaceNamed(backward.output_gradients, "output_gradients", &resolver));
+  ASSIGN_OR_RETURN(PlacedTensors gradients,
+                   PlaceNamed(named, kGradients, &resolver));
   ProgramRequest request = tape->run;
   request.part = ProgramPart::kBackward;
   request.fetched.clear();
@@ -85,13 +86,13 @@ absl::StatusOr<UnaryCall::Request> BackwardProgramCall::Decode() {
     request.output_gradients.push_back(name);
   }
   ASSIGN_OR_RETURN(request.input_gradients,
-                   InputFlags(*request.program, backward.wanted.inputs));
-  request.parameter_gradients = backward.wanted.of_parameters;
+                   InputFlags(*request.program, head.input_gradients()));
+  request.parameter_gradients = !head.leave_parameters();
   RETURN_IF_ERROR(Choose(*tape->program, std::move(request)));
   TensorPlaces places;
   RETURN_IF_ERROR(PlaceTape(tape, &gradients, &places));
   RETURN_IF_ERROR(PlaceGradients(&places));
-  if (!backward.retain) session().writes()->tapes[backward.tape] = nullptr;
+  if (!head.retain()) session().writes()->tapes[head.tape()] = nullptr;
   return Request{operation_, std::move(places), backend_, {}};
 }
 

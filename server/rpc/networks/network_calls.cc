@@ -97,8 +97,9 @@ absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
 
 absl::Status ProgramCall::Choose(const KeptProgram& program,
                                  ProgramRequest request) {
-  ASSIGN_OR_RETURN(operation_memory_, services().memory->budget.TryReserve(
-                                          OperationBytes(program)));
+  const int64_t bytes = OperationBytes(program);
+  RETURN_IF_ERROR(reservation()->TryGrow(bytes));
+  operation_memory_ = reservation()->Split(bytes);
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));
   sample()->operation = std::string(operation_->name());
   sample()->dtype = std::string(NameOf(operation_->dtype()));

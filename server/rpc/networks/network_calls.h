@@ -99,6 +99,8 @@ class RunProgramCall final : public ProgramCall {
   absl::Status PlaceResults(TensorPlaces* places);
   absl::Status PlaceTape(TensorPlaces* places);
 
+  // The request, until Decode has used it.
+  v1::RunProgramRequest head_;
   DecodedRun run_;
   PlacedTensors inputs_;
   std::shared_ptr<const KeptProgram> program_;

@@ -31,7 +31,8 @@ absl::StatusOr<PlacedTensors> PlaceNamed(const std::vector<NamedTensor>& named,
 }
 
 absl::StatusOr<std::vector<bool>> InputFlags(
-    const Program& program, const std::vector<std::string>& names) {
+    const Program& program,
+    const google::protobuf::RepeatedPtrField<std::string>& names) {
   absl::flat_hash_map<absl::string_view, size_t> positions;
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     positions[program.inputs[i].name] = i;

@@ -33,7 +33,8 @@ absl::StatusOr<PlacedTensors> PlaceNamed(const std::vector<NamedTensor>& named,
 // Returns for each input of the program whether `names` contains it.
 // Errors: kInvalidArgument if a name is not an input or comes twice.
 absl::StatusOr<std::vector<bool>> InputFlags(
-    const Program& program, const std::vector<std::string>& names);
+    const Program& program,
+    const google::protobuf::RepeatedPtrField<std::string>& names);
 
 // Returns the kept tensor of `parameter` in this session.
 // Errors: kNotFound; kInvalidArgument if its dtype, dims or layout differ.

@@ -30,7 +30,7 @@ std::vector<FusedSteps> FusedStepsOf(const Plan& plan, const Program& program) {
 
 absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
   ProgramRequest run;
-  ASSIGN_OR_RETURN(program_, FindProgram(run_.program));
+  ASSIGN_OR_RETURN(program_, FindProgram(head_.program()));
   run.program = program_->program;
   run.compute_dtype = run_.compute_dtype;
   for (const ProgramInput& input : run.program->inputs) {
@@ -46,22 +46,24 @@ absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
                         absl::StrCat(inputs_.size(), " tensors"),
                         absl::StrCat("the program's ", run.inputs.size()));
   }
-  if (run_.fuse) run.fuse = *run_.fuse;
-  if (run_.fast.value_or(false) && !services().fast_convolutions) {
+  if (head_.has_fuse()) run.fuse = head_.fuse();
+  const bool may_be_fast = services().config->fast_convolutions;
+  if (head_.fast() && !may_be_fast) {
     return MakeError(absl::StatusCode::kFailedPrecondition,
                      {Reason::kUnsupported, "fast", "true",
                       "false or unset: this server has "
                       "--fast_convolutions=false"});
   }
-  run.fast = run_.fast.value_or(services().fast_convolutions);
-  run.recompute = run_.recompute;
-  run.fetched = run_.fetched;
-  if (!run_.tape.empty()) run.part = ProgramPart::kForwardTape;
-  if (!run_.backward) return run;
+  run.fast = head_.has_fast() ? head_.fast() : may_be_fast;
+  run.recompute = head_.recompute();
+  run.fetched.assign(head_.fetched().begin(), head_.fetched().end());
+  if (!head_.tape().empty()) run.part = ProgramPart::kForwardTape;
+  if (!head_.has_backward()) return run;
   run.part = ProgramPart::kTrain;
-  ASSIGN_OR_RETURN(run.input_gradients,
-                   InputFlags(*run.program, run_.backward->inputs));
-  run.parameter_gradients = run_.backward->of_parameters;
+  ASSIGN_OR_RETURN(
+      run.input_gradients,
+      InputFlags(*run.program, head_.backward().input_gradients()));
+  run.parameter_gradients = !head_.backward().leave_parameters();
   return run;
 }
 
@@ -87,7 +89,7 @@ absl::Status RunProgramCall::CheckIsChange() {
     why = "draws random numbers: a dropout is training";
   }
   if (why.empty()) return absl::OkStatus();
-  if (run_.averaged) {
+  if (head_.averaged()) {
     return InvalidField(Reason::kUnsupported, "averaged",
                         "a run that changes the session",
                         "a run without tape, backward and training steps");
@@ -102,13 +104,12 @@ absl::Status RunProgramCall::CheckIsChange() {
 absl::Status RunProgramCall::OnMessage() {
   {
     const auto measured = sample()->times.decode.Measure();
-    v1::RunProgramRequest head;
-    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head));
-    ASSIGN_OR_RETURN(run_, DecodeRun(head, SizesOf(payloads)));
-    if (run_.backward) RETURN_IF_ERROR(CheckMayTrain());
+    ASSIGN_OR_RETURN(std::vector<PayloadView> payloads, Split(&head_));
+    ASSIGN_OR_RETURN(run_, DecodeRun(head_, SizesOf(payloads)));
+    if (head_.has_backward()) RETURN_IF_ERROR(CheckMayTrain());
     RETURN_IF_ERROR(
-        session().KeepTrainerState(head.trainer_state(), "trainer_state"));
-    if (!head.update().trainer_state().empty()) {
+        session().KeepTrainerState(head_.trainer_state(), "trainer_state"));
+    if (!head_.update().trainer_state().empty()) {
       return InvalidField(Reason::kUnsupported, "update.trainer_state", "bytes",
                           "none: the run has a trainer_state of its own");
     }
@@ -119,7 +120,7 @@ absl::Status RunProgramCall::OnMessage() {
     RETURN_IF_ERROR(Choose(*program_, std::move(request)));
   }
   const bool has_tape = operation_->request().part == ProgramPart::kForwardTape;
-  if (!has_tape && !run_.report_groups) return UnaryCall::OnMessage();
+  if (!has_tape && !head_.report_groups()) return UnaryCall::OnMessage();
   std::shared_ptr<const Plan> known =
       services().scheduler->FindPlan(*backend_, *operation_);
   if (known != nullptr) {
@@ -141,7 +142,7 @@ absl::Status RunProgramCall::OnMessage() {
 }
 
 absl::Status RunProgramCall::UsePlan(std::shared_ptr<const Plan> plan) {
-  if (run_.report_groups) {
+  if (head_.report_groups()) {
     fused_steps_ = FusedStepsOf(*plan, operation_->program());
   }
   if (operation_->request().part != ProgramPart::kForwardTape) {
@@ -159,10 +160,12 @@ absl::StatusOr<UnaryCall::Request> RunProgramCall::Decode() {
   for (const ProgramInput& input : operation_->program().inputs) {
     places.operands.push_back(std::move(inputs_[input.name].place));
   }
-  RETURN_IF_ERROR(PlaceParameters(&places.operands, run_.averaged));
+  RETURN_IF_ERROR(PlaceParameters(&places.operands, head_.averaged()));
   RETURN_IF_ERROR(PlaceRandomness(&places.operands));
   RETURN_IF_ERROR(PlaceResults(&places));
   Request request{operation_, std::move(places), backend_, {}};
+  // The memory of the message is no longer reserved when the operation runs.
+  v1::RunProgramRequest().Swap(&head_);
   if (!run_.update) return request;
   step_.emplace(&session(), reservation(), "update.");
   ASSIGN_OR_RETURN(Request update,
@@ -216,7 +219,7 @@ absl::Status RunProgramCall::PlaceResults(TensorPlaces* places) {
 }
 
 absl::Status RunProgramCall::PlaceTape(TensorPlaces* places) {
-  const std::string& tape = run_.tape;
+  const std::string& tape = head_.tape();
   RETURN_IF_ERROR(CheckName(tape, "tape"));
   if (session().state().tapes.contains(tape)) {
     return MakeError(

@@ -45,44 +45,25 @@ class DecodeRunTest : public ::testing::Test {
 };
 
 TEST_F(DecodeRunTest, TakesEverythingOver) {
-  request_.add_fetched("loss");
   request_.set_compute_dtype(v1::DATA_TYPE_BF16);
   request_.mutable_backward()->add_input_gradients("x");
   request_.mutable_update()->set_algorithm(
       v1::UpdateParametersRequest::ALGORITHM_ADAM);
-  request_.set_fuse(false);
-  request_.set_fast(false);
-  request_.set_recompute(true);
-  request_.set_report_groups(true);
-  request_.set_averaged(true);
   const auto run = DecodeRun(request_, bytes_);
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_EQ(run->program, "p");
   ASSERT_EQ(run->inputs.size(), 2U);
   EXPECT_EQ(run->inputs[1].name, "y");
   EXPECT_EQ(run->inputs[1].descriptor, kInput);
   EXPECT_EQ(run->inputs[1].source.payload_index, 1);
-  EXPECT_EQ(run->fetched, std::vector<std::string>{"loss"});
   EXPECT_EQ(run->compute_dtype, DataType::kBF16);
-  EXPECT_EQ(run->backward->inputs, std::vector<std::string>{"x"});
-  EXPECT_TRUE(run->backward->of_parameters);
   EXPECT_EQ(run->update->optimizer, Optimizer::kAdam);
-  EXPECT_EQ(run->fuse, false);
-  EXPECT_EQ(run->fast, false);
-  EXPECT_TRUE(run->recompute);
-  EXPECT_TRUE(run->report_groups);
-  EXPECT_TRUE(run->averaged);
 }
 
 TEST_F(DecodeRunTest, LeavesOpenWhatIsUnset) {
   const auto run = DecodeRun(request_, bytes_);
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_EQ(run->compute_dtype, DataType::kF32);
-  EXPECT_EQ(run->tape, "");
-  EXPECT_FALSE(run->backward.has_value());
   EXPECT_FALSE(run->update.has_value());
-  EXPECT_FALSE(run->fuse.has_value());
-  EXPECT_FALSE(run->fast.has_value());
 }
 
 TEST_F(DecodeRunTest, TakesTensorsFromAnywhere) {
@@ -195,25 +176,21 @@ TEST_F(DecodeRunTest, UnknownFieldsOfPartsAreFound) {
   }
 }
 
-TEST(DecodeBackward, TakesEverythingOver) {
+TEST(DecodeTensors, NamesTheField) {
   v1::BackwardProgramRequest request;
-  request.set_tape("t");
   v1::NamedValue* value = request.add_output_gradients();
   value->set_name("y");
   *value->mutable_tensor() = EncodeTensor(kInput, 0);
-  request.add_input_gradients("x");
-  request.set_leave_parameters(true);
-  request.set_retain(true);
-  const auto backward = DecodeBackward(request, {kInputBytes});
-  ASSERT_TRUE(backward.ok()) << backward.status();
-  EXPECT_EQ(backward->tape, "t");
-  EXPECT_EQ(backward->output_gradients[0].name, "y");
-  EXPECT_EQ(backward->wanted.inputs, std::vector<std::string>{"x"});
-  EXPECT_FALSE(backward->wanted.of_parameters);
-  EXPECT_TRUE(backward->retain);
+  const auto decode = [&] {
+    return DecodeTensors(request.output_gradients(), "output_gradients",
+                         {kInputBytes});
+  };
+  const auto gradients = decode();
+  ASSERT_TRUE(gradients.ok()) << gradients.status();
+  EXPECT_EQ(gradients->at(0).name, "y");
   value->mutable_tensor()->clear_dtype();
-  ExpectInvalid(DecodeBackward(request, {kInputBytes}).status(),
-                Reason::kInvalidEnum, "output_gradients[0].tensor.dtype");
+  ExpectInvalid(decode().status(), Reason::kInvalidEnum,
+                "output_gradients[0].tensor.dtype");
 }
 
 class DecodeUpdateTest : public ::testing::Test {
