@@ -145,28 +145,22 @@ std::vector<uint64_t> BoundTensors::ConstantIds(
   return ids;
 }
 
-absl::Status BoundTensors::Copy(const Backend& backend, int threads,
-                                Arrival* arrival) {
-  ScatteredBytes& bytes = *arrival->bytes;
-  ASSIGN_OR_RETURN(arrival->copy, memory_->pool.Take(bytes.size()));
-  for (int64_t first = 0; first < bytes.size(); first += kRoundBytes) {
-    const int64_t size = std::min(kRoundBytes, bytes.size() - first);
-    CopyInParts(size, arrival->copy.data() + first, backend, threads,
-                [&](int64_t offset, absl::Span<std::byte> to) {
-                  bytes.CopyRange(first + offset, to);
-                });
-    bytes.Release(first + size);
-  }
-  copied_bytes_ += bytes.size();
-  arrival->bytes.reset();
-  return absl::OkStatus();
-}
-
 absl::StatusOr<RunBuffers> BoundTensors::BringIn(const Backend& backend,
                                                  int threads) {
   for (Arrival& arrival : arrivals_) {
     if (arrival.bytes == nullptr) continue;
-    RETURN_IF_ERROR(Copy(backend, threads, &arrival));
+    ScatteredBytes& bytes = *arrival.bytes;
+    ASSIGN_OR_RETURN(arrival.copy, memory_->pool.Take(bytes.size()));
+    for (int64_t first = 0; first < bytes.size(); first += kRoundBytes) {
+      const int64_t size = std::min(kRoundBytes, bytes.size() - first);
+      CopyInParts(size, arrival.copy.data() + first, backend, threads,
+                  [&](int64_t offset, absl::Span<std::byte> to) {
+                    bytes.CopyRange(first + offset, to);
+                  });
+      bytes.Release(first + size);
+    }
+    copied_bytes_ += bytes.size();
+    arrival.bytes.reset();
     for (size_t position : arrival.operands) {
       run_buffers_.operands[position] = arrival.copy.data();
     }

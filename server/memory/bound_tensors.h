@@ -74,7 +74,6 @@ class BoundTensors {
 
   void KeepOperand(size_t position, const TensorDescriptor& tensor,
                    TensorPlace place);
-  absl::Status Copy(const Backend& backend, int threads, Arrival* arrival);
 
   const std::shared_ptr<CallMemory> memory_;
   Reservation* reservation_ = nullptr;  // Of Bind.

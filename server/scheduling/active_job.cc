@@ -19,8 +19,8 @@ ActiveJob::ActiveJob(Job taken, const WorkMeans& means)
     count_ = slices_->count();
   }
   next_operation_ = OperationOf(0);
-  work_ = WorkRates::Describe(*job.backend, *next_operation_, means.threads);
-  slice_time = means.rates->Predict(work_);
+  work_ = means.rates->Predict(*job.backend, *next_operation_, means.threads);
+  slice_time = work_.predicted;
 }
 
 std::shared_ptr<const Operation> ActiveJob::OperationOf(int64_t slice) const {
@@ -80,10 +80,8 @@ void ActiveJob::End(absl::Status status) {
 }
 
 absl::Status ActiveJob::BeginSlice(int device) {
-  if (slices_ && next_ == 0) {
-    RETURN_IF_ERROR(BringIn());
-    RETURN_IF_ERROR(sliced_.BindWindows(*slices_, whole_, means_.memory));
-  }
+  // Sums that don't fit in memory need no plan.
+  if (slices_ && next_ == 0) RETURN_IF_ERROR(BringIn());
   const absl::Time start = means_.clock();
   absl::StatusOr<PlanCache::Lookup> lookup =
       means_.plans->Get(*job.backend, *next_operation_,
@@ -96,25 +94,8 @@ absl::Status ActiveJob::BeginSlice(int device) {
   outcome.implementation = std::string(lookup->plan->implementation());
   RETURN_IF_ERROR(CheckAlive());
   if (!slices_) RETURN_IF_ERROR(BringIn());
-  RETURN_IF_ERROR(TakeScratch(*lookup));
-  const absl::Time attach_start = means_.clock();
-  AttachWeight();
-  outcome.run.reorder += means_.clock() - attach_start;
-  return absl::OkStatus();
-}
-
-absl::Status ActiveJob::BringIn() {
-  whole_ = job.buffers;
-  if (job.tensors == nullptr) return absl::OkStatus();
-  const absl::Time start = means_.clock();
-  ASSIGN_OR_RETURN(whole_, job.tensors->BringIn(*job.backend, means_.threads));
-  outcome.run.reorder += means_.clock() - start;
-  return absl::OkStatus();
-}
-
-absl::Status ActiveJob::TakeScratch(const PlanCache::Lookup& lookup) {
+  const Plan& plan = *lookup->plan;
   CallMemory& memory = *means_.memory;
-  const Plan& plan = *lookup.plan;
   CurrentSlice slice;
   // Takes scratch from the pool for each run: it costs one lock, reuses warm
   // memory, and an idle server holds none.
@@ -123,14 +104,29 @@ absl::Status ActiveJob::TakeScratch(const PlanCache::Lookup& lookup) {
       0);
   ASSIGN_OR_RETURN(slice.reservation,
                    memory.budget.TryReserve(
-                       unpaid + (lookup.kept ? 0 : plan.resident_bytes())));
+                       unpaid + (lookup->kept ? 0 : plan.resident_bytes())));
   ASSIGN_OR_RETURN(slice.scratch, memory.pool.Take(plan.scratch_bytes()));
   slice.buffers = slices_ ? sliced_.Begin(next_) : whole_;
   slice.buffers.scratch =
       absl::MakeSpan(slice.scratch.data(), slice.scratch.size());
-  slice.plan = lookup.plan;
+  slice.plan = lookup->plan;
   current_ = std::move(slice);
+  const absl::Time attach_start = means_.clock();
+  AttachWeight();
+  outcome.run.reorder += means_.clock() - attach_start;
   return absl::OkStatus();
+}
+
+absl::Status ActiveJob::BringIn() {
+  whole_ = job.buffers;
+  if (job.tensors != nullptr) {
+    const absl::Time start = means_.clock();
+    ASSIGN_OR_RETURN(whole_,
+                     job.tensors->BringIn(*job.backend, means_.threads));
+    outcome.run.reorder += means_.clock() - start;
+  }
+  if (!slices_) return absl::OkStatus();
+  return sliced_.BindWindows(*slices_, whole_, means_.memory);
 }
 
 void ActiveJob::AttachWeight() {

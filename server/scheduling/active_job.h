@@ -63,13 +63,12 @@ class ActiveJob {
 
  private:
   std::shared_ptr<const Operation> OperationOf(int64_t slice) const;
-  // Copies the operands of the whole job into its buffers, before the first
-  // slice.
+  // Copies the operands of the whole job into its buffers, and cuts these into
+  // slices.
   absl::Status BringIn();
   // Looks up the plan of the next slice, brings in its operands and takes its
   // scratch.
   absl::Status BeginSlice(int device);
-  absl::Status TakeScratch(const PlanCache::Lookup& lookup);
   // Sets the prepared weights of the current slice, or the memory for them, if
   // the weight cache has any.
   void AttachWeight();

@@ -101,7 +101,17 @@ absl::Status Scheduler::CheckArrival(Priority priority,
 
 void Scheduler::Work(const Worker& worker) {
   PinThisThread(worker.cores);
-  while (std::unique_ptr<ActiveJob> job = Next(worker)) {
+  while (true) {
+    std::unique_ptr<ActiveJob> job;
+    {
+      MutexLock lock(&mutex_);
+      WorkerPool& pool = pools_.at(worker.backend);
+      while (!pool.HasWorkFor(worker.device) && !stopping_) {
+        changed_.Wait(&mutex_);
+      }
+      if (pool.queue().empty()) return;
+      job = pool.Enter(options_.clock());
+    }
     const ActiveJob* const running = job.get();
     absl::Status status;
     // The server's code doesn't throw, but a library or an allocation may. One
@@ -131,14 +141,6 @@ void Scheduler::Work(const Worker& worker) {
     }
     changed_.NotifyAll();
   }
-}
-
-std::unique_ptr<ActiveJob> Scheduler::Next(const Worker& worker) {
-  MutexLock lock(&mutex_);
-  WorkerPool& pool = pools_.at(worker.backend);
-  while (!pool.HasWorkFor(worker.device) && !stopping_) changed_.Wait(&mutex_);
-  if (pool.queue().empty()) return nullptr;
-  return pool.Enter(options_.clock());
 }
 
 bool Scheduler::IsStopping() const {

@@ -110,10 +110,8 @@ class Scheduler {
   absl::Duration EstimatedWait(Priority priority) const;
 
  private:
+  // Computes a slice of a job after the other, until the shutdown.
   void Work(const Worker& worker);
-  // Blocks until a job is queued and counts it as running. Returns null at
-  // shutdown.
-  std::unique_ptr<ActiveJob> Next(const Worker& worker);
   // Returns the error that refuses the job now (see Prepare).
   absl::Status CheckRoom(const ActiveJob& active) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

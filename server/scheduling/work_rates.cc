@@ -26,24 +26,22 @@ constexpr int kMemoryInJobs = 2;
 WorkRates::WorkRates(std::function<absl::Time()> clock)
     : clock_(std::move(clock)) {}
 
-WorkRates::Work WorkRates::Describe(const Backend& backend,
-                                    const Operation& operation, int threads) {
-  const absl::Duration nominal = NominalTime(backend, operation, threads);
-  const double decade = std::log10(absl::ToDoubleSeconds(nominal));
-  return {{&backend, operation.name(), operation.dtype(),
-           static_cast<int>(std::floor(decade))},
-          nominal};
-}
-
-absl::Duration WorkRates::Predict(const Work& work) const {
+WorkRates::Work WorkRates::Predict(const Backend& backend,
+                                   const Operation& operation,
+                                   int threads) const {
+  Work work;
+  work.nominal = NominalTime(backend, operation, threads);
+  const double decade = std::log10(absl::ToDoubleSeconds(work.nominal));
+  work.kind = {&backend, operation.name(), operation.dtype(),
+               static_cast<int>(std::floor(decade))};
   const absl::Time now = clock_();
   MutexLock lock(&mutex_);
   const auto rate = rates_.find(work.kind);
-  if (rate == rates_.end() || rate->second.measurements < 2 ||
-      now > rate->second.expires) {
-    return absl::ZeroDuration();
+  if (rate != rates_.end() && rate->second.measurements >= 2 &&
+      now <= rate->second.expires) {
+    work.predicted = work.nominal * rate->second.measured_by_nominal;
   }
-  return work.nominal * rate->second.measured_by_nominal;
+  return work;
 }
 
 void WorkRates::Learn(const Work& work, absl::Duration measured) {

@@ -20,20 +20,19 @@ class WorkRates {
   struct Work {
     Kind kind;
     absl::Duration nominal;
+    absl::Duration predicted;
   };
 
   explicit WorkRates(std::function<absl::Time()> clock);
 
-  static Work Describe(const Backend& backend, const Operation& operation,
-                       int threads);
-
-  // Returns the predicted time of `work`; zero if less than two jobs of its
-  // kind ran lately, so that no job is refused for an unknown time, or for that
-  // of a first job, which also reads its memory for the first time. A rate
-  // expires without a job for 10 seconds, or twice the last job's time, because
-  // a rate that refuses every job would never be measured again.
-  absl::Duration Predict(const Work& work) const;
-
+  // Returns the work of `operation` on `backend` with `threads` threads. Its
+  // predicted time is zero if less than two jobs of its kind ran lately, so
+  // that no job is refused for an unknown time, or for that of a first job,
+  // which also reads its memory for the first time. A rate expires without a
+  // job for 10 seconds, or twice the last job's time, because a rate that
+  // refuses every job would never be measured again.
+  Work Predict(const Backend& backend, const Operation& operation,
+               int threads) const;
   // Records that `work` took `measured`.
   void Learn(const Work& work, absl::Duration measured);
 
