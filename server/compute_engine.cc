@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "server/devices.h"
 #include "server/memory/admission.h"
 #include "server/workers.h"
@@ -65,52 +66,10 @@ void ComputeEngine::DropExpired(absl::Time now, absl::Time unused_since) {
 }
 
 bool ComputeEngine::IsAtWork() const {
-  const ServerGauges now = gauges();
-  return now.queue_depth > 0 || now.jobs_running > 0;
-}
-
-ServerGauges ComputeEngine::gauges() const {
-  ServerGauges gauges;
-  for (Priority priority : kAllPriorities) {
-    gauges.queues.push_back({std::string(NameOf(priority)),
-                             scheduler.queue_depth(priority),
-                             scheduler.EstimatedWait(priority)});
-    gauges.queue_depth += gauges.queues.back().depth;
-  }
-  gauges.jobs_running = scheduler.running();
-  gauges.memory_used_bytes = memory->budget.used_bytes();
-  gauges.memory_capacity_bytes = memory->budget.capacity_bytes();
-  gauges.admission_waiters = memory->budget.waiters();
-  gauges.buffers_outstanding = memory->pool.outstanding();
-  gauges.buffer_bytes_outstanding = memory->pool.outstanding_bytes();
-  gauges.buffer_bytes_idle = memory->pool.idle_bytes();
-  gauges.regions = regions.regions();
-  gauges.region_bytes = regions.region_bytes();
-  gauges.sessions = sessions.sessions();
-  gauges.sessions_expired = sessions.expired();
-  gauges.session_repeats = sessions.repeats();
-  gauges.session_aborts = sessions.aborts();
-  const SessionTable::Contents kept = sessions.contents();
-  gauges.kept_tensors = kept.tensors;
-  gauges.kept_programs = kept.programs;
-  gauges.kept_tapes = kept.tapes;
-  gauges.kept_tape_bytes = kept.tape_bytes;
-  gauges.kept_bytes = sessions.memory()->used_bytes();
-  gauges.kept_capacity_bytes = sessions.memory()->max_bytes();
-  for (const ClientQuotas::Use& use : sessions.ClientUses()) {
-    gauges.clients.push_back({use.client, use.sessions, use.kept_bytes});
-  }
-  if (durable_sessions != nullptr) durable_sessions->AddGauges(&gauges);
-  gauges.digest_hits = sessions.digests().hits();
-  gauges.digest_saved_bytes = sessions.digests().saved_bytes();
-  gauges.plan_cache_bytes = plans.bytes();
-  gauges.plan_cache_plans = plans.plans();
-  gauges.devices = GaugesOf(backends, scheduler);
-  gauges.proofs = proofs->gauges();
-  gauges.weight_cache_bytes = weights.bytes();
-  gauges.weight_cache_hits = weights.hits();
-  gauges.weight_cache_misses = weights.misses();
-  return gauges;
+  return scheduler.running() > 0 ||
+         absl::c_any_of(kAllPriorities, [this](Priority priority) {
+           return scheduler.queue_depth(priority) > 0;
+         });
 }
 
 }  // namespace convgrad

@@ -20,7 +20,6 @@
 #include "server/scheduling/scheduler.h"
 #include "server/scheduling/weight_cache.h"
 #include "server/sessions/session_table.h"
-#include "server/telemetry/observer.h"
 
 namespace convgrad {
 
@@ -47,9 +46,6 @@ struct ComputeEngine {
 
   // Returns whether jobs run or are queued.
   bool IsAtWork() const;
-
-  // Returns the current gauges of /metrics.
-  ServerGauges gauges() const;
 
   // A member uses the members above it.
   const std::unique_ptr<Proofs> proofs;

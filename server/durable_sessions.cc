@@ -105,20 +105,31 @@ absl::Status DurableSessions::AddStored() {
   return absl::OkStatus();
 }
 
-void DurableSessions::AddGauges(ServerGauges* gauges) const {
+void DurableSessions::AddReadings(Readings* all) const {
   const Snapshotter::Counts counts = snapshotter_.counts();
-  DurabilityGauges& now = gauges->durability.emplace();
-  now.snapshots_written = counts.written;
-  now.snapshots_failed = counts.failed;
-  now.snapshot_time = counts.time;
-  now.snapshot_bytes = counts.bytes;
-  const absl::Time time = sessions_->now();
+  for (const auto& [outcome, count] :
+       {std::pair("written", counts.written), {"failed", counts.failed}}) {
+    all->Counter("convgrad_snapshots_total", "Snapshots of durable sessions.",
+                 count, {{"outcome", outcome}});
+  }
+  all->Counter("convgrad_snapshot_seconds_total", "Time of writing snapshots.",
+               absl::ToDoubleSeconds(counts.time));
+  all->Counter("convgrad_snapshot_bytes_total",
+               "Bytes of the sessions in snapshots.", counts.bytes);
+  const absl::Time now = sessions_->now();
+  absl::Duration undurable_age;
+  int64_t on_disk = 0;
   for (const auto& session : sessions_->DurableSessions()) {
-    now.sessions_on_disk += session->info().on_disk ? 1 : 0;
+    on_disk += session->info().on_disk ? 1 : 0;
     const absl::Time since = session->changed_since();
     if (since == absl::InfiniteFuture()) continue;
-    now.undurable_age = std::max(now.undurable_age, time - since);
+    undurable_age = std::max(undurable_age, now - since);
   }
+  all->Gauge("convgrad_undurable_age_seconds",
+             "Age of the oldest change that isn't on disk yet.",
+             absl::ToDoubleSeconds(undurable_age));
+  all->Gauge("convgrad_sessions_on_disk",
+             "Durable sessions that aren't in memory.", on_disk);
 }
 
 }  // namespace convgrad

@@ -10,7 +10,7 @@
 #include "server/machine/background_thread.h"
 #include "server/sessions/session_table.h"
 #include "server/snapshots/snapshot_store.h"
-#include "server/telemetry/observer.h"
+#include "server/telemetry/readings.h"
 
 namespace convgrad {
 
@@ -29,7 +29,7 @@ class DurableSessions {
   // Returns whether nothing failed.
   bool SaveAll() { return snapshotter_.SaveAll(); }
 
-  void AddGauges(ServerGauges* gauges) const;
+  void AddReadings(Readings* all) const;
 
  private:
   absl::Status AddStored();

@@ -69,14 +69,4 @@ void Proofs::Run(int threads, const std::function<bool()>& give_up) {
   is_running_ = false;
 }
 
-std::vector<ProofGauges> Proofs::gauges() const {
-  std::vector<ProofGauges> gauges;
-  for (const ProvenBackend* backend : proven_) {
-    const ProofCounts counts = backend->counts();
-    gauges.push_back({std::string(backend->name()), counts.passed,
-                      counts.failed, counts.unmet, counts.families});
-  }
-  return gauges;
-}
-
 }  // namespace convgrad

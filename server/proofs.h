@@ -8,7 +8,6 @@
 
 #include "backends/registry.h"
 #include "server/rpc/transport/readiness.h"
-#include "server/telemetry/observer.h"
 
 namespace convgrad {
 
@@ -30,8 +29,6 @@ class Proofs {
   // Reports failures to `readiness`, including earlier ones, until
   // Tell(nullptr).
   void Tell(Readiness* readiness);
-
-  std::vector<ProofGauges> gauges() const;
 
   const std::vector<const ProvenBackend*>& backends() const { return proven_; }
 

@@ -10,7 +10,6 @@
 #include "server/compute_engine.h"
 #include "server/devices.h"
 #include "server/limit_watch.h"
-#include "server/listener_watch.h"
 #include "server/machine/background_thread.h"
 #include "server/memory/region_listener.h"
 #include "server/rpc/calls/call.h"
@@ -22,6 +21,7 @@
 #include "server/rpc/transport/gate.h"
 #include "server/rpc/transport/listeners.h"
 #include "server/rpc/transport/readiness.h"
+#include "server/server_readings.h"
 #include "server/telemetry/metrics_endpoint.h"
 #include "server/telemetry/tracing.h"
 #include "server/token_file.h"
@@ -37,6 +37,8 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 // The period of checks for connections that send too much: 40 MB at 2 GB/s.
 constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
 constexpr absl::Duration kRefresh = absl::Seconds(1);  // Of files and limits.
+// The period of checks of the acceptor and of devices.
+constexpr absl::Duration kHealthTick = absl::Milliseconds(500);
 // Threads that copy and hash tensors of puts: small ones pass a large one.
 constexpr int kCopyThreads = 2;
 
@@ -71,19 +73,17 @@ class GrpcServer final : public Server {
   }
   int metrics_port() const override { return metrics_->port(); }
   const Config& config() const override { return config_; }
-  ServerGauges gauges() const override { return engine_.gauges(); }
+  Readings gauges() const override { return ReadingsOf(engine_); }
   std::string MetricsText() const override { return metrics_->Text(); }
 
  private:
   absl::Status StartMetrics();
   absl::Status Listen();
   v1::GetCapabilitiesResponse Describe() const {
-    return DescribeServer(
-        {Version(), config_.max_message_bytes, limits_.budget_bytes(),
-         config_.max_macs, config_.max_reference_macs, config_.workers,
-         config_.threads_per_worker, config_.regions_listen,
-         config_.max_region_bytes, cpu_model_, config_.fast_convolutions},
-        engine_.backends);
+    auto server = DescribeServer(config_, cpu_model_, engine_.backends);
+    server.set_server_version(Version());
+    server.mutable_limits()->set_memory_budget_bytes(limits_.budget_bytes());
+    return server;
   }
   void SetServices();
   void Tick();
@@ -126,8 +126,8 @@ class GrpcServer final : public Server {
   ConvGradService service_{services_};
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
-  std::unique_ptr<DeviceWatch> device_watch_;
-  std::unique_ptr<BackgroundThread> listener_watch_;
+  DeviceWatch device_watch_{&engine_.backends, &engine_.router};
+  std::unique_ptr<BackgroundThread> health_watch_;
   Warmer warmer_;
 };
 
@@ -149,8 +149,7 @@ GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
 
 GrpcServer::~GrpcServer() {
   if (listeners_ == nullptr) return;
-  device_watch_.reset();
-  listener_watch_.reset();
+  health_watch_.reset();
   engine_.proofs->Tell(nullptr);
   readiness_->StartDraining();
   warmer_.Stop();
@@ -211,6 +210,7 @@ absl::Status GrpcServer::StartMetrics() {
 }
 
 void GrpcServer::SetServices() {
+  services_.config = &config_;
   services_.observer = metrics_->observer();
   services_.tracer = tracer_.get();
   services_.memory = engine_.memory;
@@ -224,12 +224,6 @@ void GrpcServer::SetServices() {
   services_.scheduler = &engine_.scheduler;
   services_.sessions = &engine_.sessions;
   services_.self_check_sampler = &self_check_sampler_;
-  services_.fast_convolutions = config_.fast_convolutions;
-  services_.advertised_address = config_.advertise;
-  services_.max_message_bytes = config_.max_message_bytes;
-  services_.default_deadline = config_.default_deadline;
-  services_.max_deadline = config_.max_deadline;
-  services_.stream_idle_timeout = config_.stream_idle_timeout;
   services_.defer = PostTo(&background_);
   services_.copy = copies_.executor();
   services_.plan = plans_.executor();
@@ -253,10 +247,10 @@ absl::Status GrpcServer::Listen() {
   ASSIGN_OR_RETURN(listeners_, Listeners::Start(options, MakeListedServices(),
                                                 &service_, &traffic_));
   readiness_ = std::make_unique<Readiness>(listeners_.get());
-  device_watch_ =
-      DeviceWatch::Start(&engine_.backends, &engine_.router, readiness_.get());
-  listener_watch_ = WatchListeners(
-      addresses(), [this](Hearing worst) { readiness_->OnHearing(worst); });
+  health_watch_ = std::make_unique<BackgroundThread>(kHealthTick, [this] {
+    readiness_->Listen();
+    device_watch_.Look(readiness_.get());
+  });
   engine_.proofs->Tell(readiness_.get());
   return absl::OkStatus();
 }

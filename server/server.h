@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "backends/registry.h"
 #include "server/flags/config.h"
-#include "server/telemetry/observer.h"
+#include "server/telemetry/readings.h"
 
 namespace convgrad {
 
@@ -50,7 +50,7 @@ class Server {
   virtual int metrics_port() const = 0;
   virtual const Config& config() const = 0;
   // The gauges and the text of /metrics.
-  virtual ServerGauges gauges() const = 0;
+  virtual Readings gauges() const = 0;
   virtual std::string MetricsText() const = 0;
 };
 

@@ -23,6 +23,7 @@
 #include "backends/core/steady_now.h"
 #include "proto/file_descriptor.h"
 #include "proto/region_handshake.h"
+#include "server/machine/unix_socket.h"
 
 namespace convgrad {
 namespace {
@@ -36,42 +37,15 @@ absl::Status CannotListen(const std::string& path, absl::string_view why) {
                       "the path of a UNIX socket that is free");
 }
 
-FileDescriptor NewSocket() {
-  return FileDescriptor(
-      socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-}
-
-bool IsSocket(const char* path) {
-  struct stat status = {};
-  return lstat(path, &status) == 0 && S_ISSOCK(status.st_mode);
-}
-
-// Returns whether no process listens on the socket at `address`. The kernel
-// refuses a connection to a file of any other type as well.
-bool IsAbandoned(const sockaddr_un& address) {
-  const FileDescriptor probe = NewSocket();
-  return IsSocket(address.sun_path) &&
-         connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
-                 sizeof(address)) != 0 &&
-         errno == ECONNREFUSED;
-}
-
 absl::StatusOr<FileDescriptor> Listen(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+  if (path.empty() || path.size() >= sizeof(sockaddr_un::sun_path)) {
     return CannotListen(path, absl::StrCat("of ", path.size(), " bytes"));
   }
-  path.copy(address.sun_path, path.size());
-  if (IsAbandoned(address)) unlink(path.c_str());
-  FileDescriptor socket = NewSocket();
-  if (bind(socket.get(), reinterpret_cast<const sockaddr*>(&address),
-           sizeof(address)) != 0) {
-    return CannotListen(path, std::strerror(errno));
-  }
+  absl::StatusOr<FileDescriptor> socket = BindToPath(path);
+  if (!socket.ok()) return CannotListen(path, socket.status().message());
   // No client can connect before listen. The listener also checks each peer.
   if (chmod(path.c_str(), S_IRUSR | S_IWUSR) != 0 ||
-      listen(socket.get(), SOMAXCONN) != 0) {
+      listen(socket->get(), SOMAXCONN) != 0) {
     absl::Status status = CannotListen(path, std::strerror(errno));
     unlink(path.c_str());
     return status;
@@ -123,7 +97,7 @@ class PollingListener final : public RegionListener {
     eventfd_write(stop_.get(), 1);
     thread_.join();
     for (const Connection& connection : connections_) End(connection);
-    if (IsSocket(options_.path.c_str())) unlink(options_.path.c_str());
+    RemoveSocket(options_.path);
   }
 
  private:

@@ -25,23 +25,22 @@ std::string Find(const Facts& facts, const std::string& name) {
 }  // namespace
 
 v1::GetCapabilitiesResponse DescribeServer(
-    const ServerFacts& facts, absl::Span<const RegisteredBackend> backends) {
+    const Config& config, const std::string& cpu_model,
+    absl::Span<const RegisteredBackend> backends) {
   v1::GetCapabilitiesResponse response;
-  response.set_server_version(facts.version);
-  response.set_workers(facts.workers);
-  response.set_threads_per_worker(facts.threads_per_worker);
-  response.set_cpu_model(facts.cpu_model);
-  response.set_fast_convolutions(facts.fast_convolutions);
-  if (!facts.regions_address.empty()) {
+  response.set_workers(config.workers);
+  response.set_threads_per_worker(config.threads_per_worker);
+  response.set_cpu_model(cpu_model);
+  response.set_fast_convolutions(config.fast_convolutions);
+  if (!config.regions_listen.empty()) {
     v1::SharedMemory* shared = response.mutable_shared_memory();
-    shared->set_address(facts.regions_address);
-    shared->set_max_region_bytes(facts.max_region_bytes);
+    shared->set_address(config.regions_listen);
+    shared->set_max_region_bytes(config.max_region_bytes);
   }
   v1::Limits* limits = response.mutable_limits();
-  limits->set_max_message_bytes(facts.max_message_bytes);
-  limits->set_memory_budget_bytes(facts.memory_budget_bytes);
-  limits->set_max_multiply_adds(facts.max_macs);
-  limits->set_max_reference_multiply_adds(facts.max_reference_macs);
+  limits->set_max_message_bytes(config.max_message_bytes);
+  limits->set_max_multiply_adds(config.max_macs);
+  limits->set_max_reference_multiply_adds(config.max_reference_macs);
   for (const RegisteredBackend& entry : backends) {
     v1::BackendCapabilities* message = response.add_backends();
     message->set_name(std::string(entry.name));

@@ -2,7 +2,6 @@
 // settings and backends.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <string>
 
@@ -10,26 +9,15 @@
 #include "backends/registry.h"
 #include "convgrad/v1/capabilities.pb.h"
 #include "convgrad/v1/session.pb.h"
+#include "server/flags/config.h"
 
 namespace convgrad {
 
-struct ServerFacts {
-  std::string version;
-  int64_t max_message_bytes = 0;
-  int64_t memory_budget_bytes = 0;
-  int64_t max_macs = 0;
-  int64_t max_reference_macs = 0;
-  int workers = 0;
-  int threads_per_worker = 0;
-  std::string regions_address;  // empty: no regions
-  int64_t max_region_bytes = 0;
-  std::string cpu_model;
-  bool fast_convolutions = true;
-};
-
-// Returns the answer of GetCapabilities. Thread-safe.
+// Returns the answer of GetCapabilities, without the server's version and
+// its current budget. Thread-safe.
 v1::GetCapabilitiesResponse DescribeServer(
-    const ServerFacts& facts, absl::Span<const RegisteredBackend> backends);
+    const Config& config, const std::string& cpu_model,
+    absl::Span<const RegisteredBackend> backends);
 
 // Returns what decides the bits of the server's results, by name. The names are
 // those of v1::ServerDifference. Thread-safe.

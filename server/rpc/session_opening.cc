@@ -102,7 +102,7 @@ void SessionCall::Respond(int64_t epoch) {
   if (state->trainer_state != nullptr) {
     response.set_trainer_state(*state->trainer_state);
   }
-  response.set_address(services().advertised_address);
+  response.set_address(services().config->advertise);
   if (state->computed_by != nullptr) {
     AddDifferences(*state->computed_by, FactsOf(services().capabilities()),
                    response.mutable_differences());

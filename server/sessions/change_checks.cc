@@ -5,13 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "proto/call_metadata.h"
 #include "server/sessions/change_order.h"
 
 namespace convgrad {
 namespace {
-
-constexpr char kEpoch[] = "convgrad-session-epoch";
-constexpr char kSequence[] = "convgrad-session-sequence";
 
 absl::Status Refusal(Reason reason, absl::string_view field,
                      absl::string_view found, absl::string_view expected) {
@@ -25,13 +23,13 @@ absl::Status Refusal(Reason reason, absl::string_view field,
 absl::Status ChangeOrder::CheckEpoch(int64_t epoch) const {
   if (epoch == this->epoch()) return absl::OkStatus();
   if (epoch > this->epoch() || epoch < 1) {
-    return Refusal(Reason::kOutOfOrder, kEpoch, absl::StrCat(epoch),
+    return Refusal(Reason::kOutOfOrder, kEpochKey, absl::StrCat(epoch),
                    absl::StrCat(this->epoch()));
   }
   RETURN_IF_ERROR(CheckHolder(epoch));
   if (!is_restored_) return EpochEnded();
   return Refusal(
-      Reason::kRestored, kEpoch, absl::StrCat(epoch),
+      Reason::kRestored, kEpochKey, absl::StrCat(epoch),
       absl::StrCat("one that ResumeSession starts: the session was restored "
                    "after change ",
                    number_));
@@ -41,7 +39,7 @@ absl::Status ChangeOrder::CheckHolder(int64_t epoch,
                                       const std::string& call_id) const {
   const bool is_mine = !call_id.empty() && call_id == epochs_.resumed_by;
   if (is_mine || epoch >= epochs_.first) return absl::OkStatus();
-  return Refusal(Reason::kTakenOver, kEpoch, absl::StrCat(epoch),
+  return Refusal(Reason::kTakenOver, kEpochKey, absl::StrCat(epoch),
                  absl::StrCat("at least ", epochs_.first,
                               ", which began when the session was resumed"));
 }
@@ -49,14 +47,14 @@ absl::Status ChangeOrder::CheckHolder(int64_t epoch,
 absl::Status ChangeOrder::EpochEnded() const {
   return MakeError(
       absl::StatusCode::kAborted,
-      {Reason::kEpochEnded, kEpoch,
+      {Reason::kEpochEnded, kEpochKey,
        absl::StrCat("one that ended with a failure: ", last_failure_),
        absl::StrCat("change ", number_ + 1, " in epoch ", epoch())});
 }
 
 absl::Status ChangeOrder::Missing() const {
   return MakeError(absl::StatusCode::kAborted,
-                   {Reason::kOutOfOrder, kSequence,
+                   {Reason::kOutOfOrder, kSequenceKey,
                     absl::StrCat("no change ", number_ + 1, " for ",
                                  absl::FormatDuration(kMissingTimeout)),
                     absl::StrCat(number_ + 1, " first")});
@@ -64,15 +62,13 @@ absl::Status ChangeOrder::Missing() const {
 
 absl::Status ChangeOrder::CheckAhead(int64_t number) const {
   if (is_restored_) {
-    return Refusal(Reason::kRestored, "convgrad-session-after",
-                   absl::StrCat(number),
+    return Refusal(Reason::kRestored, kAfterKey, absl::StrCat(number),
                    absl::StrCat("at most ", number_,
                                 ", the change after which the session was "
                                 "restored, until ResumeSession"));
   }
   if (number <= number_ + kWindow) return absl::OkStatus();
-  return Refusal(Reason::kOutOfOrder, "convgrad-session-after",
-                 absl::StrCat(number),
+  return Refusal(Reason::kOutOfOrder, kAfterKey, absl::StrCat(number),
                  absl::StrCat("at most ", number_ + kWindow));
 }
 
@@ -80,19 +76,19 @@ absl::Status ChangeOrder::Check(const ChangeId& change) const {
   RETURN_IF_ERROR(CheckEpoch(change.epoch));
   const std::string sequence = absl::StrCat(change.sequence);
   if (change.acknowledged < 0 || change.acknowledged > number_) {
-    return Refusal(Reason::kOutOfOrder, "convgrad-session-acknowledged",
+    return Refusal(Reason::kOutOfOrder, kAcknowledgedKey,
                    absl::StrCat(change.acknowledged),
                    absl::StrCat("at most ", number_));
   }
   if (change.sequence <= number_ || change.sequence > number_ + kWindow) {
-    return Refusal(Reason::kOutOfOrder, kSequence,
+    return Refusal(Reason::kOutOfOrder, kSequenceKey,
                    change.sequence <= number_ && change.sequence > acknowledged_
                        ? absl::StrCat(sequence, ", committed by another call")
                        : sequence,
                    absl::StrCat(number_ + 1, " to ", number_ + kWindow));
   }
   if (number_ - std::max(acknowledged_, change.acknowledged) > kWindow) {
-    return Refusal(Reason::kOutOfOrder, "convgrad-session-acknowledged",
+    return Refusal(Reason::kOutOfOrder, kAcknowledgedKey,
                    absl::StrCat(change.acknowledged),
                    absl::StrCat("at least ", number_ - kWindow));
   }
@@ -101,7 +97,7 @@ absl::Status ChangeOrder::Check(const ChangeId& change) const {
       (running_ && change.sequence == number_ + 1) ||
       (waiting != waiting_.end() && waiting->second.call_id != change.call_id);
   if (!is_taken) return absl::OkStatus();
-  return Refusal(Reason::kOutOfOrder, kSequence,
+  return Refusal(Reason::kOutOfOrder, kSequenceKey,
                  absl::StrCat(sequence, ", the number of another call"),
                  "a number of its own");
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
+#include "proto/call_metadata.h"
 
 namespace convgrad {
 namespace {
@@ -14,7 +15,7 @@ ChangeOrder::Decision AnswerFor(int64_t number,
   if (reply != nullptr) return ChangeOrder::Decision::Repeat(reply);
   return ChangeOrder::Decision::Refuse(MakeError(
       absl::StatusCode::kDataLoss,
-      {Reason::kNotFound, "convgrad-session-sequence",
+      {Reason::kNotFound, kSequenceKey,
        absl::StrCat(number, ", committed, whose reply is no longer kept"),
        absl::StrCat("a repeat within ",
                     absl::FormatDuration(ChangeOrder::kReplyLifetime))}));

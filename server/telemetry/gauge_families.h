@@ -9,9 +9,9 @@
 
 namespace convgrad {
 
-// Returns the families of `now` and of the files' expiry that have a sample.
-// Clients beyond the first 16 are summed as "other". Thread-safe.
+// Returns the families of `now` and of the files' expiry that have a sample, in
+// the order of their first one. Thread-safe.
 std::vector<prometheus::MetricFamily> GaugeFamilies(
-    const ServerGauges& now, absl::Span<const CertificateFile> certificates);
+    Readings now, absl::Span<const CertificateFile> certificates);
 
 }  // namespace convgrad

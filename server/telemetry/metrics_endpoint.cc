@@ -17,27 +17,27 @@
 namespace convgrad {
 namespace {
 
-// Makes families of ServerGauges at each scrape.
+// Makes families of Readings at each scrape.
 class GaugeCollector final : public prometheus::Collectable {
  public:
   explicit GaugeCollector(const MetricsOptions& options)
       : gauges_(options.gauges), certificates_(options.certificates) {}
 
   std::vector<prometheus::MetricFamily> Collect() const override {
-    return GaugeFamilies(gauges_ ? gauges_() : ServerGauges{}, certificates_);
+    return GaugeFamilies(gauges_ ? gauges_() : Readings(), certificates_);
   }
 
  private:
-  const std::function<ServerGauges()> gauges_;
+  const std::function<Readings()> gauges_;
   const std::vector<CertificateFile> certificates_;
 };
 
-// A connection occupies a thread of civetweb until its request is complete.
-// With the library's defaults, 2 threads and 30 s, a few half-sent requests
-// block the scraper for a minute.
+// A connection occupies a thread of civetweb until its request is complete. The
+// library's defaults, 2 threads and 30 s, would let a few half-sent requests
+// block the scraper. Here 300 of them take 5 s, half of Prometheus' patience.
 std::vector<std::string> HttpOptions(const std::string& address) {
-  return {"listening_ports",    address, "num_threads",       "4",
-          "request_timeout_ms", "1000",  "enable_keep_alive", "no"};
+  return {"listening_ports",    address, "num_threads",       "32",
+          "request_timeout_ms", "500",   "enable_keep_alive", "no"};
 }
 
 class PrometheusEndpoint final : public MetricsEndpoint, private OpObserver {

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/telemetry/observer.h"
+#include "server/telemetry/readings.h"
 
 namespace convgrad {
 
@@ -32,7 +33,7 @@ struct MetricsOptions {
   std::vector<CertificateFile> certificates;
   // Called at each scrape. Requires: thread-safe, and valid as long as the
   // endpoint.
-  std::function<ServerGauges()> gauges;
+  std::function<Readings()> gauges;
 };
 
 // `MetricsEndpoint` is thread-safe.

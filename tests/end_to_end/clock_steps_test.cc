@@ -53,7 +53,7 @@ TEST_F(ClockStepsTest, AStepForwardEndsNoCall) {
   PendingCall running(server_.stub(), kTimeout);
   strings_.AwaitRuns(1);
   PendingCall queued(server_.stub(), kTimeout);
-  while (server_.server().gauges().queue_depth == 0) {
+  while (server_.server().gauges().SumOf("convgrad_queue_depth") == 0) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   wall_step = kDay;
@@ -80,7 +80,7 @@ TEST_F(ClockStepsTest, AStepBackEndsNoCall) {
 TEST_F(ClockStepsTest, AStepBackDelaysNoStop) {
   RawStream stream(server_.stub(), kTimeout);
   ASSERT_TRUE(stream.Write(TestHeader()));
-  while (server_.server().gauges().memory_used_bytes == 0) {
+  while (server_.server().gauges().SumOf("convgrad_memory_used_bytes") == 0) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   wall_step = -kDay;

@@ -34,14 +34,17 @@ class DeadlinesTest : public testing::Test {
     backends.push_back(RegisteredPuppet("puppet", &strings_));
     return backends;
   }
-  void AwaitGauges(const std::function<bool(const ServerGauges&)>& reached) {
+  void AwaitGauges(const std::function<bool(const Readings&)>& reached) {
     while (!reached(server_.server().gauges())) std::this_thread::yield();
   }
   void AwaitQueued() {
-    AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 1; });
+    AwaitGauges(
+        [](const Readings& g) { return g.SumOf("convgrad_queue_depth") == 1; });
   }
   void AwaitWaiter() {
-    AwaitGauges([](const ServerGauges& g) { return g.admission_waiters == 1; });
+    AwaitGauges([](const Readings& g) {
+      return g.SumOf("convgrad_admission_waiters") == 1;
+    });
   }
   // Returns a request whose operands fill most of the budget while it runs.
   static v1::ConvBackwardRequest LargeRequest() {
@@ -62,7 +65,8 @@ TEST_F(DeadlinesTest, DeadlineInTheQueue) {
   PendingCall queued(server_.stub(), absl::Milliseconds(100));
   EXPECT_EQ(queued.Await(), grpc::StatusCode::DEADLINE_EXCEEDED);
   // The call leaves the queue long before the worker is free.
-  AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 0; });
+  AwaitGauges(
+      [](const Readings& g) { return g.SumOf("convgrad_queue_depth") == 0; });
   strings_.Release();
   EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
   server_.ExpectNothingHeld();
@@ -77,7 +81,8 @@ TEST_F(DeadlinesTest, CancelledInTheQueue) {
   AwaitQueued();
   queued.Cancel();
   EXPECT_EQ(queued.Await(), grpc::StatusCode::CANCELLED);
-  AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 0; });
+  AwaitGauges(
+      [](const Readings& g) { return g.SumOf("convgrad_queue_depth") == 0; });
   strings_.Release();
   EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
   server_.ExpectNothingHeld();
@@ -105,7 +110,9 @@ TEST_F(DeadlinesTest, DeadlineBeforeAdmission) {
   strings_.AwaitRuns(1);
   PendingCall waiting(server_.stub(), absl::Milliseconds(100));
   EXPECT_EQ(waiting.Await(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  AwaitGauges([](const ServerGauges& g) { return g.admission_waiters == 0; });
+  AwaitGauges([](const Readings& g) {
+    return g.SumOf("convgrad_admission_waiters") == 0;
+  });
   strings_.Release();
   EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
   server_.ExpectNothingHeld();
@@ -119,7 +126,9 @@ TEST_F(DeadlinesTest, CancelledBeforeAdmission) {
   AwaitWaiter();
   waiting.Cancel();
   EXPECT_EQ(waiting.Await(), grpc::StatusCode::CANCELLED);
-  AwaitGauges([](const ServerGauges& g) { return g.admission_waiters == 0; });
+  AwaitGauges([](const Readings& g) {
+    return g.SumOf("convgrad_admission_waiters") == 0;
+  });
   strings_.Release();
   EXPECT_EQ(running.Await(), grpc::StatusCode::OK);
   server_.ExpectNothingHeld();
@@ -136,7 +145,9 @@ TEST_F(DeadlinesTest, CancelledWhileSending) {
   call->StartCall(nullptr);
   queue.Next(&tag, &ok);
   // The call is admitted, and no message comes.
-  AwaitGauges([](const ServerGauges& g) { return g.memory_used_bytes > 0; });
+  AwaitGauges([](const Readings& g) {
+    return g.SumOf("convgrad_memory_used_bytes") > 0;
+  });
   context.TryCancel();
   grpc::Status status;
   call->Finish(&status, nullptr);

@@ -104,7 +104,8 @@ class IdentityServer : public grpc::CallbackGenericService {
     services_.router = &router_;
     services_.scheduler = &scheduler_;
     services_.self_check_sampler = &sampler_;
-    services_.max_message_bytes = 16 << 20;
+    config_.max_message_bytes = 16 << 20;
+    services_.config = &config_;
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
@@ -190,6 +191,7 @@ class IdentityServer : public grpc::CallbackGenericService {
   ConnectionTraffic traffic_;
   ArrivalWatch arrivals_{&traffic_};
   Lifecycle lifecycle_;
+  Config config_;
   CallServices services_;
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -175,7 +175,8 @@ TEST(Lifecycle, StopsWhileCallsRunAndWait) {
       status = server.stub().ConvBackward(&context, SeedBackward(), &response);
     });
   }
-  while (server.server().gauges().queue_depth < 2) std::this_thread::yield();
+  while (server.server().gauges().SumOf("convgrad_queue_depth") < 2)
+    std::this_thread::yield();
   std::thread stopper([&server] { server.Stop(); });
   strings.Release();
   stopper.join();

@@ -100,7 +100,7 @@ class UrgentWorkTest : public testing::Test {
     return config;
   }
   void AwaitQueued(int64_t jobs) {
-    while (server_.server().gauges().queue_depth < jobs) {
+    while (server_.server().gauges().SumOf("convgrad_queue_depth") < jobs) {
       std::this_thread::yield();
     }
   }

@@ -80,7 +80,7 @@ TEST(Readiness, WaitsForTheWarmup) {
   strings.Release();
   AwaitHealth(server.channel(), "readiness", kServing);
   EXPECT_EQ(HealthOf(server.channel(), "startup"), kServing);
-  EXPECT_GT(server.server().gauges().plan_cache_plans, 0);
+  EXPECT_GT(server.server().gauges().SumOf("convgrad_plan_cache_plans"), 0);
 }
 
 TEST(Readiness, AServerStopsInItsWarmup) {
@@ -147,6 +147,12 @@ TEST(Warmup, RefusesWhatItCannotRead) {
   request.add_dtypes(static_cast<v1::DataType>(77));
   EXPECT_EQ(field(request), "dtypes");
   request.clear_dtypes();
+  for (int i = 0; i < 2; ++i) request.add_dtypes(v1::DATA_TYPE_F32);
+  EXPECT_EQ(field(request), "dtypes");
+  request.clear_dtypes();
+  for (int i = 0; i < 2; ++i) request.add_layouts(v1::LAYOUT_NCX);
+  EXPECT_EQ(field(request), "layouts");
+  request.clear_layouts();
   request.add_layouts(v1::LAYOUT_OIX);
   EXPECT_EQ(field(request), "layouts");
   request.clear_layouts();

@@ -246,7 +246,7 @@ TEST_F(SharedMemoryTest, ShowsRegionsAndTheirBytes) {
   auto large = server_.NewRegion(8192);
   server.AwaitMetric("convgrad_regions 2");
   server.AwaitMetric("convgrad_region_bytes 12288");
-  EXPECT_EQ(server_.gauges().memory_used_bytes, 12288);
+  EXPECT_EQ(server_.gauges().SumOf("convgrad_memory_used_bytes"), 12288);
   small.reset();
   server.AwaitMetric("convgrad_regions 1");
   large.reset();
@@ -377,10 +377,12 @@ TEST(SharedMemory, OutlivesItsClientInTheQueue) {
   strings.AwaitRuns(1);
   auto region = server.NewRegion(4096);
   std::thread queued = call(SeedInRegion(*region));
-  while (server.gauges().queue_depth < 1) std::this_thread::yield();
+  while (server.gauges().SumOf("convgrad_queue_depth") < 1)
+    std::this_thread::yield();
   region.reset();
   server.test_server().AwaitMetric("convgrad_regions 0");
-  EXPECT_GE(server.gauges().memory_used_bytes, 4096) << "the call has it still";
+  EXPECT_GE(server.gauges().SumOf("convgrad_memory_used_bytes"), 4096)
+      << "the call has it still";
   strings.Release();
   running.join();
   queued.join();

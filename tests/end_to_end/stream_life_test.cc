@@ -32,7 +32,7 @@ class StreamLifeTest : public testing::Test {
     backends.push_back(RegisteredPuppet("puppet", &strings_));
     return backends;
   }
-  void AwaitGauges(const std::function<bool(const ServerGauges&)>& reached) {
+  void AwaitGauges(const std::function<bool(const Readings&)>& reached) {
     while (!reached(server_.server().gauges())) std::this_thread::yield();
   }
   // Opens `stream` and sends the first `frames` frames of the operation.
@@ -71,7 +71,8 @@ TEST_F(StreamLifeTest, ClientGoneWhileASliceRuns) {
 TEST_F(StreamLifeTest, ClientGoneBetweenFrames) {
   RawStream stream(server_.stub());
   Begin(&stream, 2);
-  AwaitGauges([](const ServerGauges& g) { return g.buffers_outstanding > 0; });
+  AwaitGauges(
+      [](const Readings& g) { return g.SumOf("convgrad_buffers") > 0; });
   stream.Cancel();
   EXPECT_EQ(stream.AwaitEnd().status.error_code(), grpc::StatusCode::CANCELLED);
   server_.ExpectNothingHeld();
@@ -88,7 +89,8 @@ TEST_F(StreamLifeTest, DeadlineWhileASliceIsQueued) {
   EXPECT_EQ(queued.AwaitEnd().status.error_code(),
             grpc::StatusCode::DEADLINE_EXCEEDED);
   // The stream leaves the queue long before the worker is free.
-  AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 0; });
+  AwaitGauges(
+      [](const Readings& g) { return g.SumOf("convgrad_queue_depth") == 0; });
   running.Cancel();
   running.AwaitEnd();
   strings_.Release();
@@ -107,7 +109,8 @@ TEST_F(StreamLifeTest, LaterSlicesWaitForAPlaceInTheQueue) {
   strings_.AwaitRuns(2);
   RawStream queued(server_.stub());
   Begin(&queued, 3);
-  AwaitGauges([](const ServerGauges& g) { return g.queue_depth == 1; });
+  AwaitGauges(
+      [](const Readings& g) { return g.SumOf("convgrad_queue_depth") == 1; });
   // The server answers BUSY to a new stream, but not to one that has started.
   RawStream refused(server_.stub());
   Begin(&refused, 0);  // The header suffices for that.
@@ -269,7 +272,8 @@ TEST_F(StreamMemoryTest, NeverTakesMoreThanTheFormulaSays) {
   int64_t most = 0;
   std::thread sampler([&] {
     while (!over) {
-      most = std::max(most, server_.server().gauges().memory_used_bytes);
+      most = std::max(
+          most, server_.server().gauges().SumOf("convgrad_memory_used_bytes"));
       std::this_thread::yield();
     }
   });

@@ -134,10 +134,12 @@ class Sequence {
     return waits || session.pending > 0 ? kWaitMs : kPatienceMs;
   }
   void CheckLimits() const {
-    const ServerGauges gauges = subject_.server->gauges();
-    Require(gauges.kept_bytes <= gauges.kept_capacity_bytes,
+    const Readings gauges = subject_.server->gauges();
+    Require(gauges.SumOf("convgrad_kept_bytes") <=
+                gauges.SumOf("convgrad_kept_capacity_bytes"),
             "sessions keep no more than they may");
-    Require(gauges.memory_used_bytes <= gauges.memory_capacity_bytes,
+    Require(gauges.SumOf("convgrad_memory_used_bytes") <=
+                gauges.SumOf("convgrad_memory_capacity_bytes"),
             "calls hold no more than they may");
   }
   CallMetadata MetadataOf(const Calls::Call& call, bool is_change,
@@ -340,10 +342,13 @@ void Sequence::Finish() {
   while (!sessions_.empty()) Close(sessions_.back().get());
   const absl::Time limit = absl::Now() + absl::Minutes(1);
   while (true) {
-    const ServerGauges gauges = subject_.server->gauges();
-    if (gauges.sessions == 0 && gauges.kept_bytes == 0 &&
-        gauges.kept_tensors == 0 && gauges.kept_tapes == 0 &&
-        gauges.memory_used_bytes == 0 && gauges.buffers_outstanding == 0) {
+    const Readings gauges = subject_.server->gauges();
+    if (gauges.SumOf("convgrad_sessions") == 0 &&
+        gauges.SumOf("convgrad_kept_bytes") == 0 &&
+        gauges.SumOf("convgrad_kept_tensors") == 0 &&
+        gauges.SumOf("convgrad_kept_tapes") == 0 &&
+        gauges.SumOf("convgrad_memory_used_bytes") == 0 &&
+        gauges.SumOf("convgrad_buffers") == 0) {
       return;
     }
     Require(absl::Now() < limit, "closed sessions give everything back");

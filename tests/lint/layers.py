@@ -26,8 +26,8 @@ BACKENDS = "backends/"
 SERVER = tuple(f"server/{room}/" for room in (
     "durability", "flags", "machine", "memory", "rpc", "scheduling", "sessions",
     "snapshots", "telemetry"))
-CALLS = (CORE, KERNELS, REGISTRY, "proto/", "server/memory/",
-         "server/scheduling/", "server/sessions/", "server/telemetry/",
+CALLS = (CORE, KERNELS, REGISTRY, "proto/", "server/flags/config.",
+         "server/memory/", "server/scheduling/", "server/sessions/", "server/telemetry/",
          "server/rpc/transport/")
 CLIENT = (CORE, "proto/", "client/cpp/*", "client/cpp/calls/")
 ANYTHING = (BACKENDS, "proto/", "server/", "client/")
@@ -70,23 +70,25 @@ SEES = {
     "backends/registry.": (BACKENDS,),
     "proto/": (CONTRACT, CORE + "convolution/"),
     "proto/codec/": (CORE, "proto/*"),
-    "server/machine/": (CONTRACT,),
+    "server/machine/": (CONTRACT, "proto/file_descriptor."),
     "server/flags/": (CONTRACT, "proto/server_address.h", "server/machine/", "server/memory/"),
     # The side socket's protocol belongs to the wire; it needs no protobuf.
     "server/memory/":
-        (CORE, KERNELS, "proto/file_descriptor.", "proto/region_handshake."),
+        (CORE, KERNELS, "proto/file_descriptor.", "proto/region_handshake.",
+         "server/machine/"),
     "server/telemetry/": (CORE,),
     "server/scheduling/":
         (CORE, KERNELS, PROOF, REGISTRY, "server/memory/",
          "server/telemetry/"),
-    "server/sessions/": (CORE, "proto/sha256.", "server/memory/"),
+    "server/sessions/":
+        (CORE, "proto/call_metadata.", "proto/sha256.", "server/memory/"),
     # Programs are stored as on the wire.
     "server/durability/":
         (CORE, "proto/codec/program_codec.", "server/machine/",
          "server/memory/", "server/sessions/", "server/snapshots/"),
     # Files, digests and bytes: it knows no session.
     "server/snapshots/": (CONTRACT, "proto/file_descriptor.", "proto/sha256."),
-    "server/rpc/transport/": (CONTRACT, "proto/"),
+    "server/rpc/transport/": (CONTRACT, "proto/", "server/machine/"),
     "server/rpc/calls/": CALLS,
     "server/rpc/tensors/": CALLS + ("server/rpc/calls/",),
     "server/rpc/convolutions/":

@@ -8,6 +8,7 @@
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "server/memory/admission.h"
+#include "server/server_readings.h"
 #include "tests/server/scheduling/ending.h"
 #include "tests/server/scheduling/puppet_backend.h"
 
@@ -59,7 +60,7 @@ class LimitWatchTest : public testing::Test {
   // Returns the calls' memory after a look, in MiB.
   int64_t Capacity() {
     watch_->Look();
-    return engine_->gauges().memory_capacity_bytes / kMiB;
+    return ReadingsOf(*engine_).SumOf("convgrad_memory_capacity_bytes") / kMiB;
   }
 
   const std::filesystem::path root_;
@@ -80,13 +81,15 @@ TEST_F(LimitWatchTest, TheBudgetFollowsBothWays) {
   SetMemory("536870912");
   EXPECT_EQ(Capacity(), 128);
   EXPECT_EQ(watch_->budget_bytes(), 256 * kMiB);
-  EXPECT_EQ(engine_->gauges().kept_capacity_bytes, 64 * kMiB);
+  EXPECT_EQ(ReadingsOf(*engine_).SumOf("convgrad_kept_capacity_bytes"),
+            64 * kMiB);
   EXPECT_LT(AdmissionBytes(engine_->memory->largest_message_bytes), 64 * kMiB);
   SetMemory("2147483648");
   EXPECT_EQ(Capacity(), 704);
   SetMemory("1073741824");
   EXPECT_EQ(Capacity(), 320);
-  EXPECT_EQ(engine_->gauges().kept_capacity_bytes, 160 * kMiB);
+  EXPECT_EQ(ReadingsOf(*engine_).SumOf("convgrad_kept_capacity_bytes"),
+            160 * kMiB);
 }
 
 TEST_F(LimitWatchTest, WhatCannotBeReadChangesNothing) {
@@ -154,9 +157,10 @@ TEST_F(LimitWatchTest, NothingChangesWithoutAChange) {
   Start();
   const Config config = WithDefaults(flags_, machine_);
   watch_->Look();
-  const ServerGauges now = engine_->gauges();
-  EXPECT_EQ(now.memory_capacity_bytes, config.CallBudgetBytes());
-  EXPECT_EQ(now.kept_capacity_bytes, config.max_kept_bytes);
+  const Readings now = ReadingsOf(*engine_);
+  EXPECT_EQ(now.SumOf("convgrad_memory_capacity_bytes"),
+            config.CallBudgetBytes());
+  EXPECT_EQ(now.SumOf("convgrad_kept_capacity_bytes"), config.max_kept_bytes);
   EXPECT_EQ(engine_->memory->largest_message_bytes, 12345677);
 }
 

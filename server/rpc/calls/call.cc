@@ -23,11 +23,11 @@ using Decision = ChangeOrder::Decision;
 absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
                       const CallServices& services) {
   const absl::Time now = SteadyNow();
-  const absl::Time latest = now + services.max_deadline;
+  const absl::Time latest = now + services.config->max_deadline;
   const auto deadline = context.deadline();
   // gRPC represents a call without a deadline by this value.
   if (deadline == std::chrono::system_clock::time_point::max()) {
-    return std::min(now + services.default_deadline, latest);
+    return std::min(now + services.config->default_deadline, latest);
   }
   // context.deadline() has just converted gRPC's own time by the wall clock.
   const absl::Duration left =
@@ -93,13 +93,6 @@ void Call::Begin() {
   Start();
 }
 
-absl::Status Call::CheckSession() const {
-  if (!method_.needs_session()) return absl::OkStatus();
-  RETURN_IF_ERROR(session_.CheckId("", "session"));
-  if (method_.session != SessionRule::kChanges) return absl::OkStatus();
-  return session_.CheckChange("session");
-}
-
 absl::string_view Call::Metadata(absl::string_view key) const {
   const auto& metadata = context_->client_metadata();
   const auto found = metadata.find(grpc::string_ref(key.data(), key.size()));
@@ -110,10 +103,15 @@ absl::string_view Call::Metadata(absl::string_view key) const {
 void Call::AwaitTurn(bool may_be_early) {
   const CallHold hold(this);
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
-  const absl::Status status =
-      session_.Enter(services_.sessions, metadata, permit_,
-                     /*only_computes=*/role_ == Role::kInfer);
-  if (!status.ok()) return OnTurn(Decision::Refuse(status));
+  absl::Status status = session_.Enter(services_.sessions, metadata, permit_,
+                                       /*only_computes=*/role_ == Role::kInfer);
+  if (status.ok() && method_.needs_session()) {
+    status = session_.CheckId("", "session");
+  }
+  if (status.ok() && method_.session == SessionRule::kChanges) {
+    status = session_.CheckChange("session");
+  }
+  if (!status.ok()) return OnTurn(Decision::Refuse(std::move(status)));
   if (!session_.in_session()) {
     return OnTurn(refusal_.ok() ? Decision::Run() : Decision::Refuse(refusal_));
   }

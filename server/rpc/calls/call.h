@@ -55,10 +55,10 @@ class Call : public grpc::ServerGenericBidiReactor {
 
   ~Call() override;
 
-  // Enters the session of a call that has one, and waits for its turn. OnTurn
-  // reports how the wait ended, possibly before this returns. If the call
-  // `may_be_early`, OnEarlyAdmission may come before its turn. Call this once,
-  // before the call asks for memory.
+  // Enters the session of a call that has one, checks its method's SessionRule,
+  // and waits for its turn. OnTurn reports how the wait ended, possibly before
+  // this returns. If the call `may_be_early`, OnEarlyAdmission may come before
+  // its turn. Call this once, before the call asks for memory.
   void AwaitTurn(bool may_be_early);
 
   // Reports how the wait of AwaitTurn ended. The call continues if `decision`
@@ -152,10 +152,6 @@ class Call : public grpc::ServerGenericBidiReactor {
   // later call replaces an earlier one.
   void WatchAnswer(int64_t bytes);
 
-  // Checks that the call has a session if its method needs one, and is a change
-  // if its method is one.
-  // Errors: kInvalidArgument naming "session".
-  absl::Status CheckSession() const;
   // Returns the value of the client's metadata `key`, "" if there is none.
   absl::string_view Metadata(absl::string_view key) const;
 

@@ -1,13 +1,12 @@
 // `CallServices` points to the objects of the server that calls use.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "absl/time/time.h"
 #include "convgrad/v1/capabilities.pb.h"
+#include "server/flags/config.h"
 #include "server/memory/call_memory.h"
 #include "server/memory/region_registry.h"
 #include "server/rpc/calls/lifecycle.h"
@@ -32,6 +31,7 @@ using ClientExecutor =
 // `CallServices` outlives every call and doesn't change once calls arrive. The
 // objects that it points to are thread-safe.
 struct CallServices {
+  const Config* config = nullptr;
   OpObserver* observer = nullptr;
   // Null: no spans are made.
   Tracer* tracer = nullptr;
@@ -56,18 +56,6 @@ struct CallServices {
   std::function<void(std::vector<std::shared_ptr<const Operation>> work,
                      std::function<bool()> give_up, WarmupDone done)>
       warm_up;
-  // Whether runs may compute convolutions by Winograd's algorithm.
-  bool fast_convolutions = true;
-  // Host and port at which clients reach this very server; may be empty.
-  std::string advertised_address;
-  // Payload bytes of one request, and of one response.
-  int64_t max_message_bytes = 0;
-  // The deadline of calls that have none.
-  absl::Duration default_deadline = absl::InfiniteDuration();
-  // Later deadlines count as this one.
-  absl::Duration max_deadline = absl::InfiniteDuration();
-  // How long a stream waits for its client to send or take a frame.
-  absl::Duration stream_idle_timeout = absl::InfiniteDuration();
   // Returns the current answer of GetCapabilities.
   std::function<v1::GetCapabilitiesResponse()> capabilities;
 };

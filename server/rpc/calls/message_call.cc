@@ -179,7 +179,6 @@ absl::StatusOr<std::vector<PayloadView>> MessageCall::Split(
   }
   RETURN_IF_ERROR(CheckMessageBytes("request", received));
   RETURN_IF_ERROR(CheckCriticalFields(*head));
-  RETURN_IF_ERROR(CheckSession());
   return payloads;
 }
 

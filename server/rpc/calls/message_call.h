@@ -38,10 +38,9 @@ class MessageCall : public Call {
 
   // Parses the request except its payloads into `*head`, checks and counts the
   // bytes, and returns the payloads.
-  // Errors: those of SplitMessage, CheckMessageBytes, CheckCriticalFields and
-  // CheckSession; kInvalidArgument if the payloads are more than the client
-  // declared; kResourceExhausted, reason BUSY, if there is no memory to parse
-  // the head.
+  // Errors: those of SplitMessage, CheckMessageBytes and CheckCriticalFields;
+  // kInvalidArgument if the payloads are more than the client declared;
+  // kResourceExhausted, reason BUSY, if there is no memory to parse the head.
   absl::StatusOr<std::vector<PayloadView>> Split(
       google::protobuf::Message* head);
   // Returns the request of a method without payloads. Errors: those of Split.
@@ -89,7 +88,7 @@ class MessageCall : public Call {
   int64_t max_bytes() const {
     return is_small()
                ? method().max_bytes
-               : std::min(services().max_message_bytes,
+               : std::min(services().config->max_message_bytes,
                           services().memory->largest_message_bytes.load());
   }
 

@@ -180,7 +180,7 @@ void StreamCall::Continue() {
 void StreamCall::SetAlarm() {
   const absl::Time now = SteadyNow();
   absl::Time due =
-      (IsBusy() ? now : progress_) + services().stream_idle_timeout;
+      (IsBusy() ? now : progress_) + services().config->stream_idle_timeout;
   // A call that failed may be past its deadline.
   if (state_ < State::kFailing) due = std::min({due, deadline(), retry_at_});
   if (state_ == State::kClosed) due = std::min(due, closed_until_);
@@ -195,7 +195,7 @@ void StreamCall::OnAlarm() {
   if (state_ >= State::kEnded) return;
   const absl::Time now = SteadyNow();
   if (retry_at_ <= now) retry_at_ = absl::InfiniteFuture();
-  const absl::Duration patience = services().stream_idle_timeout;
+  const absl::Duration patience = services().config->stream_idle_timeout;
   absl::Status over;
   if (deadline() <= now) {
     over = WhyGone();

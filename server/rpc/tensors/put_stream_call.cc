@@ -85,7 +85,6 @@ absl::Status PutStreamCall::TakeHeader() {
   ASSIGN_OR_RETURN(const std::vector<PayloadView> payloads,
                    SplitMessage(&message_, &head, AdmitsHead()));
   RETURN_IF_ERROR(CheckCriticalFields(head));
-  RETURN_IF_ERROR(CheckSession());
   ASSIGN_OR_RETURN(header_, DecodePutHeader(head, SizesOf(payloads)));
   RETURN_IF_ERROR(session().KeepTrainerState(head.header().trainer_state(),
                                              "header.trainer_state"));

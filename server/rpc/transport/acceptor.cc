@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
+#include "server/machine/unix_socket.h"
 #include "server/rpc/transport/listening_socket.h"
 #include "server/rpc/transport/refusal_log.h"
 #include "server/rpc/transport/tls_failures.h"
@@ -28,6 +29,10 @@ namespace {
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 constexpr absl::Duration kComplaintPeriod = absl::Minutes(1);
+
+// The thread looks at its sockets at least once a second. A longer silence, of
+// a minute, isn't caused by load.
+constexpr int kMostUnseen = 120;
 
 // A TLS record with a handshake message begins with it (RFC 8446, 5.1).
 constexpr char kTlsHandshake = 0x16;
@@ -75,32 +80,40 @@ void Refuse(int socket, absl::string_view reason) {
 
 }  // namespace
 
-Acceptor::Acceptor(bool speaks_tls, absl::Duration patience)
-    : speaks_tls_(speaks_tls),
-      patience_(patience),
+Acceptor::Acceptor(absl::Duration patience)
+    : patience_(patience),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_(eventfd(0, EFD_CLOEXEC)) {
   Watch(poll_.get(), stop_.get(), EPOLLIN, EPOLL_CTL_ADD);
 }
 
 Acceptor::~Acceptor() {
-  if (!thread_.joinable()) return;
-  eventfd_write(stop_.get(), 1);
-  thread_.join();
+  if (thread_.joinable()) {
+    eventfd_write(stop_.get(), 1);
+    thread_.join();
+  }
+  for (const std::string& path : paths_) RemoveSocket(path);
 }
 
-absl::StatusOr<int> Acceptor::Listen(const std::string& address) {
+absl::StatusOr<int> Acceptor::Listen(const std::string& address,
+                                     bool speaks_tls, Take take) {
   ASSIGN_OR_RETURN(ListeningSockets listening, ListenAt(address));
   for (FileDescriptor& socket : listening.sockets) {
-    Watch(poll_.get(), socket.get(), EPOLLIN, EPOLL_CTL_ADD);
-    listeners_.push_back(std::move(socket));
+    const int file = socket.get();
+    Watch(poll_.get(), file, EPOLLIN, EPOLL_CTL_ADD);
+    listeners_.emplace(file, Listener{std::move(socket), speaks_tls, take});
   }
+  paths_.push_back(std::move(listening.path));
   return listening.port;
 }
 
-void Acceptor::Start(Take take) {
-  take_ = std::move(take);
+void Acceptor::Start() {
   thread_ = std::thread([this] { Run(); });
+}
+
+Hearing Acceptor::hearing() {
+  if (++unseen_ > kMostUnseen) return Hearing::kLost;
+  return is_listening_ ? Hearing::kGood : Hearing::kDeaf;
 }
 
 void Acceptor::Run() {
@@ -112,20 +125,22 @@ void Acceptor::Run() {
         epoll_wait(poll_.get(), events.data(), events.size(),
                    static_cast<int>(std::min(wait, int64_t{1000})));
     const absl::Time now = SteadyNow();
+    unseen_ = 0;
     for (int i = 0; i < count; ++i) {
       const int file = events[i].data.fd;
       if (file == stop_.get()) return;
       if (by_socket_.contains(file)) {
         Look(file);
-      } else {
-        AcceptAll(file, now);
+      } else if (const auto it = listeners_.find(file);
+                 it != listeners_.end()) {
+        AcceptAll(it->second, now);
       }
     }
     while (!waiting_.empty() &&
            now - waiting_.front().accepted_at >= patience_) {
       DropFirst();
     }
-    if (now >= resume_at_) SetListening(true);
+    if (now >= resume_at_) Resume(now);
   }
 }
 
@@ -137,13 +152,14 @@ absl::Duration Acceptor::UntilNextChore(absl::Time now) const {
   return std::clamp(next - now, absl::ZeroDuration(), absl::Seconds(1));
 }
 
-void Acceptor::AcceptAll(int listener, absl::Time now) {
-  while (IsAwaited(listener)) {
+void Acceptor::AcceptAll(const Listener& listener, absl::Time now) {
+  const int from = listener.socket.get();
+  while (IsAwaited(from)) {
     FileDescriptor socket(
-        accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+        accept4(from, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.ok()) {
       const int file = socket.get();
-      waiting_.push_back({std::move(socket), now});
+      waiting_.push_back({std::move(socket), now, &listener});
       by_socket_[file] = std::prev(waiting_.end());
       Watch(poll_.get(), file, EPOLLIN, EPOLL_CTL_ADD);
     } else if (!IsShortage(errno) || !MakeRoom(now)) {
@@ -170,11 +186,17 @@ bool Acceptor::MakeRoom(absl::Time now) {
 }
 
 void Acceptor::SetListening(bool listening) {
-  for (const FileDescriptor& listener : listeners_) {
-    Watch(poll_.get(), listener.get(), listening ? uint32_t{EPOLLIN} : 0,
-          EPOLL_CTL_MOD);
+  for (const auto& [file, listener] : listeners_) {
+    Watch(poll_.get(), file, listening ? uint32_t{EPOLLIN} : 0, EPOLL_CTL_MOD);
   }
+  is_listening_ = listening;
   resume_at_ = absl::InfiniteFuture();
+}
+
+void Acceptor::Resume(absl::Time now) {
+  const FileDescriptor spare(eventfd(0, EFD_CLOEXEC));
+  if (spare.ok()) return SetListening(true);
+  resume_at_ = now + kPause;
 }
 
 void Acceptor::Look(int socket) {
@@ -183,12 +205,13 @@ void Acceptor::Look(int socket) {
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   const auto found = by_socket_.find(socket);
   FileDescriptor connection = std::move(found->second->socket);
+  const Listener& listener = *found->second->listener;
   waiting_.erase(found->second);
   by_socket_.erase(found);
   if (size <= 0) return;
   std::string peer = PeerOf(socket);
-  if ((first == kTlsHandshake) != speaks_tls_) {
-    const absl::string_view reason = speaks_tls_
+  if ((first == kTlsHandshake) != listener.speaks_tls) {
+    const absl::string_view reason = listener.speaks_tls
                                          ? "TLS is spoken here, not plaintext"
                                          : "plaintext is spoken here, not TLS";
     LogRefusal(peer, reason);
@@ -197,7 +220,7 @@ void Acceptor::Look(int socket) {
   }
   Watch(poll_.get(), socket, 0, EPOLL_CTL_DEL);
   const HandshakesOf handshakes(std::move(peer));
-  take_(connection.Release());
+  listener.take(connection.Release());
 }
 
 void Acceptor::DropFirst() {

@@ -1,10 +1,12 @@
-// `Acceptor` accepts TCP connections for gRPC. gRPC's own listener names
-// neither the peer nor the reason of a failed connection. It also never accepts
-// again after one accept has failed (1.51; grpc issue 16058).
+// `Acceptor` accepts connections for gRPC. gRPC's own listener names neither
+// the peer nor the reason of a failed connection. It also never accepts again
+// after one accept has failed (1.51; grpc issue 16058).
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <list>
+#include <map>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -16,6 +18,10 @@
 #include "proto/file_descriptor.h"
 
 namespace convgrad {
+
+// The state of an acceptor. kDeaf: there is no descriptor for a connection.
+// kLost: its thread has stood still for so long that only a new process helps.
+enum class Hearing { kGood, kDeaf, kLost };
 
 // `Acceptor` passes a connection to gRPC when its first byte has come and fits
 // the protocol: TLS, or HTTP/2 in plaintext. A client of the other protocol
@@ -29,48 +35,64 @@ class Acceptor {
   // Takes ownership of a connected socket.
   using Take = std::function<void(int socket)>;
 
-  Acceptor(bool speaks_tls, absl::Duration patience);
-  // Stops the thread.
+  explicit Acceptor(absl::Duration patience);
+  // Stops the thread and removes the files of UNIX sockets.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
 
-  // Binds host:port and returns the port. Connections wait until Start.
+  // Binds an address of --listen and returns its port, 0 for a UNIX socket. Its
+  // connections wait until Start. `take` gets those that speak TLS, or
+  // plaintext unless `speaks_tls`.
   // Errors: those of ListenAt.
-  absl::StatusOr<int> Listen(const std::string& address);
+  absl::StatusOr<int> Listen(const std::string& address, bool speaks_tls,
+                             Take take);
 
-  // Starts the thread, which calls `take`. Call it once, after the last Listen.
-  void Start(Take take);
+  // Starts the thread. Call it once, after the last Listen.
+  void Start();
+
+  // Returns the state. Call it twice a second. Thread-safe.
+  Hearing hearing();
 
  private:
+  struct Listener {
+    FileDescriptor socket;
+    bool speaks_tls;
+    Take take;
+  };
   struct Waiting {
     FileDescriptor socket;
     absl::Time accepted_at;
+    const Listener* listener;
   };
 
   void Run();
   absl::Duration UntilNextChore(absl::Time now) const;
-  void AcceptAll(int listener, absl::Time now);
+  void AcceptAll(const Listener& listener, absl::Time now);
   // Frees a descriptor, or stops listening for a while. Returns whether another
   // accept may succeed.
   bool MakeRoom(absl::Time now);
   void SetListening(bool listening);
+  // Listens again if there is a descriptor for a connection.
+  void Resume(absl::Time now);
   void Look(int socket);
   // Closes the connection that has waited for the longest time. Requires: one
   // waits.
   void DropFirst();
 
-  const bool speaks_tls_;
   const absl::Duration patience_;
-  Take take_;
   const FileDescriptor poll_;
   const FileDescriptor stop_;
-  std::vector<FileDescriptor> listeners_;
+  std::map<int, Listener> listeners_;  // By descriptor.
+  std::vector<std::string> paths_;     // The files of UNIX sockets.
   // The connections that have sent nothing, in the order of acceptance.
   std::list<Waiting> waiting_;
   std::unordered_map<int, std::list<Waiting>::iterator> by_socket_;
   absl::Time resume_at_ = absl::InfiniteFuture();
   absl::Time complain_at_ = absl::InfinitePast();
+  std::atomic<bool> is_listening_{true};
+  // Calls of hearing() since the thread last looked at its sockets.
+  std::atomic<int> unseen_{0};
   std::thread thread_;
 };
 

@@ -114,28 +114,6 @@ absl::Status NotFree(absl::string_view flag, const std::string& address,
                       "an address that is free");
 }
 
-// Adds `address` to the addresses of `builder`'s server or of `acceptor`.
-// `*port` must not move, because gRPC writes to it in BuildAndStart.
-absl::Status AddAddress(absl::string_view flag, const std::string& address,
-                        grpc::ServerBuilder* builder, Acceptor* acceptor,
-                        int* port) {
-  if (IsUnix(address)) {
-    absl::string_view path = address;
-    if (absl::ConsumePrefix(&path, "unix:")) {
-      absl::ConsumePrefix(&path, "//");
-      const absl::Status usable = CheckSocketPath(path);
-      if (!usable.ok()) return NotFree(flag, address, usable.message());
-    }
-    // The permissions of the socket file protect the socket.
-    builder->AddListeningPort(address, grpc::InsecureServerCredentials(), port);
-    return absl::OkStatus();
-  }
-  const auto bound = acceptor->Listen(address);
-  if (!bound.ok()) return NotFree(flag, address, bound.status().message());
-  *port = *bound;
-  return absl::OkStatus();
-}
-
 // Returns a function that passes connections to the server that `builder`
 // makes.
 Acceptor::Take TakeFor(
@@ -195,25 +173,25 @@ absl::Status Listeners::Open(absl::string_view flag,
                              const std::vector<std::string>& addresses,
                              const TlsFiles& tls, ConnectionTraffic* traffic,
                              grpc::ServerBuilder* builder, Site* site) {
-  site->acceptor =
-      std::make_unique<Acceptor>(!tls.cert.empty(), kHandshakeTimeout);
-  std::vector<int> ports(addresses.size(), 0);
-  for (size_t i = 0; i < ports.size(); ++i) {
-    RETURN_IF_ERROR(AddAddress(flag, addresses[i], builder,
-                               site->acceptor.get(), &ports[i]));
+  site->acceptor = std::make_unique<Acceptor>(kHandshakeTimeout);
+  const Acceptor::Take take_tcp =
+      [traffic, take = TakeFor(MakeCredentials(tls), builder)](int socket) {
+        if (traffic != nullptr) traffic->Add(socket);
+        take(socket);
+      };
+  // The permissions of the socket file protect a UNIX socket.
+  const Acceptor::Take take_unix =
+      TakeFor(grpc::InsecureServerCredentials(), builder);
+  for (const std::string& address : addresses) {
+    const bool is_unix = IsUnix(address);
+    const auto port = site->acceptor->Listen(
+        address, !is_unix && !tls.cert.empty(), is_unix ? take_unix : take_tcp);
+    if (!port.ok()) return NotFree(flag, address, port.status().message());
+    site->addresses.push_back(Resolved(address, *port));
   }
-  const Acceptor::Take take = TakeFor(MakeCredentials(tls), builder);
   site->server = builder->BuildAndStart();
-  for (size_t i = 0; i < ports.size(); ++i) {
-    if (site->server == nullptr || ports[i] == 0) {
-      return NotFree(flag, addresses[i], "gRPC");
-    }
-    site->addresses.push_back(Resolved(addresses[i], ports[i]));
-  }
-  site->acceptor->Start([take, traffic](int socket) {
-    if (traffic != nullptr) traffic->Add(socket);
-    take(socket);
-  });
+  if (site->server == nullptr) return NotFree(flag, addresses[0], "gRPC");
+  site->acceptor->Start();
   return absl::OkStatus();
 }
 

@@ -46,6 +46,9 @@ class Listeners {
   const std::vector<std::string>& addresses() const { return calls_.addresses; }
   const std::string& health_address() const { return health_address_; }
 
+  // Returns whether clients can connect. Call it twice a second.
+  Hearing hearing() { return calls_.acceptor->hearing(); }
+
   // Sets the answer of grpc.health.v1 for `service`, on every socket.
   void SetServing(const std::string& service, bool serving);
 

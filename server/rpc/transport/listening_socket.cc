@@ -3,9 +3,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -17,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
+#include "server/machine/unix_socket.h"
 
 namespace convgrad {
 namespace {
@@ -83,15 +81,17 @@ absl::Status Add(const addrinfo& address, ListeningSockets* result) {
   return absl::OkStatus();
 }
 
-// Returns whether `address` is a socket at which no process listens.
-bool IsAbandoned(const sockaddr_un& address) {
-  struct stat status = {};
-  const FileDescriptor probe(
-      socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  return lstat(address.sun_path, &status) == 0 && S_ISSOCK(status.st_mode) &&
-         connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
-                 sizeof(address)) != 0 &&
-         errno == ECONNREFUSED;
+absl::StatusOr<ListeningSockets> ListenAtPath(std::string path) {
+  absl::StatusOr<FileDescriptor> socket = BindToPath(path);
+  if (!socket.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("bind: ", socket.status().message()));
+  }
+  if (listen(socket->get(), SOMAXCONN) != 0) return SystemError("listen");
+  ListeningSockets result;
+  result.sockets.push_back(*std::move(socket));
+  result.path = std::move(path);
+  return result;
 }
 
 absl::StatusOr<ListeningSockets> ListenAt(const std::string& host,
@@ -118,6 +118,14 @@ absl::StatusOr<ListeningSockets> ListenAt(const std::string& host,
 }  // namespace
 
 absl::StatusOr<ListeningSockets> ListenAt(const std::string& address) {
+  absl::string_view path = address;
+  if (absl::ConsumePrefix(&path, "unix-abstract:")) {
+    return ListenAtPath(absl::StrCat(absl::string_view("\0", 1), path));
+  }
+  if (absl::ConsumePrefix(&path, "unix:")) {
+    absl::ConsumePrefix(&path, "//");
+    return ListenAtPath(std::string(path));
+  }
   const size_t colon = address.rfind(':');
   if (colon == address.npos) return absl::UnavailableError("no port");
   absl::string_view host = absl::string_view(address).substr(0, colon);
@@ -132,32 +140,15 @@ absl::StatusOr<ListeningSockets> ListenAt(const std::string& address) {
   return ListenAt(std::string(host), port);
 }
 
-absl::Status CheckSocketPath(absl::string_view path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    errno = ENAMETOOLONG;
-    return SystemError("bind");
-  }
-  path.copy(address.sun_path, path.size());
-  if (IsAbandoned(address)) return absl::OkStatus();
-  const FileDescriptor probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (bind(probe.get(), reinterpret_cast<const sockaddr*>(&address),
-           sizeof(address)) != 0) {
-    return SystemError("bind");
-  }
-  unlink(address.sun_path);
-  return absl::OkStatus();
-}
-
 std::string PeerOf(int socket) {
   sockaddr_storage address;
   socklen_t size = sizeof(address);
   auto* const peer = reinterpret_cast<sockaddr*>(&address);
   char host[NI_MAXHOST];
   char port[NI_MAXSERV];
-  if (getpeername(socket, peer, &size) != 0 ||
-      getnameinfo(peer, size, host, sizeof(host), port, sizeof(port),
+  if (getpeername(socket, peer, &size) != 0) return "?";
+  if (peer->sa_family == AF_UNIX) return "unix";
+  if (getnameinfo(peer, size, host, sizeof(host), port, sizeof(port),
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return "?";
   }

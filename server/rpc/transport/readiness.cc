@@ -1,5 +1,9 @@
 #include "server/rpc/transport/readiness.h"
 
+#include <utility>
+
+#include "spdlog/spdlog.h"
+
 namespace convgrad {
 
 Readiness::Readiness(Listeners* listeners) : listeners_(listeners) {
@@ -25,10 +29,16 @@ void Readiness::StartDraining() {
   Tell();
 }
 
-void Readiness::OnHearing(Hearing worst) {
+void Readiness::Listen() {
+  const Hearing now = listeners_->hearing();
   MutexLock lock(&mutex_);
-  hearing_ = worst;
-  listeners_->SetServing("liveness", worst != Hearing::kLost);
+  if (std::exchange(hearing_, now) == now) return;
+  if (now == Hearing::kGood) {
+    spdlog::info("connections are accepted again");
+  } else {
+    spdlog::error("no connection is accepted");
+  }
+  listeners_->SetServing("liveness", now != Hearing::kLost);
   Tell();
 }
 

@@ -6,15 +6,10 @@
 
 namespace convgrad {
 
-// The state of a listening socket. kDeaf: it accepts no connections now. kLost:
-// it has accepted none for so long, although descriptors are free, that only a
-// new process helps.
-enum class Hearing { kGood, kDeaf, kLost };
-
-// Service names: "liveness" serves until a listener is lost, "startup" once the
-// server has been ready, "devices" until a device is lost, and "proof" until a
-// proof fails. "readiness", "" and the services themselves serve while clients
-// should send calls. Thread-safe.
+// Service names: "liveness" serves until the acceptor is lost, "startup" once
+// the server has been ready, "devices" until a device is lost, and "proof"
+// until a proof fails. "readiness", "" and the services themselves serve while
+// clients should send calls. Thread-safe.
 class Readiness {
  public:
   // Starts alive but not ready. `listeners` outlives it.
@@ -23,8 +18,8 @@ class Readiness {
   // Sets the server ready, unless it is draining.
   void SetReady();
   void StartDraining();
-  // Reports the state of the worst listener.
-  void OnHearing(Hearing worst);
+  // Asks whether clients can connect. Call it twice a second.
+  void Listen();
   // Reports a lost device. The state is permanent, because devices don't come
   // back. `can_serve`: other devices are left.
   void OnDeviceLost(bool can_serve);

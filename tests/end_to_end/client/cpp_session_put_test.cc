@@ -28,7 +28,7 @@ TEST_F(CppSessionPutTest, SendsWhatNoSessionOfTheClientKeeps) {
   const Floats weight = RandomFloats(kWeights, 1);
   const Floats input = RandomFloats(kInputs, 2);
   const auto saved = [this] {
-    return server_.server().gauges().digest_saved_bytes;
+    return server_.server().gauges().SumOf("convgrad_digest_saved_bytes_total");
   };
   ASSERT_TRUE(
       first->Put({{"w", kWeight, ViewOf(weight)}}, {.dedupe = true}).ok());
@@ -63,7 +63,8 @@ TEST(CppSessionPut, WhatNoMessageHoldsIsLeftOutToo) {
                   {"d", kLargeTensor, ViewOf(other)},
                   {"e", kLargeTensor, ViewOf(known)}}),
             3);
-  EXPECT_EQ(server.server().gauges().digest_saved_bytes, 3 * 9 * kMiB);
+  EXPECT_EQ(server.server().gauges().SumOf("convgrad_digest_saved_bytes_total"),
+            3 * 9 * kMiB);
   for (const char* name : {"a", "b", "c", "e"}) {
     EXPECT_EQ(FloatsIn(session->Get(name)->data.bytes()), known) << name;
   }
@@ -112,7 +113,8 @@ TEST(CppSessionPut, SendsBytesThatHaveGoneSinceItAsked) {
   EXPECT_EQ(*put.get(), 3);
   EXPECT_EQ(*behind.get(), 4);
   EXPECT_EQ(FloatsIn(session->Get("v")->data.bytes()), weight);
-  EXPECT_EQ(server.server().gauges().digest_saved_bytes, 0);
+  EXPECT_EQ(server.server().gauges().SumOf("convgrad_digest_saved_bytes_total"),
+            0);
 }
 
 class CppSessionRegionTest : public ::testing::Test {
@@ -155,7 +157,7 @@ TEST_F(CppSessionRegionTest, KeepsACopyOfWhatLiesInSharedMemory) {
   EXPECT_EQ(FloatsIn(session->Get("w")->data.bytes()), weight);
   EXPECT_EQ(FloatsIn(session->Get("x")->data.bytes()), input);
   // The server had all bytes of the last put.
-  EXPECT_EQ(server_.gauges().digest_saved_bytes,
+  EXPECT_EQ(server_.gauges().SumOf("convgrad_digest_saved_bytes_total"),
             *ByteSize(kWeight) + *ByteSize(kInput));
 }
 

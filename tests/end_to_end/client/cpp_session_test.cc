@@ -62,7 +62,8 @@ TEST_F(CppSessionTest, KeepsImages) {
     EXPECT_EQ(got->descriptor, images);
     EXPECT_EQ(got->data.bytes(), ViewOf(pixels));
   }
-  EXPECT_EQ(server_.server().gauges().digest_saved_bytes, 12);
+  EXPECT_EQ(
+      server_.server().gauges().SumOf("convgrad_digest_saved_bytes_total"), 12);
   const absl::Status floats =
       session->GetAs("x", DataType::kF32, Layout::kNCX).status();
   EXPECT_TRUE(absl::IsInvalidArgument(floats)) << floats;

@@ -23,7 +23,7 @@ class RegionServer {
       : server_(WithRegions(std::move(config)), std::move(backends)) {}
 
   TestServer& test_server() { return server_; }
-  ServerGauges gauges() { return server_.server().gauges(); }
+  Readings gauges() { return server_.server().gauges(); }
   std::string address() const {
     return absl::StrCat("unix:", folder_.path(), "/regions");
   }

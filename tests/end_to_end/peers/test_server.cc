@@ -102,16 +102,17 @@ std::shared_ptr<grpc::Channel> TestServer::NewChannel() const {
 
 void TestServer::ExpectNothingHeld() {
   const absl::Time limit = absl::Now() + absl::Minutes(2);
-  ServerGauges gauges = server_->gauges();
-  while ((gauges.memory_used_bytes > 0 || gauges.buffers_outstanding > 0) &&
+  Readings gauges = server_->gauges();
+  while ((gauges.SumOf("convgrad_memory_used_bytes") > 0 ||
+          gauges.SumOf("convgrad_buffers") > 0) &&
          absl::Now() < limit) {
     absl::SleepFor(absl::Milliseconds(1));
     gauges = server_->gauges();
   }
-  EXPECT_EQ(gauges.memory_used_bytes, 0);
-  EXPECT_EQ(gauges.buffers_outstanding, 0);
-  EXPECT_EQ(gauges.queue_depth, 0);
-  EXPECT_EQ(gauges.admission_waiters, 0);
+  EXPECT_EQ(gauges.SumOf("convgrad_memory_used_bytes"), 0);
+  EXPECT_EQ(gauges.SumOf("convgrad_buffers"), 0);
+  EXPECT_EQ(gauges.SumOf("convgrad_queue_depth"), 0);
+  EXPECT_EQ(gauges.SumOf("convgrad_admission_waiters"), 0);
 }
 
 void TestServer::AwaitMetric(const std::string& line) {

@@ -197,7 +197,8 @@ TEST_F(Access, AClientHasSoManyCallsAndBytes) {
   RawReply other;
   std::thread another([&] { other = call(kAdmin); });
   // Both calls are admitted: the running one, and that of the other client.
-  while (server.server().gauges().queue_depth < 1) std::this_thread::yield();
+  while (server.server().gauges().SumOf("convgrad_queue_depth") < 1)
+    std::this_thread::yield();
   strings.Release();
   caller.join();
   another.join();

@@ -296,7 +296,8 @@ TEST(Limits, BusyQueueAsksForARetry) {
   start(threads);
   strings.AwaitRuns(1);
   start(threads);
-  while (server.server().gauges().queue_depth < 1) std::this_thread::yield();
+  while (server.server().gauges().SumOf("convgrad_queue_depth") < 1)
+    std::this_thread::yield();
   const RawReply reply =
       CallRaw(server.channel(), "ConvBackward", request.SerializeAsString());
   EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);

@@ -57,7 +57,7 @@ class SlowClientsTest : public testing::Test {
     backends.push_back(RegisteredPuppet("puppet", &strings_));
     return backends;
   }
-  void AwaitGauges(const std::function<bool(const ServerGauges&)>& reached) {
+  void AwaitGauges(const std::function<bool(const Readings&)>& reached) {
     while (!reached(server_.server().gauges())) std::this_thread::yield();
   }
   // Starts calls that declare more than the memory, send a little and stop.
@@ -69,7 +69,9 @@ class SlowClientsTest : public testing::Test {
       client->BeginMessage(stream, kHalfSentBytes);
       client->Send(stream, std::string(2048, '\0'));
     }
-    AwaitGauges([](const ServerGauges& g) { return g.admission_waiters > 10; });
+    AwaitGauges([](const Readings& g) {
+      return g.SumOf("convgrad_admission_waiters") > 10;
+    });
   }
   // Makes a call whose message never comes.
   RawReply CallWithoutMessage(absl::Time deadline = absl::InfiniteFuture()) {
@@ -151,7 +153,7 @@ TEST_F(SlowClientsTest, AnswersThatAreNotTakenAreDropped) {
   client.SendMessage(stream, message);
   client.Finish(stream);
   server_.AwaitMetric(EndedBackwards("OK", 1, "puppet", "f32"));
-  EXPECT_GT(server_.server().gauges().buffers_outstanding, 0);
+  EXPECT_GT(server_.server().gauges().SumOf("convgrad_buffers"), 0);
   server_.ExpectNothingHeld();
 }
 
@@ -174,8 +176,9 @@ class ProgressTest : public SlowClientsTest {
     const uint32_t stream = client->Open(
         kBackward, {{"convgrad-request-bytes", absl::StrCat(bytes)}});
     client->BeginMessage(stream, static_cast<uint32_t>(bytes));
-    AwaitGauges(
-        [=](const ServerGauges& g) { return g.memory_used_bytes > bytes; });
+    AwaitGauges([=](const Readings& g) {
+      return g.SumOf("convgrad_memory_used_bytes") > bytes;
+    });
     return stream;
   }
 };
@@ -208,7 +211,8 @@ TEST_F(SlowButHonestTest, WhoSendsAtTheLeastRateIsWaitedFor) {
     client.Send(stream, std::string(kRate / 8, '\0'));
     absl::SleepFor(start + tenths * absl::Milliseconds(100) - absl::Now());
   }
-  EXPECT_GT(server_.server().gauges().memory_used_bytes, 16 * kMiB);
+  EXPECT_GT(server_.server().gauges().SumOf("convgrad_memory_used_bytes"),
+            16 * kMiB);
   server_.AwaitMetric(EndedBackwards("DeadlineExceeded", 1));
   server_.ExpectNothingHeld();
 }
@@ -257,9 +261,10 @@ TEST_F(ClientShareTest, OneClientsHalfSentMessagesLeaveRoomForOthers) {
          {"convgrad-request-bytes", absl::StrCat(kHalfSentBytes)}});
     EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
   }
-  const ServerGauges gauges = server_.server().gauges();
-  EXPECT_GT(gauges.memory_used_bytes, kHalfSentBytes);
-  EXPECT_LE(gauges.memory_used_bytes, gauges.memory_capacity_bytes / 2);
+  const Readings gauges = server_.server().gauges();
+  EXPECT_GT(gauges.SumOf("convgrad_memory_used_bytes"), kHalfSentBytes);
+  EXPECT_LE(gauges.SumOf("convgrad_memory_used_bytes"),
+            gauges.SumOf("convgrad_memory_capacity_bytes") / 2);
 }
 
 class MaxDeadlineTest : public SlowClientsTest {

@@ -263,7 +263,8 @@ TEST_F(StreamRefusalsTest, RefusesASliceBeyondTheBudgetNamingBoth) {
       ExpectRefused(messages, grpc::StatusCode::RESOURCE_EXHAUSTED,
                     "LIMIT_EXCEEDED", "slice_items");
   EXPECT_TRUE(absl::StrContains(outcome.trailers.found, "1000000 items"));
-  const int64_t capacity = server_.server().gauges().memory_capacity_bytes;
+  const int64_t capacity =
+      server_.server().gauges().SumOf("convgrad_memory_capacity_bytes");
   EXPECT_TRUE(
       absl::StrContains(outcome.trailers.expected, absl::StrCat(capacity)));
 }

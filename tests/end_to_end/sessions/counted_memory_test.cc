@@ -223,7 +223,7 @@ TEST_F(CountedMemory, RunsThatWait) {
   Begin();
   std::vector<std::thread> calls;
   const auto wait_for = [this](int queued) {
-    while (server_.server().gauges().queue_depth < queued) {
+    while (server_.server().gauges().SumOf("convgrad_queue_depth") < queued) {
       std::this_thread::yield();
     }
   };

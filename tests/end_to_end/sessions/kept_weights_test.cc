@@ -59,14 +59,17 @@ TEST(KeptWeights, AHitChangesNoBit) {
   const std::vector<std::string> other = backward(2);
   EXPECT_NE(first, other);
   EXPECT_EQ(backward(1), first);
-  EXPECT_EQ(server.server().gauges().weight_cache_misses, 1);
-  EXPECT_GT(server.server().gauges().weight_cache_bytes, 0);
+  EXPECT_EQ(
+      server.server().gauges().SumOf("convgrad_weight_cache_misses_total"), 1);
+  EXPECT_GT(server.server().gauges().SumOf("convgrad_weight_cache_bytes"), 0);
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(backward(1), first);
     EXPECT_EQ(backward(2), other);
   }
-  EXPECT_EQ(server.server().gauges().weight_cache_misses, 2);
-  EXPECT_EQ(server.server().gauges().weight_cache_hits, 5);
+  EXPECT_EQ(
+      server.server().gauges().SumOf("convgrad_weight_cache_misses_total"), 2);
+  EXPECT_EQ(server.server().gauges().SumOf("convgrad_weight_cache_hits_total"),
+            5);
   server.ExpectNothingHeld();
 }
 
@@ -108,14 +111,17 @@ TEST(KeptWeights, ASessionsWeightIsPreparedOnce) {
   const std::vector<std::string> expected = backward(false);
   put(1);
   EXPECT_EQ(backward(true), expected);
-  EXPECT_EQ(server.server().gauges().weight_cache_misses, 1);
+  EXPECT_EQ(
+      server.server().gauges().SumOf("convgrad_weight_cache_misses_total"), 1);
   EXPECT_EQ(backward(true), expected);
-  EXPECT_EQ(server.server().gauges().weight_cache_hits, 1);
+  EXPECT_EQ(server.server().gauges().SumOf("convgrad_weight_cache_hits_total"),
+            1);
   put(2);
   EXPECT_NE(backward(true), expected);
   put(1);
   EXPECT_EQ(backward(true), expected);
-  EXPECT_EQ(server.server().gauges().weight_cache_hits, 1);
+  EXPECT_EQ(server.server().gauges().SumOf("convgrad_weight_cache_hits_total"),
+            1);
 }
 
 // The third inference with the same parameters finds them prepared; one with
@@ -154,13 +160,16 @@ TEST(KeptWeights, ANetworksWeightsArePreparedOnce) {
   };
   const std::string first = infer();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(infer(), first);
-  EXPECT_EQ(server.server().gauges().weight_cache_misses, 1);
-  EXPECT_EQ(server.server().gauges().weight_cache_hits, 2);
+  EXPECT_EQ(
+      server.server().gauges().SumOf("convgrad_weight_cache_misses_total"), 1);
+  EXPECT_EQ(server.server().gauges().SumOf("convgrad_weight_cache_hits_total"),
+            2);
   put(2);
   const std::string second = infer();
   EXPECT_NE(second, first);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(infer(), second);
-  EXPECT_EQ(server.server().gauges().weight_cache_misses, 2);
+  EXPECT_EQ(
+      server.server().gauges().SumOf("convgrad_weight_cache_misses_total"), 2);
   put(1);
   EXPECT_EQ(infer(), first);
 }

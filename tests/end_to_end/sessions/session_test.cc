@@ -275,7 +275,8 @@ TEST_F(SessionTest, BytesAreSentOnce) {
   SessionClient second(server_.channel());
   ASSERT_TRUE(second.Put(request).status.ok());
   EXPECT_EQ(second.Get("x").response.payloads(0), BytesOf({0}));
-  EXPECT_EQ(server_.server().gauges().digest_saved_bytes, 4);
+  EXPECT_EQ(
+      server_.server().gauges().SumOf("convgrad_digest_saved_bytes_total"), 4);
 }
 
 TEST_F(SessionTest, RefusesWhatIsNoChange) {

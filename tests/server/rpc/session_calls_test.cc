@@ -262,9 +262,8 @@ TEST_P(SessionWaitTest, EndsWhenTheClientLeaves) {
 }
 
 TEST_P(SessionWaitTest, EndsWithTheDeadlineOfTheServer) {
-  server_.Configure([](CallServices& services) {
-    services.default_deadline = absl::Milliseconds(20);
-  });
+  server_.ConfigureFlags(
+      [](Config& config) { config.default_deadline = absl::Milliseconds(20); });
   std::atomic<bool> has_ended = false;
   grpc::Status status;
   std::thread client([&] {

@@ -210,73 +210,23 @@ TEST(Metrics, CountsByPriority) {
 
 TEST(Metrics, ReadsGaugesWhenScraped) {
   MetricsOptions options;
-  int64_t depth = 3;
+  int depth = 3;
   options.gauges = [&depth] {
-    ServerGauges gauges;
-    gauges.queues = {{"batch", depth, absl::Milliseconds(500)},
-                     {"interactive", 1, absl::ZeroDuration()}};
-    gauges.memory_capacity_bytes = 4096;
-    return gauges;
+    Readings now;
+    now.Gauge("depth", "Of a queue.", depth, {{"priority", "batch"}});
+    now.Counter("bytes_total", "Since the start.", int64_t{4096});
+    now.Gauge("depth", "Of a queue.", 1, {{"priority", "interactive"}});
+    return now;
   };
   const auto endpoint = MustStart(options);
   const std::vector<std::string> batch = {"priority=\"batch\""};
-  EXPECT_EQ(ValueOf(*endpoint, "convgrad_queue_depth", batch), "3");
+  EXPECT_EQ(ValueOf(*endpoint, "depth", batch), "3");
   depth = 5;
-  EXPECT_EQ(ValueOf(*endpoint, "convgrad_queue_depth", batch), "5");
-  EXPECT_EQ(ValueOf(*endpoint, "convgrad_estimated_wait_seconds", batch),
-            "0.5");
-  EXPECT_EQ(ValueOf(*endpoint, "convgrad_memory_capacity_bytes"), "4096");
-}
-
-TEST(Metrics, NamesSixteenClients) {
-  MetricsOptions options;
-  std::vector<ClientGauges> clients;
-  options.gauges = [&clients] {
-    ServerGauges gauges;
-    gauges.clients = clients;
-    return gauges;
-  };
-  const auto endpoint = MustStart(options);
-  const auto value = [&](absl::string_view name, absl::string_view client) {
-    return ValueOf(*endpoint, name, {absl::StrCat("client=\"", client, "\"")});
-  };
-  EXPECT_EQ(ValueOf(*endpoint, "convgrad_client_sessions"), "");
-  for (int i = 0; i < 19; ++i) {
-    clients.push_back({absl::StrCat("client-", i), 2, 100 - i});
-  }
-  EXPECT_EQ(value("convgrad_client_sessions", "client-0"), "2");
-  EXPECT_EQ(value("convgrad_client_kept_bytes", "client-15"), "85");
-  EXPECT_EQ(value("convgrad_client_kept_bytes", "client-16"), "");
-  EXPECT_EQ(value("convgrad_client_sessions", "other"), "6");
-  EXPECT_EQ(value("convgrad_client_kept_bytes", "other"), "249");
-  // Prometheus drops the second of two samples with equal labels.
-  clients[3].client = "other";
-  EXPECT_EQ(value("convgrad_client_sessions", "other"), "8");
-  EXPECT_EQ(value("convgrad_client_kept_bytes", "other"), "346");
-}
-
-TEST(Metrics, SaysHowDevicesAre) {
-  MetricsOptions options;
-  options.gauges = [] {
-    ServerGauges gauges;
-    gauges.devices = {{"onednn", 0, {"first", false, 1000, 400, 0.5}, 3},
-                      {"onednn", 1, {"second", true, {}, {}, {}}, 3}};
-    return gauges;
-  };
-  const auto endpoint = MustStart(options);
-  const auto value = [&](absl::string_view name, absl::string_view device) {
-    return ValueOf(
-        *endpoint, name,
-        {"backend=\"onednn\"", absl::StrCat("device=\"", device, "\"")});
-  };
-  EXPECT_EQ(value("convgrad_device_up", "0"), "1");
-  EXPECT_EQ(value("convgrad_device_up", "1"), "0");
-  EXPECT_EQ(value("convgrad_device_queue_depth", "1"), "3");
-  EXPECT_EQ(value("convgrad_device_memory_bytes", "0"), "1000");
-  EXPECT_EQ(value("convgrad_device_memory_used_bytes", "0"), "400");
-  EXPECT_EQ(value("convgrad_device_utilization_ratio", "0"), "0.5");
-  // An unknown value has no series.
-  EXPECT_EQ(value("convgrad_device_memory_bytes", "1"), "");
+  EXPECT_EQ(ValueOf(*endpoint, "depth", batch), "5");
+  EXPECT_EQ(ValueOf(*endpoint, "depth", {"priority=\"interactive\""}), "1");
+  EXPECT_EQ(ValueOf(*endpoint, "bytes_total"), "4096");
+  EXPECT_TRUE(
+      absl::StrContains(endpoint->Text(), "# TYPE bytes_total counter"));
 }
 
 TEST(Metrics, CountsWhatCrossesToDevices) {

@@ -47,7 +47,8 @@ class CallServer {
     services_.arrivals = &arrivals_;
     services_.traffic = &traffic_;
     services_.sessions = &sessions_;
-    services_.max_message_bytes = int64_t{80} << 20;
+    config_.max_message_bytes = int64_t{80} << 20;
+    services_.config = &config_;
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
@@ -68,6 +69,10 @@ class CallServer {
   void Configure(absl::FunctionRef<void(CallServices&)> change) {
     const MutexLock lock(&mutex_);
     change(services_);
+  }
+  void ConfigureFlags(absl::FunctionRef<void(Config&)> change) {
+    const MutexLock lock(&mutex_);
+    change(config_);
   }
   MemoryBudget& budget() { return memory_->budget; }
   ClientWatch& client_watch() { return client_watch_; }
@@ -112,8 +117,9 @@ class CallServer {
   ArrivalWatch arrivals_{&traffic_};
   SessionTable sessions_{std::make_shared<KeptMemory>(memory_, kBudgetBytes),
                          ClientQuotas::Limits(), absl::Now};
+  Config config_;
   CallServices services_;
-  // Orders changes of services_ and the calls that read them.
+  // Orders changes of both and the calls that read them.
   Mutex mutex_;
   Service service_;
   std::unique_ptr<grpc::Server> server_;

@@ -141,8 +141,7 @@ TEST_F(MessageCallTest, EndsWithTheErrorOfItsWork) {
 }
 
 TEST_F(MessageCallTest, ReadsNothingOfWhatIsTooLarge) {
-  server_.Configure(
-      [](CallServices& services) { services.max_message_bytes = 10; });
+  server_.ConfigureFlags([](Config& config) { config.max_message_bytes = 10; });
   const auto reply = Start({}, std::string(11, '\0'))->Await();
   EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
   EXPECT_EQ(taken(), 0U);

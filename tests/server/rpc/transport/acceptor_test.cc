@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/raw_connection.h"
@@ -14,6 +17,15 @@ namespace convgrad {
 namespace {
 
 FileDescriptor Duplicate() { return FileDescriptor(dup(STDIN_FILENO)); }
+
+// Blocks until the acceptor's state is `state`.
+void AwaitHearing(Acceptor* acceptor, Hearing state) {
+  const absl::Time limit = absl::Now() + absl::Seconds(60);
+  while (acceptor->hearing() != state && absl::Now() < limit) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  ASSERT_EQ(acceptor->hearing(), state);
+}
 
 // Opens no descriptor, because its number would be missing in the test's order.
 int Descriptors() {
@@ -34,14 +46,15 @@ void AwaitDescriptors(int count) {
 }
 
 TEST(Acceptor, ClosesTheConnectionThatWasSilentLongest) {
-  Acceptor acceptor(/*speaks_tls=*/false, absl::Hours(1));
-  const auto port = acceptor.Listen("127.0.0.1:0");
-  ASSERT_TRUE(port.ok()) << port.status();
+  Acceptor acceptor(absl::Hours(1));
   std::atomic<int> taken = 0;
-  acceptor.Start([&](int socket) {
-    ++taken;
-    close(socket);
-  });
+  const auto port =
+      acceptor.Listen("127.0.0.1:0", /*speaks_tls=*/false, [&](int socket) {
+        ++taken;
+        close(socket);
+      });
+  ASSERT_TRUE(port.ok()) << port.status();
+  acceptor.Start();
   FileDescriptor lowest = Duplicate();
   const int before = Descriptors();
   RawConnection first(*port);
@@ -70,6 +83,54 @@ TEST(Acceptor, ClosesTheConnectionThatWasSilentLongest) {
     EXPECT_TRUE(silent->AwaitEnd());
   }
   EXPECT_EQ(taken, 3);
+}
+
+TEST(Acceptor, IsDeafWithoutDescriptors) {
+  Acceptor acceptor(absl::Hours(1));
+  const auto port = acceptor.Listen("127.0.0.1:0", /*speaks_tls=*/false, close);
+  ASSERT_TRUE(port.ok()) << port.status();
+  acceptor.Start();
+  EXPECT_EQ(acceptor.hearing(), Hearing::kGood);
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // The client's end gets the last descriptor.
+  const rlimit one_more = {static_cast<rlim_t>(Duplicate().get() + 1),
+                           limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  {
+    const RawConnection client(*port);
+    AwaitHearing(&acceptor, Hearing::kDeaf);
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  AwaitHearing(&acceptor, Hearing::kGood);
+}
+
+TEST(Acceptor, IsLostIfItsThreadStandsStill) {
+  Acceptor acceptor(absl::Hours(1));
+  absl::Notification goes_on;
+  const auto port =
+      acceptor.Listen("127.0.0.1:0", /*speaks_tls=*/false, [&](int socket) {
+        goes_on.WaitForNotification();
+        close(socket);
+      });
+  ASSERT_TRUE(port.ok()) << port.status();
+  acceptor.Start();
+  RawConnection client(*port);
+  client.Send("P");
+  AwaitHearing(&acceptor, Hearing::kLost);
+  goes_on.Notify();
+  AwaitHearing(&acceptor, Hearing::kGood);
+}
+
+TEST(Acceptor, TakesTheFileOfItsUnixSocketAway) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/acceptor");
+  {
+    Acceptor acceptor(absl::Hours(1));
+    const std::string address = absl::StrCat("unix://", path);
+    EXPECT_EQ(*acceptor.Listen(address, /*speaks_tls=*/false, close), 0);
+    EXPECT_TRUE(std::filesystem::exists(path));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -63,12 +63,22 @@ FileDescriptor UnixSocketAt(const std::string& path) {
   return file;
 }
 
-TEST(ListeningSocket, APathThatIsFreeStaysSo) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/free");
-  EXPECT_EQ(CheckSocketPath(path), absl::OkStatus());
-  EXPECT_FALSE(std::filesystem::exists(path));
+TEST(ListeningSocket, ReplacesTheSocketOfAProcessThatEnded) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/ended");
   UnixSocketAt(path);
-  EXPECT_EQ(CheckSocketPath(path), absl::OkStatus()) << "its process ended";
+  const auto listening = ListenAt(absl::StrCat("unix:", path));
+  ASSERT_TRUE(listening.ok()) << listening.status();
+  EXPECT_EQ(listening->path, path);
+  EXPECT_EQ(listening->port, 0);
+}
+
+TEST(ListeningSocket, AnAbstractNameIsTakenOnce) {
+  const std::string address =
+      absl::StrCat("unix-abstract:convgrad-test-", getpid());
+  const auto first = ListenAt(address);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(ListenAt(address).status().message(),
+            "bind: Address already in use");
 }
 
 TEST(ListeningSocket, SaysWhyAPathIsNotFree) {
@@ -84,7 +94,8 @@ TEST(ListeningSocket, SaysWhyAPathIsNotFree) {
                   "bind: No such file or directory"},
         std::pair{absl::StrCat(folder, std::string(100, 'x')),
                   "bind: File name too long"}}) {
-    EXPECT_EQ(CheckSocketPath(path).message(), why);
+    const auto listening = ListenAt(absl::StrCat("unix:", path));
+    EXPECT_EQ(listening.status().message(), why);
   }
 }
 
