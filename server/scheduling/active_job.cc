@@ -80,6 +80,8 @@ void ActiveJob::End(absl::Status status) {
 }
 
 absl::Status ActiveJob::BeginSlice(int device) {
+  // Sums that don't fit in memory need no plan.
+  if (slices_ && next_ == 0) RETURN_IF_ERROR(BringIn());
   const absl::Time start = means_.clock();
   absl::StatusOr<PlanCache::Lookup> lookup =
       means_.plans->Get(*job.backend, *next_operation_,
@@ -91,7 +93,7 @@ absl::Status ActiveJob::BeginSlice(int device) {
   RETURN_IF_ERROR(lookup.status());
   outcome.implementation = std::string(lookup->plan->implementation());
   RETURN_IF_ERROR(CheckAlive());
-  if (next_ == 0) RETURN_IF_ERROR(BringIn());
+  if (!slices_) RETURN_IF_ERROR(BringIn());
   const Plan& plan = *lookup->plan;
   CallMemory& memory = *means_.memory;
   CurrentSlice slice;

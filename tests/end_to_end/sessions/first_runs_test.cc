@@ -173,10 +173,17 @@ TEST_F(SharedFirstRunsTest, CountInTheShareOfTheirClient) {
   strings_.HoldRuns();
   std::thread first([&] { EXPECT_TRUE(client_.Infer(request).status.ok()); });
   strings_.AwaitRuns(1);
-  const auto second = client_.Infer(request);
-  EXPECT_EQ(second.trailers.reason, "BUSY") << second.status.error_message();
-  EXPECT_TRUE(absl::StrContains(second.trailers.expected, "max_client_share"))
-      << second.trailers.expected;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(10)));
+  AddTo(&context, {client_.session().id()});
+  context.AddMetadata(kRequestBytesKey, std::to_string(request.ByteSizeLong()));
+  v1::RunProgramResponse response;
+  const grpc::Status second =
+      client_.stub().RunProgram(&context, request, &response);
+  const Trailers trailers = TrailersOf(context);
+  EXPECT_EQ(trailers.reason, "BUSY") << second.error_message();
+  EXPECT_TRUE(absl::StrContains(trailers.expected, "max_client_share"))
+      << trailers.expected;
   strings_.Release();
   first.join();
 }
