@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
@@ -123,14 +124,21 @@ class Client(ClientBase):
     async def _attempt(self, slot: Slot, call: Call[R], seconds: float | None) -> R:
         """Sends the call once. Cancels it if the task is cancelled."""
         rpc = self._start(slot, call, seconds)
+        received: Future[R] | None = None
         try:
             if call.message is None:
-                return await _on_own_thread(self._receive, call, rpc)
-            await _end_of(rpc)
+                received = _on_own_thread(self._receive, call, rpc)
+            await _end_of(received or rpc)
+        except asyncio.CancelledError:
+            rpc.cancel()
+            while received and not received.done():  # it may be writing to the caller's arrays
+                with contextlib.suppress(asyncio.CancelledError):
+                    await _end_of(received)
+            raise
         except BaseException:
             rpc.cancel()
             raise
-        return call.decoded(rpc.result())
+        return call.decoded(rpc.result()) if received is None else received.result()
 
     async def close(self) -> None:
         """Cancels running calls, then closes the connections, as the blocking client does."""
@@ -146,25 +154,34 @@ class Client(ClientBase):
         await self.close()
 
 
-async def _end_of(rpc: Any) -> None:
-    """Waits until a grpc.Future is done."""
+async def _end_of(future: Any) -> None:
+    """Waits until the future, of grpc or a thread, is done."""
     loop, is_over = asyncio.get_running_loop(), asyncio.Event()
 
     def tell(_: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop was closed
             loop.call_soon_threadsafe(is_over.set)
 
-    rpc.add_done_callback(tell)
+    future.add_done_callback(tell)
     await is_over.wait()
 
 
-async def _on_own_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def _on_own_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> Future[R]:
     """Calls the function on a new thread. With the loop's threads, which are few, streams that
-    the server has begun could wait for the threads of streams that wait for these."""
-    thread = ThreadPoolExecutor(1, thread_name_prefix="convgrad-stream")
-    result = thread.submit(function, *args, **kwargs)
-    thread.shutdown(wait=False)
-    return await asyncio.wrap_future(result)
+    the server has begun could wait for the threads of streams that wait for these.
+
+    The interpreter doesn't wait for the thread, as a loop may be closed before its calls end.
+    """
+    result: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(function(*args, **kwargs))
+        except BaseException as error:
+            result.set_exception(error)
+
+    threading.Thread(target=run, name="convgrad-stream", daemon=True).start()
+    return result
 
 
 async def export_session(session: Session | Attached, path: transfer.Path, *,

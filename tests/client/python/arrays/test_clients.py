@@ -4,16 +4,20 @@ import asyncio
 import copy
 import pickle
 import signal
+import textwrap
 import threading
+import time
 
 import grpc
 import numpy as np
 import pytest
 from server_process import ServerProcess
+from shared_steps import python
 from stand_in import grpc_server
 
 import convgrad
 import convgrad.aio
+from convgrad.streams import StreamReply
 
 X, W = np.ones((2, 4, 8, 8), np.float32), np.ones((4, 4, 3, 3), np.float32)
 
@@ -154,4 +158,49 @@ def test_asyncio_cancellation_and_restart():
             return await asyncio.wait_for(repeated, 60)
 
     assert asyncio.run(main()).output.shape == (2, 4, 6, 6)
+    process.kill()
+
+
+def test_a_cancelled_stream_writes_no_more(server, monkeypatch):
+    take, begun, ended = StreamReply.take, threading.Event(), []
+
+    def take_slowly(self, response):
+        begun.set()
+        time.sleep(0.2)
+        take(self, response)
+        ended.append(response)
+
+    monkeypatch.setattr(StreamReply, "take", take_slowly)
+
+    async def main():
+        async with convgrad.aio.Client(server.address) as client:
+            call = asyncio.create_task(client.conv_forward(X, W, slice_items=1))
+            assert await asyncio.to_thread(begun.wait, 20)
+            for _ in range(3):
+                call.cancel()
+                await asyncio.sleep(0.01)
+            assert not call.done()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            assert len(ended) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("keywords", [{}, {"slice_items": 1}])
+def test_a_loop_that_is_closed_before_its_calls_end(keywords):
+    process = ServerProcess()
+    found = textwrap.dedent(f"""
+        import asyncio, numpy as np, convgrad.aio
+        loop = asyncio.new_event_loop()
+        x, w = np.ones({X.shape}, np.float32), np.ones({W.shape}, np.float32)
+        call = loop.create_task(convgrad.aio.Client("{process.address}").conv_forward(
+            x, w, **{keywords}))
+        loop.run_until_complete(asyncio.sleep(0.2))
+        loop.close()
+        print("over")""")
+    with process.standing_still():
+        started = time.monotonic()
+        assert python(found).stdout == "over\n"
+        assert time.monotonic() - started < 20  # without a wait for the calls
     process.kill()
