@@ -124,6 +124,7 @@ def test_a_nan_of_what_is_not_chosen_stays_out(make_remote):
     lambda y: y.masked_fill(y.isnan(), 0.5), lambda y: y.masked_fill(y > 0, math.nan),
     lambda y: torch.where(y.isinf(), y.sign(), y), lambda y: torch.where(y.isfinite(), y, -1.0),
     lambda y: torch.where(y < 0, math.inf, -math.inf),
+    lambda y: y.clamp(torch.tensor([-1, math.nan, -1]), torch.tensor([1, 1, math.nan])),
     lambda y: torch.nan_to_num(y), lambda y: torch.nan_to_num(y, 1.0, 2.0, -3.0)])
 def test_choices_by_nan_and_infinity(make_remote, function):
     class Chosen(nn.Module):

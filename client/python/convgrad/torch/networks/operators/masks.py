@@ -105,12 +105,15 @@ def chosen(to: Importer, mask: Value, x: Any, y: Any) -> Value:
 
 
 def clamp(to: Importer, x: Value, least: Any = None, most: Any = None) -> Value:
-    """A clamp by numbers or tensors. Where two are equal, `x` has the gradient, as in torch."""
+    """A clamp by numbers or tensors. Where two are equal, `x` has the gradient, as in torch. A
+    bound that is NaN makes NaN without a gradient."""
     if not isinstance(least, Value) and not isinstance(most, Value):
         return elements.clamp(to, x, least, most)
     for operator, bound in (("lt", least), ("gt", most)):
         if bound is not None:
             x = chosen(to, compare(operator)(to, x, bound), bound, x)
+        if isinstance(bound, Value):
+            x = chosen(to, compare("eq")(to, bound, bound), x, math.nan)
     return x
 
 
