@@ -105,8 +105,9 @@ def chosen(to: Importer, mask: Value, x: Any, y: Any) -> Value:
 
 
 def clamp(to: Importer, x: Value, least: Any = None, most: Any = None) -> Value:
-    """A clamp by numbers or tensors. Where two are equal, `x` has the gradient, as in torch. A
-    bound that is NaN makes NaN without a gradient."""
+    """A clamp by numbers or tensors. Where a tensor is equal to `x`, `x` has the gradient, of
+    which PyTorch 2.15 gives the tensor one half. A bound that is NaN makes NaN without a
+    gradient."""
     if not isinstance(least, Value) and not isinstance(most, Value):
         return elements.clamp(to, x, least, most)
     for operator, bound in (("lt", least), ("gt", most)):
