@@ -31,6 +31,9 @@ constexpr absl::Duration kLeastKeepalive = absl::Seconds(1);
 // A server answers pings on a thread that doesn't compute, so 20 s suffice.
 constexpr absl::Duration kMostPingTime = absl::Seconds(20);
 
+// Time from a failed write of a stream to its status, which gRPC knows already.
+constexpr absl::Duration kStatusTime = absl::Seconds(1);
+
 // Returns gRPC's unit for times; anything longer than an hour is an hour.
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(
@@ -87,11 +90,16 @@ class ByteStream final
     HandedOver(&incoming_);
     StartRead(&incoming_);
     StartCall();
+    const bool is_stuck = AwaitStatus();
+    if (is_stuck) context_->TryCancel();
     MutexLock lock(&mutex_);
     while (!status_) changed_.Wait(&mutex_);
     HandedOver(&outgoing_);
     HandedOver(&incoming_);
     RETURN_IF_ERROR(taken_);
+    if (is_stuck && status_->error_code() == grpc::StatusCode::CANCELLED) {
+      return absl::UnavailableError("the connection ended as the call began");
+    }
     return FromRpc(*status_, *context_);
   }
 
@@ -102,10 +110,33 @@ class ByteStream final
     outgoing_ ? StartWrite(&*outgoing_) : StartWritesDone();
   }
 
+  // Blocks until the call has ended. Returns true if it won't end: gRPC 1.51
+  // repeats a call that begins on a connection as this ends, although a write
+  // of it has failed. The repeat lacks messages, and the server waits for them.
+  bool AwaitStatus() {
+    MutexLock lock(&mutex_);
+    while (!status_ && !write_failed_) changed_.Wait(&mutex_);
+    const absl::Time limit = SteadyNow() + kStatusTime;
+    while (!status_ && SteadyNow() < limit) {
+      changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(limit - SteadyNow()));
+    }
+    return !status_;
+  }
+
   void OnWriteDone(bool ok) override {
     HandedOver(&outgoing_);
-    // After a failed write, OnDone receives the status with the reason.
-    if (ok) Write();
+    ok ? Write() : OnFailedWrite();
+  }
+
+  void OnWritesDoneDone(bool ok) override {
+    if (!ok) OnFailedWrite();
+  }
+
+  // OnDone receives the status with the reason.
+  void OnFailedWrite() {
+    MutexLock lock(&mutex_);
+    write_failed_ = true;
+    changed_.NotifyAll();
   }
 
   void OnReadDone(bool ok) override {
@@ -134,6 +165,7 @@ class ByteStream final
 
   Mutex mutex_;
   CondVar changed_;
+  bool write_failed_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> status_ ABSL_GUARDED_BY(mutex_);
 };
 

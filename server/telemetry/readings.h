@@ -37,13 +37,17 @@ class Readings {
   }
 
   const std::vector<Reading>& all() const { return all_; }
-  // Returns the sum of the samples of a family of whole numbers.
+  // Returns the sum of the samples of a family of whole numbers; -1 if there is
+  // none, so that a test that expects 0 fails if the family has another name.
   int64_t SumOf(absl::string_view name) const {
     double sum = 0;
+    bool is_known = false;
     for (const Reading& reading : all_) {
-      if (reading.name == name) sum += reading.value;
+      if (reading.name != name) continue;
+      is_known = true;
+      sum += reading.value;
     }
-    return static_cast<int64_t>(sum);
+    return is_known ? static_cast<int64_t>(sum) : -1;
   }
 
  private:

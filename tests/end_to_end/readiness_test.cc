@@ -160,6 +160,25 @@ TEST(Warmup, RefusesWhatItCannotRead) {
   EXPECT_EQ(field(request), "problems");
 }
 
+TEST(Warmup, RefusesWhatNoCallMayHave) {
+  TestServer server;
+  v1::WarmupRequest request;
+  request.add_problems("conv2d_n1_c1_o1_i3_k2");
+  request.add_problems("");
+  for (const auto& [problem, field] :
+       {std::pair{"linear_n1_c1000000000_o1000000000",
+                  "problems[1].operation.problem"},
+        // One tap sees the input.
+        {"conv1d_n1_c1_o1_i1_k1000000000001_p500000000000",
+         "problems[1].operation"}}) {
+    request.set_problems(1, problem);
+    const RawReply reply = Warmup(server, request);
+    EXPECT_EQ(reply.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(reply.trailers.reason, "LIMIT_EXCEEDED");
+    EXPECT_EQ(reply.trailers.field, field);
+  }
+}
+
 TEST(ConnectionAge, ConnectionsEndAndTheirCallsDoNot) {
   PuppetStrings strings;
   std::vector<RegisteredBackend> backends;

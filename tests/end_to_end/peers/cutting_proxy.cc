@@ -125,6 +125,8 @@ bool CuttingProxy::Pass(Direction direction, Link* link) {
     if (!link->calls[i].Take(buffer[passed]) || allowed < 0) continue;
     if (++of_calls <= allowed) continue;
     WriteAll(to, buffer, passed);
+    // gRPC overlooks a reset that comes with the last bytes.
+    shutdown(to, SHUT_WR);
     remaining_[i] = -1;
     ++cuts_;
     return false;
