@@ -230,8 +230,8 @@ absl::Status Translator::AddPasses() {
     AppendImplementation(absl::StrCat(NameOf(passes_[i].pass), "=",
                                       chosen[i].implementation, "/",
                                       NameOf(chosen[i].format)));
-    RETURN_IF_ERROR(
-        AddLibraryPass(passes_[i], *lowering_, chosen[i], &copies_, &schedule_));
+    RETURN_IF_ERROR(AddLibraryPass(passes_[i], *lowering_, chosen[i], &copies_,
+                                   &schedule_));
     AddFinish(passes_[i].finish, &schedule_);
   }
   return absl::OkStatus();
