@@ -50,7 +50,7 @@ std::vector<std::vector<int64_t>> SourcesOf(const StepData& data) {
   std::vector<std::vector<int64_t>> sources;
   if (data.step->op == Operator::kPad) {
     for (const PadAxis& axis : PadAxesOf(*data.step, *data.shapes)) {
-      sources.push_back(PadSources(*data.step, axis));
+      ListPadSources(*data.step, axis, sources.emplace_back(axis.out).data());
     }
     return sources;
   }

@@ -106,7 +106,8 @@ absl::StatusOr<std::optional<Candidate>> MakeCandidate(const PassSpec& spec,
         spec.pass, spec.problem, DescsFor(spec, format),
         ForwardDescsFor(spec, format), [&](absl::string_view implementation) {
           return MissesRows(spec.pass, spec.problem, implementation) ||
-                 MisplacesPlanes(spec.pass, spec.problem, implementation);
+                 MisplacesPlanes(spec.pass, spec.problem, implementation) ||
+                 CrashesWithoutTaps(spec.pass, spec.problem, implementation);
         });
     if (!primitive_desc) return std::nullopt;
     const char* const implementation = primitive_desc.impl_info_str();
@@ -168,6 +169,20 @@ bool FillsTilesWithNeighbours(Pass pass, const ConvProblem& problem,
   return pass == Pass::kForward && problem.groups == 1 &&
          problem.in_channels <= kFewChannels &&
          implementation == "jit:avx512_core_amx";
+}
+
+bool CrashesWithoutTaps(Pass pass, const ConvProblem& problem,
+                        absl::string_view implementation) {
+  if (pass != Pass::kBackwardData || !absl::StartsWith(implementation, "brg")) {
+    return false;
+  }
+  const Lowering lowering(problem);
+  for (size_t i = 0; i < problem.axes.size(); ++i) {
+    int64_t tap = 0;
+    while (tap < problem.axes[i].kernel && lowering.IsDead(i, tap)) ++tap;
+    if (tap == problem.axes[i].kernel) return true;
+  }
+  return false;
 }
 
 PassArguments ArgumentsOf(Pass pass) {

@@ -68,6 +68,12 @@ bool MisplacesPlanes(Pass pass, const ConvProblem& problem,
 bool FillsTilesWithNeighbours(Pass pass, const ConvProblem& problem,
                               absl::string_view implementation);
 
+// Returns whether the implementation is one of oneDNN 3.2.0's data gradients of
+// bf16 with AMX, on a problem whose windows see only padding along an axis. The
+// library reads address 0 when it makes such a primitive.
+bool CrashesWithoutTaps(Pass pass, const ConvProblem& problem,
+                        absl::string_view implementation);
+
 // DNNL_ARG_* of a pass's tensors.
 struct PassArguments {
   int data, weight, out;

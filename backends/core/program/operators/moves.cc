@@ -119,9 +119,9 @@ std::vector<PadAxis> PadAxesOf(const ProgramStep& step,
   return *AxesOf(StepDims(step, shapes));
 }
 
-std::vector<int64_t> PadSources(const ProgramStep& step, const PadAxis& axis) {
+void ListPadSources(const ProgramStep& step, const PadAxis& axis,
+                    int64_t* sources) {
   const std::string mode = WordAttribute(step, "mode");
-  std::vector<int64_t> sources(axis.out);
   for (int64_t i = 0; i < axis.out; ++i) {
     int64_t at = i - axis.before;
     if (mode == "replicate") {
@@ -136,7 +136,6 @@ std::vector<int64_t> PadSources(const ProgramStep& step, const PadAxis& axis) {
     }
     sources[i] = at;
   }
-  return sources;
 }
 
 absl::Status CheckIndex(const ProgramStep& step, int64_t position,

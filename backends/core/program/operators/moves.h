@@ -17,9 +17,10 @@ struct PadAxis {
 // Returns the axes of a pad. Requires: shapes of its program.
 std::vector<PadAxis> PadAxesOf(const ProgramStep& step,
                                const ProgramShapes& shapes);
-// Returns for each index of the result the index of the operand, or -1 for the
-// step's `value`.
-std::vector<int64_t> PadSources(const ProgramStep& step, const PadAxis& axis);
+// Writes for each index of the result the index of the operand, or -1 for the
+// step's `value`. Requires: room for axis.out numbers.
+void ListPadSources(const ProgramStep& step, const PadAxis& axis,
+                    int64_t* sources);
 
 // Returns kInvalidArgument unless 0 <= index < extent. `position` is the place
 // of the number in the operand `index` of an index_select.

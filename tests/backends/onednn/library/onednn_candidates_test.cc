@@ -43,5 +43,20 @@ TEST(OnednnCandidates, WeightGradientsStayWithinTheImagesDepth) {
       is_wrong("conv3d_n1_c3_o64_i16x112x112_k7_s2_p3", "jit:avx512_core"));
 }
 
+TEST(OnednnCandidates, DataGradientsHaveATapThatSeesTheImage) {
+  const auto crashes = [](Pass pass, const char* text,
+                          const char* implementation) {
+    return CrashesWithoutTaps(pass, *Parse(text), implementation);
+  };
+  const char* const brgemm = "brgconv:avx512_core_amx";
+  const char* const padding = "conv2d_n1_c16_o16_i3x12_k2_d4x1_p1x0";
+  EXPECT_TRUE(crashes(Pass::kBackwardData, padding, brgemm));
+  EXPECT_FALSE(crashes(Pass::kBackwardData, padding, "jit:avx512_core"));
+  EXPECT_FALSE(crashes(Pass::kForward, padding, brgemm));
+  // The second tap sees the last row.
+  EXPECT_FALSE(crashes(Pass::kBackwardData,
+                       "conv2d_n1_c16_o16_i4x12_k2_d4x1_p1x0", brgemm));
+}
+
 }  // namespace
 }  // namespace convgrad::onednn

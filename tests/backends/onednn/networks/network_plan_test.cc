@@ -123,6 +123,17 @@ TEST(NetworkPlan, CountsTablesThatRunsMakeAsScratch) {
   EXPECT_GE((*plan)->scratch_bytes(), 3 * 100000 * int64_t{sizeof(float)});
 }
 
+TEST(NetworkPlan, AForwardMakesNoTableOfAPadsGradient) {
+  constexpr int64_t kPositions = 100000;
+  const auto operation = OperationOf("pad(x, pads=[0, 1])", {1, 1, kPositions},
+                                     ProgramPart::kForward);
+  const auto plan = MakeNetworkPlan(*operation, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const int64_t table = kPositions * int64_t{sizeof(int64_t)};
+  EXPECT_GE((*plan)->scratch_bytes(), table);
+  EXPECT_LT((*plan)->scratch_bytes(), 3 * table);
+}
+
 // A training run of a convolution of 512 channels and of the layers around it.
 std::unique_ptr<NetworkPlan> PlanOfTraining(bool fast) {
   ProgramRequest request;

@@ -50,6 +50,7 @@ dnnl::primitive_desc_base MakePassDesc(Pass pass, const ConvProblem& problem,
         return WritesBeyondScratch(problem, implementation) ||
                MissesRows(pass, problem, implementation) ||
                MisplacesPlanes(pass, problem, implementation) ||
+               CrashesWithoutTaps(pass, problem, implementation) ||
                FillsTilesWithNeighbours(pass, problem, implementation) ||
                IsSlowDepthwise(pass, problem, implementation);
       });

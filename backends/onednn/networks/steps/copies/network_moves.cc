@@ -18,28 +18,29 @@ constexpr absl::string_view kPadKind = "pad";
 constexpr absl::string_view kSelectKind = "index_select";
 
 // Returns how many numbers the tables of a pad have.
-int64_t TableSize(const std::vector<PadAxis>& axes) {
+int64_t TableSize(const std::vector<PadAxis>& axes, bool is_gradient) {
   int64_t size = 0;
   for (const PadAxis& axis : axes) {
-    if (axis.is_padded()) {
-      size += axis.out + ResultListSize({axis.in, axis.out});
-    }
+    if (!axis.is_padded()) continue;
+    size += axis.out;
+    if (is_gradient) size += ResultListSize({axis.in, axis.out});
   }
   return size;
 }
 
 // Returns the gather of a pad, with tables that it writes to `numbers`.
 AxisGather GatherOf(const ProgramStep& step, const std::vector<PadAxis>& axes,
-                    DataType dtype, int64_t* numbers) {
+                    DataType dtype, bool is_gradient, int64_t* numbers) {
   AxisGather gather = {{}, dtype};
   for (const PadAxis& axis : axes) {
     GatherAxis& added = gather.axes.emplace_back(GatherAxis{axis.in, axis.out});
     if (!axis.is_padded()) continue;
-    const std::vector<int64_t> sources = PadSources(step, axis);
+    ListPadSources(step, axis, numbers);
     added.sources = numbers;
-    numbers = std::copy(sources.begin(), sources.end(), numbers);
-    added.results = numbers;
+    numbers += axis.out;
+    if (!is_gradient) continue;
     ListResults(added, numbers);
+    added.results = numbers;
     numbers += ResultListSize(added);
   }
   return gather;
@@ -57,12 +58,12 @@ class Pad final : public NetworkGroup {
     SetAxes(x, builder->shapes());
     const auto value = static_cast<float>(FloatAttribute(step_, "value"));
     const BufferId numbers =
-        builder->schedule().AddArray<int64_t>(TableSize(axes_));
+        builder->schedule().AddArray<int64_t>(TableSize(axes_, false));
     builder->schedule().Add(
         kPadKind, {x.buffer}, {y.buffer, numbers},
         [=, step = step_, axes = axes_](const RunContext& context) {
           const auto run = context.parts();
-          GatherAxes(GatherOf(step, axes, y.blocks.dtype,
+          GatherAxes(GatherOf(step, axes, y.blocks.dtype, false,
                               context.Write<int64_t>(numbers)),
                      context.At(x.buffer), value, context.At(y.buffer), run);
           const bool has_padding =
@@ -77,11 +78,11 @@ class Pad final : public NetworkGroup {
     const NetworkTensor dy = builder->GradientOf(step_.result);
     const BufferId dx = builder->NewGradient(step_.operands[0], form_).buffer;
     const BufferId numbers =
-        builder->schedule().AddArray<int64_t>(TableSize(axes_));
+        builder->schedule().AddArray<int64_t>(TableSize(axes_, true));
     builder->schedule().Add(
         kPadKind, {dy.buffer}, {dx, numbers},
         [=, step = step_, axes = axes_](const RunContext& context) {
-          SumGathered(GatherOf(step, axes, dy.blocks.dtype,
+          SumGathered(GatherOf(step, axes, dy.blocks.dtype, true,
                                context.Write<int64_t>(numbers)),
                       context.At(dy.buffer), context.At(dx), context.parts());
         });
