@@ -31,6 +31,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9/._+-]+")
 _START_SECONDS = 60.0
 _STOP_SECONDS = 15.0
 _ANSWER_SECONDS = 5.0
+# The first bytes of a connection: HTTP/2's preface and settings without an entry (RFC 9113).
+_HTTP2_START = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 _TAIL_LINES = 5
 # Share of the available memory for the server; the rest is for this process.
 _MEMORY_SHARE = 0.75
@@ -142,7 +144,8 @@ def listens(path: str) -> bool:
         probe.settimeout(_ANSWER_SECONDS)
         try:
             probe.connect(path)
-            # gRPC sends the first bytes once it serves.
+            probe.sendall(_HTTP2_START)
+            # gRPC answers once it serves.
             return bool(probe.recv(1)) and os.stat(path).st_uid == os.getuid()
         except OSError:
             return False
