@@ -36,7 +36,7 @@ bool GathersSteps(const ConvOperation& operation) {
 Tensor AddBiasInF32(const Tensor& bias, int64_t size, Schedule* schedule) {
   const int64_t count = ElementCount(bias.descriptor);
   const DataType dtype = bias.descriptor.dtype;
-  const Tensor made =
+  Tensor made =
       NewTensor({DataType::kF32, Layout::kNCX, Dims{1, size}}, schedule);
   schedule->Add(
       kLayoutKind, {bias.location}, {made.location}, [=](const RunContext& at) {

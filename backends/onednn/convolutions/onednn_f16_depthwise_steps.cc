@@ -39,7 +39,7 @@ TensorDescriptor KernelFirst(const Tensor& weight) {
 }
 
 Tensor ReadKernelFirst(const Tensor& weight, Schedule* schedule) {
-  const Tensor copy = NewTensor(KernelFirst(weight), schedule);
+  Tensor copy = NewTensor(KernelFirst(weight), schedule);
   AddReorder(weight, copy, schedule);
   return copy;
 }

@@ -52,7 +52,7 @@ Tensor InLayoutOf(const Tensor& like, const Tensor& tensor,
   TensorDescriptor wanted = like.descriptor;
   wanted.dtype = tensor.descriptor.dtype;
   if (wanted == tensor.descriptor) return tensor;
-  const Tensor copy = NewTensor(wanted, schedule);
+  Tensor copy = NewTensor(wanted, schedule);
   AddReorder(tensor, copy, schedule);
   return copy;
 }

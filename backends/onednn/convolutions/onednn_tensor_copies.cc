@@ -16,7 +16,7 @@ Tensor TensorCopies::Plain(const Tensor& tensor, DataType dtype) {
       return plain;
     }
   }
-  const Tensor plain =
+  Tensor plain =
       NewTensor(PlainDescriptor(tensor.descriptor, dtype), &schedule_);
   AddReorder(tensor, plain, &schedule_);
   plains_.emplace_back(tensor.location, plain);
