@@ -2,6 +2,7 @@
 // most CPUs don't have all of them.
 #include "backends/onednn/library/onednn_candidates.h"
 
+#include "backends/onednn/library/onednn_cost_model.h"
 #include "gtest/gtest.h"
 
 namespace convgrad::onednn {
@@ -56,6 +57,28 @@ TEST(OnednnCandidates, DataGradientsHaveATapThatSeesTheImage) {
   // The second tap sees the last row.
   EXPECT_FALSE(crashes(Pass::kBackwardData,
                        "conv2d_n1_c16_o16_i4x12_k2_d4x1_p1x0", brgemm));
+}
+
+// Returns the predicted time of the weight gradient of ResNet-50's first layer.
+double FirstLayerSeconds(DataType dtype, const char* implementation) {
+  PassSpec spec;
+  spec.pass = Pass::kBackwardWeight;
+  spec.problem = *Parse("conv2d_n16_c3_o64_i224_k7_s2_p3");
+  spec.operand_dtype = spec.data.dtype = spec.weight.dtype = spec.out.dtype =
+      dtype;
+  Candidate candidate;
+  candidate.implementation = implementation;
+  return PredictSeconds(spec, candidate);
+}
+
+TEST(OnednnCandidates, TilesComputeFirstLayersFasterThanGemm) {
+  const double gemm = FirstLayerSeconds(DataType::kBF16, "x64:gemm:jit");
+  EXPECT_LT(FirstLayerSeconds(DataType::kBF16, "brgconv_bwd_w:avx512_core_amx"),
+            gemm);
+  // Vectors leave 13 of 16 lanes empty.
+  EXPECT_GT(
+      FirstLayerSeconds(DataType::kBF16, "brgconv_bwd_w:avx512_core_bf16"),
+      gemm);
 }
 
 }  // namespace
