@@ -162,8 +162,8 @@ class RemoteNetwork(RemoteState):
         self.follow()
         inputs, constants = bind(self.model, args, kwargs)
         variant = predicting(self.model, shapes_of(inputs), constants)
-        of_dtypes = [for_dtype(variant, dtype) for dtype in DTYPES.values()]
-        for one in {each.name: each for each in of_dtypes}.values():
+        both = {one.name: one for one in (variant, for_dtype(variant, "bf16"))}
+        for one in both.values():
             self._variants.load(one)
 
     @short_traceback
