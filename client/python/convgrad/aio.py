@@ -10,13 +10,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import grpc
-
 from convgrad import client, operations
 from convgrad.client_base import ClientBase, is_unexplained
 from convgrad.connections.channels import Slot
 from convgrad.connections.retries import Attempts
-from convgrad.errors import ConvgradError
 from convgrad.moving import transfer
 from convgrad.region import Region
 from convgrad.requests import Call
@@ -105,17 +102,9 @@ class Client(ClientBase):
         while True:
             attempts.begin()
             slot = self._pool.pick(call.target)
-            try:
-                result = await self._attempt(slot, call, attempts.seconds_left())
-                self.answered(slot)
-                return result
-            except grpc.RpcError as rpc:
-                error = self._failed(rpc, slot, call)
-            except ConvgradError:  # nothing was sent, or the answer is here
-                raise
-            except BaseException:  # the task was cancelled
-                call.loan.give_up()
-                raise
+            with self._attempting(slot, call) as failed:
+                return await self._attempt(slot, call, attempts.seconds_left())
+            (error,) = failed
             if is_unexplained(error, slot):
                 await asyncio.to_thread(self._explain, error, slot, attempts)
             call, delay = self._after(error, slot, call, attempts)

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
-import grpc
-
 from convgrad.client_base import ClientBase, is_unexplained
 from convgrad.connections.retries import Attempts
-from convgrad.errors import Cancelled, ConvgradError
+from convgrad.errors import Cancelled
 from convgrad.requests import Call
 
 P = ParamSpec("P")
@@ -58,32 +56,18 @@ class Caller(ClientBase):
         while True:
             attempts.begin()
             slot = self._pool.pick(call.target)
-            try:
+            with self._attempting(slot, call) as failed:
                 seconds = attempts.seconds_left()
                 if call.message is not None and call.on_start is None:  # needs no future
                     method = self._pool.method(slot, call.method)
-                    result = call.decoded(self._begin(method, call.message, call, seconds))
-                else:
-                    rpc = self._start(slot, call, seconds)
-                    if call.on_start is not None:
-                        call.on_start(rpc)
-                    result = (self._receive(call, rpc) if call.message is None
-                              else call.decoded(rpc.result()))
-                self.answered(slot)
-                return slot.target, result
-            except grpc.RpcError as rpc:
-                error = self._failed(rpc, slot, call)
-                # another thread cancelled the stream
-                if isinstance(rpc, grpc.Future) and rpc.cancelled():
-                    raise error from None
-            except grpc.FutureCancelledError:
-                call.loan.give_up()  # the server may still use it
-                raise Cancelled("the call was cancelled") from None
-            except ConvgradError:  # nothing was sent, or the answer is here
-                raise
-            except BaseException:  # Ctrl-C
-                call.loan.give_up()
-                raise
+                    return slot.target, call.decoded(
+                        self._begin(method, call.message, call, seconds))
+                rpc = self._start(slot, call, seconds)
+                if call.on_start is not None:
+                    call.on_start(rpc)
+                return slot.target, (self._receive(call, rpc) if call.message is None
+                                     else call.decoded(rpc.result()))
+            (error,) = failed
             if is_unexplained(error, slot):
                 self._explain(error, slot, attempts)
             call, delay = self._after(error, slot, call, attempts)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet, WeakValueDictionary
@@ -183,10 +184,28 @@ class ClientBase:
             responses.cancel()  # no effect after the end
         return reply.finish()
 
-    def answered(self, slot: Slot) -> None:
-        """Records that a call at this slot succeeded."""
-        slot.has_answered = True
-        self.outages.end(slot.target)
+    @contextlib.contextmanager
+    def _attempting(self, slot: Slot, call: Call[Any]) -> Iterator[list[ConvgradError]]:
+        """Runs the block as an attempt. Adds the error of one that may be repeated to the list
+        that it yields, and raises others."""
+        failed = list[ConvgradError]()
+        try:
+            yield failed
+            slot.has_answered = True
+            self.outages.end(slot.target)
+        except grpc.RpcError as rpc:
+            failed.append(self._failed(rpc, slot, call))
+            # another thread cancelled the stream
+            if isinstance(rpc, grpc.Future) and rpc.cancelled():
+                raise failed[0] from None
+        except grpc.FutureCancelledError:
+            call.loan.give_up()  # the server may still use it
+            raise Cancelled("the call was cancelled") from None
+        except ConvgradError:  # nothing was sent, or the answer is here
+            raise
+        except BaseException:  # Ctrl-C, or the task was cancelled
+            call.loan.give_up()
+            raise
 
     def _failed(self, rpc: Any, slot: Slot, call: Call[Any]) -> ConvgradError:
         """Returns the exception for a grpc.RpcError of an attempt."""

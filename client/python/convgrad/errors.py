@@ -255,6 +255,10 @@ def from_rpc(code: grpc.StatusCode, message: str | None,
         cls = SessionExpired
     error = cls(message or "no message", detail=detail, code=code)
     error.pushback_seconds = pushback
+    if cls is Unimplemented and detail is not None and (
+            detail.reason == "UNKNOWN_FIELD"
+            or detail.field.rpartition(".")[2] in ("method", "operator")):
+        error.message += "; the server may be older than this client"
     return error
 
 

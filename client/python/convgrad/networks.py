@@ -237,7 +237,8 @@ def update(update: Update, *, trainer_state: bytes = b"",
     """Steps the parameters by the session's gradients."""
     request = update.message()
     request.trainer_state = trainer_state
-    return _change("UpdateParameters", request.SerializeToString(), _decode_update, timeout)
+    return _change("UpdateParameters", request.SerializeToString(), lambda response: _updated(
+        network_pb2.UpdateParametersResponse.FromString(response)), timeout)
 
 
 def _change(method: str, message: bytes, decode: Any, timeout: float | None) -> Call[Any]:
@@ -274,10 +275,6 @@ def _decode_run(kind: Any, response: Response) -> Run:
               for value in message.values}
     is_step = kind is network_pb2.RunProgramResponse and message.HasField("update")
     return Run(values, message.report, _updated(message.update) if is_step else None)
-
-
-def _decode_update(response: bytes) -> Updated:
-    return _updated(network_pb2.UpdateParametersResponse.FromString(response))
 
 
 def _updated(message: network_pb2.UpdateParametersResponse) -> Updated:

@@ -16,8 +16,9 @@ from server_process import ServerProcess
 from stand_in import grpc_server, tcp_server
 
 import convgrad
+from convgrad.requests import Call
 from convgrad.tracebacks import short_traceback
-from convgrad.v1 import service_pb2, tensor_pb2
+from convgrad.v1 import network_pb2, service_pb2, tensor_pb2
 from convgrad.wire import join_message
 
 X, W = np.ones((1, 1, 6, 6), np.float32), np.ones((1, 1, 3, 3), np.float32)
@@ -152,6 +153,20 @@ def test_another_grpc_service():
     with grpc_server() as address:
         error = failure_of(address, timeout=HANGS_SECONDS)
     assert isinstance(error, convgrad.Unimplemented)
+
+
+@pytest.mark.parametrize("method, message, found", [
+    ("ConvGradNetworks/LoadProgram", network_pb2.LoadProgramRequest(
+        name="p", program=network_pb2.Program(steps=[network_pb2.Program.Step(
+            operator="newest")])),
+     "steps\\[0\\].operator: found 'newest'"),
+    ("ConvGradNetworks/Newest", network_pb2.LoadProgramRequest(), "method: found .*Newest"),
+    ("ConvForward", b"\x9a\x06\0", "request: found field 99 of")])
+def test_what_an_older_server_lacks(client, method, message, found):
+    head = message if isinstance(message, bytes) else message.SerializeToString()
+    with client.session() as session, pytest.raises(convgrad.Unimplemented, match=(
+            f"{found}.*; the server may be older than this client$")):
+        session._perform(Call(method, head, lambda _: None, is_change=True))
 
 
 @pytest.mark.parametrize("answer", [

@@ -197,6 +197,7 @@ INDICES = torch.tensor([1, 4, 0, 2, 3, 1])
     (with_indices, INDICES),
     (lambda m, x, y: F.cross_entropy(x, y, m.of_class, label_smoothing=0.1), INDICES),
     (lambda _, x, y: F.cross_entropy(x, y, torch.arange(1.0, 6), reduction="sum"), INDICES),
+    (lambda _, x, y: F.cross_entropy(x, torch.arange(len(x)) % CLASSES), INDICES),
     (lambda m, x, y: F.cross_entropy(x, y, m.of_class), FLOATS.softmax(1)),
     (lambda _, x, y: F.mse_loss(x[:, :1].squeeze(), y.squeeze()), FLOATS[:, 0]),
     (lambda _, x, y: F.mse_loss(x, torch.ones_like(x)) if y is not None else x, FLOATS),
@@ -309,6 +310,20 @@ def test_a_target_that_is_refused(make_remote):
     net = make_remote(WithLoss(lambda m, x, y: F.cross_entropy(x, x.argmax(1))))
     with pytest.raises(convgrad.Unimplemented, match=r"aten\.argmax"):
         net(images(6, 3, 6, 6), labels=INDICES)
+
+
+def test_a_constant_target(make_remote):
+    """The client sends numbers of the forward's text; a buffer is refused by its name."""
+    model = WithLoss(lambda m, x, y: F.cross_entropy(x, torch.tensor([1, 4, 0])))
+    x = torch.rand(3, 3, 6, 6)
+    net = make_remote(copy.deepcopy(model))
+    torch.testing.assert_close(net(x, labels=0), model(x, labels=0), rtol=1e-5, atol=1e-5)
+    for factor in (1, 2):
+        model = WithLoss(lambda m, x, y, by=factor: by * F.cross_entropy(x, m.fixed))
+        model.register_buffer("fixed", torch.tensor([1, 4, 0]))
+        with pytest.raises(convgrad.Unimplemented, match=r"a target of \(3\), fixed, expected "
+                           "class indices that follow from inputs alone; see .*losses.py"):
+            make_remote(model)(x, labels=0)
 
 
 def test_what_a_forward_sets_in_its_configuration(make_remote):

@@ -35,10 +35,10 @@ class Window(NamedTuple):
         return (-(-rest // self.stride) if ceil_mode else rest // self.stride) + 1
 
 
-def spatial(to: Declared, x: Value, most: int = 5) -> list[int]:
+def spatial(to: Declared, x: Value) -> list[int]:
     """Returns the sizes of the axes behind the channels."""
-    if not 3 <= len(x.shape) <= most:
-        raise to.refuse(f"{text_of(x.shape)}", f"three to {most} axes")
+    if not 3 <= len(x.shape) <= 5:
+        raise to.refuse(text_of(x.shape), "three to 5 axes")
     return known_sizes(to, x, range(2, len(x.shape)))
 
 

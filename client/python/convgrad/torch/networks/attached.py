@@ -58,13 +58,13 @@ class AttachedNetwork(RemoteModule):
                 raise FailedPrecondition.of(
                     name, "an input that requires a gradient, for an attached network",
                     "torch.no_grad(), or the network of the process that trains")
-        variant = self._variant(shapes_of(inputs), constants)
+        dtype = compute_dtype_of(inputs, self._dtype)
+        variant = self._variant(shapes_of(inputs), constants, dtype)
         if variant.asks and call_of(inputs) != variants.PREDICTION:
             raise refuse_model("forward", "a question about its call, for an attached network",
                                "calls under torch.no_grad() whose inputs need no gradient")
         used = variant.used(inputs)
         try:
-            dtype = compute_dtype_of(inputs, self._dtype)
             run = self.session.run(
                 variant.name, inputs_of(variant, used, dtype, self.session.client),
                 compute_dtype=dtype)
@@ -111,7 +111,8 @@ class AttachedNetwork(RemoteModule):
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _variant(self, inputs: Mapping[str, Shape], constants: Mapping[str, Any]) -> Variant:
+    def _variant(self, inputs: Mapping[str, Shape], constants: Mapping[str, Any],
+                 compute_dtype: str) -> Variant:
         """Returns the program for the model's current settings."""
         with self._lock:
             self._is_other |= self._settings.look()
@@ -123,7 +124,8 @@ class AttachedNetwork(RemoteModule):
             key = variants.key_of(inputs, constants, self._settings)
             variant = self._variants.get(key) or self._variants.get(variants.of_batches(key))
             if variant is None:
-                variant = variants.predicting(self.model, inputs, constants)
+                variant = variants.for_dtype(
+                    variants.predicting(self.model, inputs, constants), compute_dtype)
                 key = variants.of_batches(key) if variant.is_of_batches else key
                 variants.check_kept(variant, key, self._variants)
                 self._variants[key] = variant

@@ -26,7 +26,7 @@ from convgrad.torch.networks.run import DTYPES, Forward, compute_dtype_of, input
 from convgrad.torch.networks.state import RemoteState
 from convgrad.torch.networks.tracing import bind, check_model, check_version
 from convgrad.torch.networks.trainer_state import TrainerState
-from convgrad.torch.networks.variants import predicting
+from convgrad.torch.networks.variants import for_dtype, predicting
 from convgrad.torch.remote_optimizer import RemoteOptimizer
 from convgrad.torch.tensors import to_array
 from convgrad.tracebacks import short_traceback
@@ -148,9 +148,9 @@ class RemoteNetwork(RemoteState):
         self._original.look()
         self.follow()
         inputs, constants = bind(self.model, args, kwargs)
-        variant = self._variants.find(inputs, constants)
-        outputs = Forward(self, variant, variant.used(inputs),
-                          compute_dtype_of(inputs, self._dtype)).outputs()
+        dtype = compute_dtype_of(inputs, self._dtype)
+        variant = self._variants.find(inputs, constants, dtype)
+        outputs = Forward(self, variant, variant.used(inputs), dtype).outputs()
         return filled(variant.returned, outputs)
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
@@ -161,7 +161,10 @@ class RemoteNetwork(RemoteState):
         """
         self.follow()
         inputs, constants = bind(self.model, args, kwargs)
-        self._variants.load(predicting(self.model, shapes_of(inputs), constants))
+        variant = predicting(self.model, shapes_of(inputs), constants)
+        both = {one.name: one for one in (variant, for_dtype(variant, "bf16"))}
+        for one in both.values():
+            self._variants.load(one)
 
     @short_traceback
     def forward_backward(self, *args: Any, **kwargs: Any) -> float:
@@ -278,9 +281,9 @@ class RemoteNetwork(RemoteState):
         self._original.look()
         inputs, constants = bind(self.model, tuple(args_of_model), {})
         found = loss_of(loss, attributes, target)
-        variant = self._variants.find(inputs, constants, found)
-        tensors, dtype = variant.used(inputs), compute_dtype_of(inputs, self._dtype)
-        arrays = inputs_of(variant, tensors, dtype, self.session.client)
+        dtype = compute_dtype_of(inputs, self._dtype)
+        variant = self._variants.find(inputs, constants, dtype, found)
+        arrays = inputs_of(variant, variant.used(inputs), dtype, self.session.client)
         arrays[variant.target] = to_array(target.long() if found.is_index else target)
         name = next(iter(variant.sources))  # the loss is the first output
         with self.kept_gradients.sending(variant.trainable, update):

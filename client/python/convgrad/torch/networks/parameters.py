@@ -155,9 +155,7 @@ class RemoteParameter:
                 f"requires_grad={self.requires_grad})")
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul"):
-    setattr(RemoteParameter, f"__{_name}__", RemoteParameter._refuse_arithmetic)
-    setattr(RemoteParameter, f"__r{_name}__", RemoteParameter._refuse_arithmetic)
-for _name in ("neg", "pos", "abs", "float", "getitem", "setitem", "array", "lt", "le", "gt",
-              "ge"):
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+for _name in (*_BINARY, *(f"r{name}" for name in _BINARY), "neg", "pos", "abs", "float",
+              "getitem", "setitem", "array", "lt", "le", "gt", "ge"):
     setattr(RemoteParameter, f"__{_name}__", RemoteParameter._refuse_arithmetic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -27,6 +28,9 @@ _PARTS = ("inputs of other shapes or dtypes", "other arguments that are no tenso
           "another dtype of autocast", "", "another loss or other keywords of it")
 # The call that a program for other processes is for.
 PREDICTION = Call(enables_grad=False)
+# Steps that put their numbers among a value's elements.
+_PUTS = frozenset(("clamp", "hardtanh", "pad", "where"))
+_MOST = torch.finfo(torch.bfloat16).max
 
 
 def predicting(model: nn.Module, inputs: Mapping[str, Shape],
@@ -36,6 +40,19 @@ def predicting(model: nn.Module, inputs: Mapping[str, Shape],
     quiet = without_values(model).eval().requires_grad_(False)
     check_model(quiet)
     return import_model(quiet, inputs, constants, call=PREDICTION)
+
+
+def for_dtype(variant: Variant, compute_dtype: str) -> Variant:
+    """Returns the variant for runs in this dtype. In bf16, the largest number stands for larger
+    finite ones, such as torch.finfo(x.dtype).max of a forward that is exported in float32."""
+    if compute_dtype != "bf16":
+        return variant
+    program = variant.program.copy()
+    for step in program.message.steps:
+        for one in step.attributes if step.operator in _PUTS else ():
+            if one.WhichOneof("value") == "number" and math.isfinite(one.number):
+                one.number = min(max(one.number, -_MOST), _MOST)
+    return replace(variant, program=program)
 
 
 def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],
@@ -78,9 +95,10 @@ class Variants:
         self._constants: dict[str, torch.Tensor] = {}
 
     def find(self, inputs: Mapping[str, torch.Tensor], constants: Mapping[str, Any],
-             loss: Loss | None = None) -> Variant:
+             compute_dtype: str, loss: Loss | None = None) -> Variant:
         """Returns the program for the settings at the last look and these inputs' shapes, with
-        any batch size above 1 unless the forward depends on it."""
+        any batch size above 1 unless the forward depends on it. Requires: `compute_dtype`
+        differs between two calls only if autocast does."""
         shapes = shapes_of(inputs)
         key = (*key_of(shapes, constants, self._settings), loss)
         call = call_of(inputs)
@@ -93,7 +111,8 @@ class Variants:
                 return variant
         self._count(of_batches(key))
         check_model(self._model)
-        variant = import_model(self._model, shapes, constants, loss, call)
+        variant = for_dtype(import_model(self._model, shapes, constants, loss, call),
+                            compute_dtype)
         full = (*key, call if variant.asks else None)
         if variant.is_of_batches:
             full = of_batches(full)

@@ -11,6 +11,8 @@ from test_remote_import import Module
 from test_remote_writes import Model, assert_as_torch
 from torch import nn
 
+import convgrad
+
 EXTREMES = torch.tensor([0.0, -0.0, 2.0**-149, -2.0**-149, 1e-38, -1e-38, 1.0, -1.0, 3e38,
                          -3e38, math.inf, -math.inf, math.nan])
 
@@ -155,6 +157,29 @@ def test_a_mask_in_bf16(make_remote):
                    conv=nn.Conv2d(3, 2, 1))
     found = make_remote(copy.deepcopy(model), dtype=torch.bfloat16)(images(2, 3, 4, 4))
     assert set(found.unique().tolist()) == {1.0, -1.0}
+
+
+@pytest.mark.parametrize("function", [
+    lambda y: y.masked_fill(y >= 0, torch.finfo(y.dtype).min),
+    lambda y: y.masked_fill(y > -99, torch.finfo(y.dtype).min).softmax(-1),
+    lambda y: torch.where(y >= 0, y, torch.finfo(y.dtype).max),
+    lambda y: (y / 0).clamp(torch.finfo(y.dtype).min, torch.finfo(y.dtype).max),
+    lambda y: F.pad(y, [1, 0], value=torch.finfo(y.dtype).min),
+    lambda y: (y / 0).nan_to_num(),
+    lambda y: y.masked_fill(y > 0, -math.inf)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_largest_numbers(client, make_remote, function, dtype):
+    """They are those of the dtype, and don't become infinite in bf16."""
+    model = Module(lambda self, x: function(self.fc(x)), fc=nn.Linear(4, 5, bias=False))
+    model.requires_grad_(False).fc.weight.copy_(torch.arange(20).reshape(5, 4) % 3 - 1)
+    x = torch.tensor([[1.0, 2, 0, -1], [0, 1, 1, 1]])
+    net = make_remote(copy.deepcopy(model), dtype=dtype)
+    net.prepare(x)
+    expected = copy.deepcopy(model).to(dtype)(x.to(dtype)).float()
+    with client.attach(net.session.id) as attached:
+        attached_net = convgrad.torch.remote(model, attached, dtype=dtype)
+        for found in (net(x), attached_net(x)):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
 
 @pytest.mark.parametrize("least", [None, -math.inf, torch.finfo().min])

@@ -43,20 +43,15 @@ def detach(to: Importer, x: Value) -> Value:
     return of_each(to, "detach", x, view=View(("detach",), x, detach))
 
 
-def pointwise(operator: str) -> Callable[[Importer, Value], Value]:
-    """Returns the row of an operator without attributes."""
-    return lambda to, x: of_each(to, operator, x)
-
-
 def with_number(to: Importer, operator: str, x: Value, number: float) -> Value:
     """Adds a step of a value and a constant."""
     return of_each(to, operator, x, other=float(number))
 
 
-def with_numbers(operator: str, *names: str) -> Callable[..., Value]:
-    """Returns the row of an operator whose attributes are numbers with these names."""
-    return lambda to, x, *numbers: of_each(to, operator, x, **dict(
-        zip(names, map(float, numbers))))
+def pointwise(operator: str, *names: str) -> Callable[..., Value]:
+    """Returns the row of an operator whose attributes, numbers or words, have these names."""
+    return lambda to, x, *given: of_each(to, operator, x, **{
+        name: one if isinstance(one, str) else float(one) for name, one in zip(names, given)})
 
 
 def exp2(to: Importer, x: Value) -> Value:
@@ -72,10 +67,6 @@ def elu(to: Importer, x: Value, alpha: float, scale: float, input_scale: float) 
     if input_scale != 1:
         raise to.refuse(f"elu with input_scale={input_scale}", "1")
     return times(to, of_each(to, "elu", x, alpha=float(alpha)), scale)
-
-
-def gelu(to: Importer, x: Value, approximate: str) -> Value:
-    return of_each(to, "gelu", x, approximate=approximate)
 
 
 def log_sigmoid(to: Importer, x: Value) -> Value:

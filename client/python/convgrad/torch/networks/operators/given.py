@@ -116,7 +116,8 @@ class Calls:
         """Returns the calls that lead to what the node's result is after another call, in the
         graph's order. None if parameters or results of the server are among them, or if a
         gradient may be."""
-        if not all(map(_can_be_sent, _results_of(node))):
+        if not all(one.dtype in _DTYPES and one.dim() <= _MOST_AXES
+                   for one in _results_of(node)):
             return None
         found: set[torch.fx.Node] = set()
         todo = [node]
@@ -155,10 +156,6 @@ def _results_of(node: torch.fx.Node) -> list[Any]:
     value = node.meta.get("val")
     return [one for one in (value if isinstance(value, (tuple, list)) else [value])
             if isinstance(one, torch.Tensor)]
-
-
-def _can_be_sent(result: torch.Tensor) -> bool:
-    return result.dtype in _DTYPES and result.dim() <= _MOST_AXES
 
 
 def _is_call(node: torch.fx.Node) -> bool:

@@ -43,19 +43,23 @@ def nll(to: Importer, logs: Value, target: Value, weight: Value | None, reductio
 
 
 def _classes(to: Importer, target: Value) -> Value:
-    """Returns class indices as a loss takes them, which are a whole input or a constant."""
+    """Returns class indices as a loss takes them, which are a whole input."""
     whole = target.whole
     is_whole = whole.shape == target.shape and all(
         view.key[0] == "reshape" for view in target.views)
-    if whole.kind == "a parameter" and whole is target:
-        return target
     if whole.dtype in INDICES and whole.kind == "an input" and is_whole:
         return to.indices(whole)
-    found = to.sent(target, lambda classes: classes)
+    return to.indices(_sent(to, "cross_entropy", target, lambda classes: classes))
+
+
+def _sent(to: Importer, loss: str, target: Value,
+          then: Callable[[torch.Tensor], torch.Tensor]) -> Value:
+    """Returns an input with what `then` makes of the class indices."""
+    found = to.sent(target, then)
     if found is None:
-        raise to.refuse(f"cross_entropy with a target of {text_of(target.shape)}",
+        raise to.refuse(f"{loss} with a target of {text_of(target.shape)}, {target.name}",
                         "class indices that follow from inputs alone")
-    return to.indices(found)
+    return found
 
 
 def _nll(to: Importer, logs: Value, target: Value, weight: Value | None, reduction: int,
@@ -72,10 +76,7 @@ def _nll(to: Importer, logs: Value, target: Value, weight: Value | None, reducti
                      f"a class from 0 to {classes - 1}, or {ignore_index}")
         return indices.masked_fill(is_ignored, classes)
 
-    found = to.sent(target, checked)
-    if found is None:
-        raise to.refuse(f"a loss with a target of {text_of(target.shape)}",
-                        "class indices that follow from inputs alone")
+    found = _sent(to, "a loss", target, checked)
     mask = moved(to, is_at(to, found, classes), -1, 1)
     picked = -reduce(to, "sum", chosen(to, mask, logs, 0.0), 1, False)
     shares = mask if weight is None else mask * _of_classes(to, logs, weight)

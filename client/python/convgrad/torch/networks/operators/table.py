@@ -60,9 +60,10 @@ _ELEMENTS: dict[str, Function] = {
     **{name: elements.pointwise(name) for name in (
         "relu", "relu6", "sigmoid", "silu", "tanh", "mish", "hardsigmoid", "hardswish", "neg",
         "abs", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "reciprocal")},
-    **_own(elements, "exp2 elu gelu hardtanh glu log_sigmoid prelu add mul rsub"),
-    "leaky_relu": elements.with_numbers("leaky_relu", "negative_slope"),
-    "softplus": elements.with_numbers("softplus", "beta", "threshold"),
+    **_own(elements, "exp2 elu hardtanh glu log_sigmoid prelu add mul rsub"),
+    "gelu": elements.pointwise("gelu", "approximate"),
+    "leaky_relu": elements.pointwise("leaky_relu", "negative_slope"),
+    "softplus": elements.pointwise("softplus", "beta", "threshold"),
     "log2": elements.log_to(2), "log10": elements.log_to(10),
     **_each("clamp clamp_min", masks.clamp), "clamp_max": masks.clamp_max,
     **_each("pow square", elements.power),
