@@ -320,6 +320,8 @@ def parametrized():
      r"pad of \(2, 3, 8, 8\) by .*other axes than the first one"),
     (lambda: nn.Sequential(nn.MaxPool2d(2, return_indices=True)), "max_pool2d_with_indices"),
     (lambda: hooked(nn.Sequential(nn.Linear(2, 2))), r"0 \(Linear\): found a hook"),
+    (lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(2, 2))),
+     r"0 \(Linear\): found a hook of .*expected torch\.nn\.utils\.parametrizations\.weight_n"),
     (parametrized, r"0 \(ParametrizedLinear\): found a parametrization"),
     (lambda: nn.Sequential(nn.LazyLinear(3)), r"0 \(LazyLinear\): found parameters without"),
     (lambda: nn.Sequential(torch.jit.script(nn.Linear(2, 2))), "TorchScript")])

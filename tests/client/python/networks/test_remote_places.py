@@ -48,6 +48,37 @@ def test_a_function_and_a_module(net):
         assert message_of(net, torch.ones(2, 3, 8, 8)) == at_cat
 
 
+class Checking(nn.Module):
+    def __init__(self, check):
+        super().__init__()
+        self.check, self.conv = check, nn.Conv2d(3, 4, 3)
+
+    def forward(self, x):
+        self.check(x.shape[2] == 8, f"height {x.shape[2]}")
+        return self.conv(x)
+
+
+def asserted(condition, message):
+    assert condition, message
+
+
+def compared(condition, message):
+    if not condition:
+        raise ValueError(message)
+
+
+@pytest.mark.parametrize("check", [asserted, compared, torch._assert])
+def test_a_check_of_a_forward(make_remote, check):
+    net = make_remote(nn.Sequential(nn.ReLU(), Checking(check)))
+    assert "model.1 (Checking): found height 9" in message_of(net, torch.ones(2, 3, 9, 8))
+    assert net(torch.ones(2, 3, 8, 8)).shape == (2, 4, 6, 6)
+
+
+def test_a_check_of_torchs_modules(make_remote):
+    net = make_remote(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)))
+    assert "1 (BatchNorm2d): found expected 4D input" in message_of(net, torch.ones(3, 8, 8))
+
+
 def test_a_module_of_torchs_containers(make_remote):
     net = make_remote(nn.Sequential(nn.Linear(4, 4), nn.Linear(5, 2)))
     assert "model.1 (Linear): found " in message_of(net, torch.ones(2, 4))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -275,7 +277,8 @@ def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
     where = named(model, watch.path)
     # torch.export calls a batch s77.
     said = re.sub(r"\bs\d+\b", "N", (str(error) or repr(error)).strip().splitlines()[0])
-    if type(error) in (RuntimeError, ValueError) and watch.in_operator:
+    if _is_check(error) or (
+            type(error) in (RuntimeError, ValueError) and watch.in_operator):
         found: ConvgradError = invalid("SHAPE_MISMATCH", f"model.{where}", said,
                                        "inputs of shapes that it takes, with any batch")
     else:
@@ -284,3 +287,13 @@ def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
     if line:
         found.message += f"; see {line}"
     return found
+
+
+def _is_check(error: Exception) -> bool:
+    """Returns whether a check of inputs has failed in the forward, and not in torch.export."""
+    if type(error) not in (ValueError, AssertionError):
+        return False
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    file, root = frame.f_code.co_filename, os.path.dirname(torch.__file__)
+    return not file.startswith(root) or file.startswith(os.path.join(root, "nn")) or (
+        frame.f_code.co_name == "_assert")

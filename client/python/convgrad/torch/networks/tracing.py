@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 from torch.nn.utils import parametrize
+from torch.nn.utils.weight_norm import WeightNorm
 
 from convgrad.errors import invalid, unimplemented
 from convgrad.torch.networks.absent import absent
@@ -79,7 +80,11 @@ def _refused(module: nn.Module) -> tuple[str, str] | None:
     if parametrize.is_parametrized(module) and not all(map(_is_weight_norm, module.modules())):
         return ("a parametrization", "plain parameters, which torch.nn.utils.parametrize."
                 "remove_parametrizations makes, or torch.nn.utils.parametrizations.weight_norm")
-    if any(hooks_of(module, name) for name in _HOOKS):
+    hooks = [hook for name in _HOOKS for hook in hooks_of(module, name).values()]
+    if any(isinstance(hook, WeightNorm) for hook in hooks):
+        return ("a hook of torch.nn.utils.weight_norm",
+                "torch.nn.utils.parametrizations.weight_norm, or remove_weight_norm before")
+    if hooks:
         return "a hook", "none inside a remote network"
     if isinstance(module, torch.jit.ScriptModule):
         return "a TorchScript module", "an eager one"
