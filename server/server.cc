@@ -126,7 +126,7 @@ class GrpcServer final : public Server {
   ConvGradService service_{services_};
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
-  DeviceWatch device_watch_{&engine_.backends, &engine_.router};
+  DeviceWatch device_watch_{engine_.backends, &engine_.router};
   std::unique_ptr<BackgroundThread> health_watch_;
   Warmer warmer_;
 };
