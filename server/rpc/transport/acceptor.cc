@@ -1,5 +1,6 @@
 #include "server/rpc/transport/acceptor.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -164,7 +165,13 @@ void Acceptor::AcceptAll(const Listener& listener, absl::Time now) {
       if (!IsShortage(errno) || !MakeRoom(errno, now)) return;
       continue;
     }
-    if (!MayUse(socket) && !MakeRoom(EMFILE, now)) return;
+    if (!MayUse(socket)) {
+      if (!MakeRoom(EMFILE, now)) return;
+      // Moves the connection to the freed number. Otherwise the next connection
+      // would get it, and each one would take a spare descriptor.
+      socket = FileDescriptor(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+      if (!MayUse(socket)) continue;
+    }
     const int file = socket.get();
     waiting_.push_back({std::move(socket), now, &listener});
     by_socket_[file] = std::prev(waiting_.end());
