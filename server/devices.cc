@@ -1,7 +1,5 @@
 #include "server/devices.h"
 
-#include <string>
-
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -25,15 +23,22 @@ std::shared_ptr<MemoryPinner> PinnerOf(
   return nullptr;
 }
 
-void DeviceWatch::Look(Readiness* readiness) {
-  ForEachDevice(backends_, [&](const Backend& backend, int device) {
-    if (!backend.IsLost(device) || !told_.emplace(&backend, device).second) {
-      return;
-    }
-    spdlog::error("{} lost device {}: {}", std::string(backend.name()), device,
-                  backend.StateOf(device).description);
-    readiness->OnDeviceLost(router_.CanServe());
+DeviceWatch::DeviceWatch(const std::vector<RegisteredBackend>& backends,
+                         const Router* router)
+    : router_(*router) {
+  ForEachDevice(backends, [this](const Backend& backend, int device) {
+    devices_.push_back({&backend, device, backend.StateOf(device).description});
   });
+}
+
+void DeviceWatch::Look(Readiness* readiness) {
+  for (Device& device : devices_) {
+    if (device.is_told || !device.backend->IsLost(device.index)) continue;
+    device.is_told = true;
+    spdlog::error("{} lost device {}: {}", std::string(device.backend->name()),
+                  device.index, device.description);
+    readiness->OnDeviceLost(router_.CanServe());
+  }
 }
 
 }  // namespace convgrad

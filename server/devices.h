@@ -4,8 +4,7 @@
 
 #include <functional>
 #include <memory>
-#include <set>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "backends/registry.h"
@@ -27,18 +26,25 @@ std::shared_ptr<MemoryPinner> PinnerOf(
 // Thread-compatible.
 class DeviceWatch {
  public:
-  // The arguments outlive it.
-  DeviceWatch(const std::vector<RegisteredBackend>* backends,
-              const Router* router)
-      : backends_(*backends), router_(*router) {}
+  // Describes the devices now, because the driver may not answer when one is
+  // lost. The arguments outlive this.
+  DeviceWatch(const std::vector<RegisteredBackend>& backends,
+              const Router* router);
 
-  // Reports the devices that were lost since the last call.
+  // Reports the devices that were lost since the last call. Doesn't wait for a
+  // device.
   void Look(Readiness* readiness);
 
  private:
-  const std::vector<RegisteredBackend>& backends_;
+  struct Device {
+    const Backend* backend;
+    int index;
+    std::string description;
+    bool is_told = false;
+  };
+
   const Router& router_;
-  std::set<std::pair<const Backend*, int>> told_;
+  std::vector<Device> devices_;
 };
 
 }  // namespace convgrad

@@ -126,7 +126,7 @@ class GrpcServer final : public Server {
   ConvGradService service_{services_};
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
-  DeviceWatch device_watch_{&engine_.backends, &engine_.router};
+  DeviceWatch device_watch_{engine_.backends, &engine_.router};
   std::unique_ptr<BackgroundThread> health_watch_;
   Warmer warmer_;
 };
@@ -143,7 +143,7 @@ GrpcServer::GrpcServer(const Config& flags, const Machine& machine,
       limits_(flags, machine, &engine_,
               [this](int64_t bytes) { quota_.Resize(bytes); }),
       background_(kTick, [this] { Tick(); }),
-      warmer_(&engine_.backends, config_.threads_per_worker, &engine_.plans) {
+      warmer_(&engine_, config_.threads_per_worker) {
   gate_.SetLimits({config_.max_client_calls, config_.max_client_bytes});
 }
 
@@ -179,8 +179,8 @@ absl::Status GrpcServer::Start() {
                          &engine_.regions));
   }
   RETURN_IF_ERROR(Listen());
-  return warmer_.Start(config_.prove_at_start ? engine_.proofs.get() : nullptr,
-                       config_.warmup_file, [this] { readiness_->SetReady(); });
+  return warmer_.Start(config_.prove_at_start, config_.warmup_file,
+                       [this] { readiness_->SetReady(); });
 }
 
 void GrpcServer::Tick() {

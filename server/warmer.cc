@@ -9,16 +9,15 @@
 
 namespace convgrad {
 
-Warmer::Warmer(const std::vector<RegisteredBackend>* backends, int threads,
-               PlanCache* plans)
-    : backends_(backends), threads_(threads), plans_(plans) {}
+Warmer::Warmer(ComputeEngine* engine, int threads)
+    : engine_(*engine), threads_(threads) {}
 
-absl::Status Warmer::Start(Proofs* proofs, const std::string& path,
+absl::Status Warmer::Start(bool proves, const std::string& path,
                            const std::function<void()>& ready) {
-  const bool proves = proofs != nullptr && !proofs->empty();
+  proves = proves && !engine_.proofs->empty();
   if (proves) {
-    thread_.Post([this, proofs] {
-      proofs->Run(threads_, [this] { return stopping_.load(); });
+    thread_.Post([this] {
+      engine_.proofs->Run(threads_, [this] { return stopping_.load(); });
     });
   }
   if (!path.empty()) return PostFile(path, ready);
@@ -34,7 +33,7 @@ void Warmer::Post(std::vector<std::shared_ptr<const Operation>> work,
                   std::function<bool()> give_up, WarmupDone done) {
   thread_.Post([this, work = std::move(work), give_up = std::move(give_up),
                 done = std::move(done)] {
-    done(WarmUp(work, *backends_, threads_, plans_,
+    done(WarmUp(work, engine_.backends, threads_, &engine_.plans,
                 [&] { return stopping_ || give_up(); }));
   });
 }
@@ -43,7 +42,10 @@ absl::Status Warmer::PostFile(const std::string& path,
                               std::function<void()> ready) {
   ASSIGN_OR_RETURN(const std::string text, ReadTextFile("warmup_file", path));
   ProblemList work;
-  auto problems = ParseProblems(text);
+  auto problems = ParseProblems(text, [this](const ConvProblem& problem) {
+    return CheckLimits(ProblemList{{problem}}.Operations(), engine_.router,
+                       engine_.memory->budget);
+  });
   if (!problems.ok()) {
     return WithFieldPrefix(problems.status(), "--warmup_file ");
   }

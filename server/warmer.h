@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/compute_engine.h"
 #include "server/machine/background_thread.h"
-#include "server/proofs.h"
 #include "server/scheduling/warmup.h"
 
 namespace convgrad {
@@ -16,16 +16,16 @@ namespace convgrad {
 // `Warmer` is thread-safe.
 class Warmer {
  public:
-  // Both pointers outlive this. Plans are for `threads` threads.
-  Warmer(const std::vector<RegisteredBackend>* backends, int threads,
-         PlanCache* plans);
+  // `engine` outlives this. Plans are for `threads` threads.
+  Warmer(ComputeEngine* engine, int threads);
 
-  // Makes the thread run `proofs` and make the plans of the problems in the
-  // file at `path`, one problem string a line. Then the thread calls `ready`,
-  // also after a failure, because calls make the plans that are missing. A null
-  // `proofs` and an empty `path` mean none. Requires: `proofs` outlives this.
-  // Errors: kInvalidArgument naming --warmup_file and the line.
-  absl::Status Start(Proofs* proofs, const std::string& path,
+  // Makes the thread run the engine's proofs if `proves`, and make the plans of
+  // the problems in the file at `path`, one problem string a line. Then the
+  // thread calls `ready`, also after a failure, because calls make the plans
+  // that are missing. An empty `path` means no problems.
+  // Errors: kInvalidArgument, and kResourceExhausted for a problem that calls
+  // may not have; both name --warmup_file and the line.
+  absl::Status Start(bool proves, const std::string& path,
                      const std::function<void()>& ready);
 
   // Makes the thread make the plans of `work` after the work posted before, and
@@ -40,9 +40,8 @@ class Warmer {
   // Makes the thread make the plans of the file's problems, then call `ready`.
   absl::Status PostFile(const std::string& path, std::function<void()> ready);
 
-  const std::vector<RegisteredBackend>* const backends_;
+  ComputeEngine& engine_;
   const int threads_;
-  PlanCache* const plans_;
   std::atomic<bool> stopping_{false};
   BackgroundThread thread_{1};
 };

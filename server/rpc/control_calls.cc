@@ -5,8 +5,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "backends/core/batch_slices.h"
-#include "backends/core/checked_math.h"
 #include "backends/core/convolution/problem_list.h"
 #include "backends/core/status.h"
 #include "convgrad/v1/service.pb.h"
@@ -15,49 +13,21 @@
 namespace convgrad {
 namespace {
 
-// No network has that many different layers, so a longer list can only be a
-// mistake.
-constexpr int kMaxProblems = 1000;
-
 // A list of repeated values would multiply the operations without end.
 absl::Status Repeated(absl::string_view field) {
   return InvalidField(Reason::kDuplicate, field, "a value twice",
                       "each value once");
 }
 
-// Returns the bytes that a call needs at least: those of a stream with one item
-// a slice.
-int64_t LeastBytes(const Operation& operation) {
-  int64_t bytes = ItemBytes(operation);
-  for (const TensorUses& uses :
-       {operation.OperandUses(), operation.ResultUses()}) {
-    for (const TensorUse& use : uses) {
-      if (use.tensor == nullptr || use.has_batch) continue;
-      bytes = SaturatingAdd(bytes, *ByteSize(*use.tensor));
-    }
-  }
-  return bytes;
-}
-
-// Checks that calls may have the operations of `work`, because a plan that is
-// larger takes hours, and other warm-ups wait for it.
-absl::Status CheckLimits(const ProblemList& work,
-                         const CallServices& services) {
-  const int64_t capacity = services.memory->budget.capacity_bytes();
+// Checks the limits of each problem, and names it in the error.
+absl::Status CheckProblems(const ProblemList& work,
+                           const CallServices& services) {
   for (size_t i = 0; i < work.problems.size(); ++i) {
-    const std::string field = absl::StrCat("problems[", i, "].");
     const ProblemList one = {{work.problems[i]}, work.dtypes, work.layouts};
-    for (const auto& operation : one.Operations()) {
-      RETURN_IF_ERROR(
-          WithFieldPrefix(services.router->CheckLimits(*operation), field));
-      const int64_t bytes = LeastBytes(*operation);
-      if (bytes <= capacity) continue;
-      return LimitExceeded(
-          field + "operation",
-          absl::StrCat(bytes, " bytes of operands and results"),
-          absl::StrCat("at most ", capacity,
-                       ", the server's memory budget for calls"));
-    }
+    RETURN_IF_ERROR(
+        WithFieldPrefix(CheckLimits(one.Operations(), *services.router,
+                                    services.memory->budget),
+                        absl::StrCat("problems[", i, "].")));
   }
   return absl::OkStatus();
 }
@@ -110,7 +80,7 @@ absl::Status HandleGetCapabilities(PlainCall* call) {
 absl::Status HandleWarmup(PlainCall* call) {
   ASSIGN_OR_RETURN(const auto request, call->Parse<v1::WarmupRequest>());
   ASSIGN_OR_RETURN(const ProblemList work, Decode(request));
-  RETURN_IF_ERROR(CheckLimits(work, call->services()));
+  RETURN_IF_ERROR(CheckProblems(work, call->services()));
   call->services().warm_up(
       work.Operations(),
       [cancelled = call->cancelled()] { return cancelled->load(); },

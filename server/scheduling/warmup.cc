@@ -2,11 +2,46 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "backends/core/batch_slices.h"
+#include "backends/core/checked_math.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "server/scheduling/nominal_time.h"
 
 namespace convgrad {
+namespace {
+
+// Returns the bytes that a call needs at least: those of a stream with one item
+// a slice.
+int64_t LeastBytes(const Operation& operation) {
+  int64_t bytes = ItemBytes(operation);
+  for (const TensorUses& uses :
+       {operation.OperandUses(), operation.ResultUses()}) {
+    for (const TensorUse& use : uses) {
+      if (use.tensor == nullptr || use.has_batch) continue;
+      bytes = SaturatingAdd(bytes, *ByteSize(*use.tensor));
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+absl::Status CheckLimits(
+    const std::vector<std::shared_ptr<const Operation>>& operations,
+    const Router& router, const MemoryBudget& budget) {
+  for (const auto& operation : operations) {
+    RETURN_IF_ERROR(router.CheckLimits(*operation));
+    const int64_t bytes = LeastBytes(*operation);
+    if (bytes <= budget.capacity_bytes()) continue;
+    return LimitExceeded(
+        "operation", absl::StrCat(bytes, " bytes of operands and results"),
+        absl::StrCat("at most ", budget.capacity_bytes(),
+                     ", the server's memory budget for calls"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<WarmupOutcome> WarmUp(
     const std::vector<std::shared_ptr<const Operation>>& operations,

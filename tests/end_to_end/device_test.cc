@@ -67,6 +67,14 @@ TEST_F(DeviceTest, ANamedBackendIsNotPredicted) {
   EXPECT_EQ(response_.report().predictions_size(), 0);
 }
 
+TEST_F(DeviceTest, HealthDoesNotWaitForTheDriverOfALostDevice) {
+  Start(true);
+  EXPECT_EQ(HealthOf(server_->channel(), "devices"), kServing);
+  strings_.LoseDevice(1, /*hangs=*/true);
+  AwaitHealth(server_->channel(), "devices", kNotServing);
+  strings_.ReleaseDriver();
+}
+
 TEST_F(DeviceTest, ALostDeviceIsSeenInHealthAndMetricsAndTheRestServes) {
   Start(true);
   EXPECT_EQ(HealthOf(server_->channel(), "devices"), kServing);

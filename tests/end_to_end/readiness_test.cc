@@ -104,6 +104,29 @@ TEST(Readiness, RefusesAWarmupFileThatIsNone) {
             "--warmup_file line 2: problem string");
 }
 
+TEST(Readiness, RefusesAWarmupFileThatWarmupWouldRefuse) {
+  Config config = TestConfig();
+  const auto expect_refused = [&](const std::string& text,
+                                  absl::StatusCode code,
+                                  absl::string_view field) {
+    config.warmup_file = WriteFile("warmup_large", text);
+    const absl::Status status = Server::Start(config).status();
+    EXPECT_EQ(status.code(), code) << field;
+    const auto detail = DetailOf(status);
+    ASSERT_TRUE(detail) << status;
+    EXPECT_EQ(detail->field, absl::StrCat("--warmup_file line ", field));
+  };
+  expect_refused("# mine\nconv2d_n1_c1_o1_i3_k2\nconv2d_n1_c1_o1_i3_k9\n",
+                 absl::StatusCode::kInvalidArgument, "3: problem.kernel[0]");
+  expect_refused("linear_n1_c1000000000_o1000000000\n",
+                 absl::StatusCode::kResourceExhausted, "1: operation.problem");
+  expect_refused("\nconv1d_n1_c1_o1_i1_k1000000000001_p500000000000\n",
+                 absl::StatusCode::kResourceExhausted, "2: operation");
+  std::string many = "# mine\n";
+  for (int i = 0; i < 1001; ++i) absl::StrAppend(&many, "linear_n1_c1_o1\n");
+  expect_refused(many, absl::StatusCode::kInvalidArgument, "1002: problems");
+}
+
 RawReply Warmup(const TestServer& server, const v1::WarmupRequest& request) {
   return CallRaw(server.channel(), "/convgrad.v1.ConvGradAdmin/Warmup",
                  request.SerializeAsString());

@@ -1,5 +1,6 @@
 #include "backends/core/convolution/problem_list.h"
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -10,18 +11,25 @@
 
 namespace convgrad {
 
-absl::StatusOr<std::vector<ConvProblem>> ParseProblems(absl::string_view text) {
+absl::StatusOr<std::vector<ConvProblem>> ParseProblems(
+    absl::string_view text,
+    absl::FunctionRef<absl::Status(const ConvProblem&)> check) {
   std::vector<ConvProblem> problems;
   int number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
     line = absl::StripAsciiWhitespace(line);
     if (line.empty() || absl::StartsWith(line, "#")) continue;
-    absl::StatusOr<ConvProblem> problem = Parse(line);
-    if (!problem.ok()) {
-      return WithFieldPrefix(problem.status(),
-                             absl::StrCat("line ", number, ": "));
+    const std::string place = absl::StrCat("line ", number, ": ");
+    if (problems.size() == kMaxProblems) {
+      return InvalidField(Reason::kOutOfRange, place + "problems",
+                          absl::StrCat("problem ", kMaxProblems + 1),
+                          absl::StrCat("at most ", kMaxProblems));
     }
+    absl::StatusOr<ConvProblem> problem = Parse(line);
+    if (!problem.ok()) return WithFieldPrefix(problem.status(), place);
+    RETURN_IF_ERROR(WithFieldPrefix(Validate(*problem), place));
+    RETURN_IF_ERROR(WithFieldPrefix(check(*problem), place));
     problems.push_back(*std::move(problem));
   }
   return problems;

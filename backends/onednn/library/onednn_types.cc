@@ -5,8 +5,13 @@ namespace convgrad::onednn {
 using dnnl::memory;
 
 const dnnl::engine& CpuEngine() {
-  static const auto* const kEngine =
-      new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  static const auto* const kEngine = [] {
+    // The library would return the implementation of another primitive that it
+    // takes for the same, so bits would depend on earlier requests (see
+    // backends/gotchas.md).
+    dnnl::set_primitive_cache_capacity(0);
+    return new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  }();
   return *kEngine;
 }
 

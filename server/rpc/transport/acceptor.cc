@@ -1,8 +1,10 @@
 #include "server/rpc/transport/acceptor.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -80,8 +82,9 @@ void Refuse(int socket, absl::string_view reason) {
 
 }  // namespace
 
-Acceptor::Acceptor(absl::Duration patience)
+Acceptor::Acceptor(absl::Duration patience, int64_t most_spare)
     : patience_(patience),
+      most_spare_(most_spare),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_(eventfd(0, EFD_CLOEXEC)) {
   Watch(poll_.get(), stop_.get(), EPOLLIN, EPOLL_CTL_ADD);
@@ -157,19 +160,35 @@ void Acceptor::AcceptAll(const Listener& listener, absl::Time now) {
   while (IsAwaited(from)) {
     FileDescriptor socket(
         accept4(from, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.ok()) {
-      const int file = socket.get();
-      waiting_.push_back({std::move(socket), now, &listener});
-      by_socket_[file] = std::prev(waiting_.end());
-      Watch(poll_.get(), file, EPOLLIN, EPOLL_CTL_ADD);
-    } else if (!IsShortage(errno) || !MakeRoom(now)) {
+    if (!socket.ok()) {
       // A connection failed. poll_ reports the next one.
-      return;
+      if (!IsShortage(errno) || !MakeRoom(errno, now)) return;
+      continue;
     }
+    if (!MayUse(socket)) {
+      if (!MakeRoom(EMFILE, now)) return;
+      // Moves the connection to the freed number. Otherwise the next connection
+      // would get it, and each one would take a spare descriptor.
+      socket = FileDescriptor(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
+      if (!MayUse(socket)) continue;
+    }
+    const int file = socket.get();
+    waiting_.push_back({std::move(socket), now, &listener});
+    by_socket_[file] = std::prev(waiting_.end());
+    Watch(poll_.get(), file, EPOLLIN, EPOLL_CTL_ADD);
   }
 }
 
-bool Acceptor::MakeRoom(absl::Time now) {
+bool Acceptor::MayUse(const FileDescriptor& file) const {
+  if (!file.ok()) return false;
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  const auto descriptors = static_cast<int64_t>(limit.rlim_cur);
+  // The system gives the lowest number that is free.
+  return file.get() < descriptors - std::min(most_spare_, descriptors / 16);
+}
+
+bool Acceptor::MakeRoom(int error, absl::Time now) {
   if (!waiting_.empty()) {
     // Closes the connection that has been silent for the longest time. Clients
     // send first, so it is probably not a client.
@@ -177,7 +196,7 @@ bool Acceptor::MakeRoom(absl::Time now) {
     return true;
   }
   if (now >= complain_at_) {
-    spdlog::error("no connection can be accepted: {}", std::strerror(errno));
+    spdlog::error("no connection can be accepted: {}", std::strerror(error));
     complain_at_ = now + kComplaintPeriod;
   }
   SetListening(false);
@@ -194,8 +213,9 @@ void Acceptor::SetListening(bool listening) {
 }
 
 void Acceptor::Resume(absl::Time now) {
-  const FileDescriptor spare(eventfd(0, EFD_CLOEXEC));
-  if (spare.ok()) return SetListening(true);
+  if (MayUse(FileDescriptor(eventfd(0, EFD_CLOEXEC)))) {
+    return SetListening(true);
+  }
   resume_at_ = now + kPause;
 }
 

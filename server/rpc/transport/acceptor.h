@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
@@ -35,7 +36,9 @@ class Acceptor {
   // Takes ownership of a connected socket.
   using Take = std::function<void(int socket)>;
 
-  explicit Acceptor(absl::Duration patience);
+  // Keeps up to `most_spare` descriptors, a sixteenth of the limit at most,
+  // free for files and other sockets of the process.
+  explicit Acceptor(absl::Duration patience, int64_t most_spare = 0);
   // Stops the thread and removes the files of UNIX sockets.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
@@ -69,9 +72,11 @@ class Acceptor {
   void Run();
   absl::Duration UntilNextChore(absl::Time now) const;
   void AcceptAll(const Listener& listener, absl::Time now);
-  // Frees a descriptor, or stops listening for a while. Returns whether another
-  // accept may succeed.
-  bool MakeRoom(absl::Time now);
+  // Returns whether the file is open and not one of the spare descriptors.
+  bool MayUse(const FileDescriptor& file) const;
+  // Frees a descriptor, or stops listening for a while because of `error`, an
+  // errno. Returns whether another accept may succeed.
+  bool MakeRoom(int error, absl::Time now);
   void SetListening(bool listening);
   // Listens again if there is a descriptor for a connection.
   void Resume(absl::Time now);
@@ -81,6 +86,7 @@ class Acceptor {
   void DropFirst();
 
   const absl::Duration patience_;
+  const int64_t most_spare_;
   const FileDescriptor poll_;
   const FileDescriptor stop_;
   std::map<int, Listener> listeners_;  // By descriptor.

@@ -28,6 +28,9 @@ class WithoutReflection final : public grpc::ServerBuilderOption {
 };
 
 constexpr absl::Duration kHandshakeTimeout = absl::Seconds(20);
+// Connections for calls leave these descriptors to snapshots, /metrics, shared
+// memory and health.
+constexpr int64_t kMostSpareDescriptors = 256;
 constexpr absl::Duration kLeastPingInterval = absl::Seconds(10);
 constexpr absl::Duration kKeepalive = absl::Seconds(5);
 // Longer than a client may need to send what its kernel already has, because
@@ -43,10 +46,16 @@ void SetTime(const char* argument, absl::Duration time,
 // Limits the cost of a connection before the server checks its calls. A call
 // that has sent only its header takes some 14 KB of gRPC's memory. Beyond the
 // limit of streams, clients wait until one of their calls ends.
-void LimitConnections(grpc::ServerBuilder* builder) {
+void LimitConnections(const ListenerOptions& options,
+                      grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 256);
   // gRPC's default keeps silent connections for two minutes.
   SetTime(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeout, builder);
+  // Clients connect again at their next call. gRPC's default keeps connections
+  // without calls for ever, also those whose host has gone, because it doesn't
+  // ping them.
+  SetTime(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options.max_connection_idle,
+          builder);
   // A client whose call waits may send pings to check the connection. gRPC
   // closes the connection at the third ping that comes too early.
   SetTime(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -62,7 +71,7 @@ void LimitConnections(grpc::ServerBuilder* builder) {
 }
 
 void Configure(const ListenerOptions& options, grpc::ServerBuilder* builder) {
-  LimitConnections(builder);
+  LimitConnections(options, builder);
   // gRPC 1.51 checks its own limit only when it has the whole message, and
   // reports it to the call as if the client had left. So calls compare sizes
   // themselves; the quota bounds the bytes that gRPC reads.
@@ -147,13 +156,16 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(
     calls.RegisterService(service.get());
   }
   calls.RegisterCallbackGenericService(generic_service);
+  listeners->calls_.acceptor =
+      std::make_unique<Acceptor>(kHandshakeTimeout, kMostSpareDescriptors);
   RETURN_IF_ERROR(Open("--listen", options.addresses, options.tls, traffic,
                        &calls, &listeners->calls_));
   if (options.health_address.empty()) return listeners;
   grpc::ServerBuilder health;
-  LimitConnections(&health);
+  LimitConnections(options, &health);
   health.SetOption(std::make_unique<WithoutReflection>());
   health.RegisterCallbackGenericService(&listeners->nothing_);
+  listeners->health_.acceptor = std::make_unique<Acceptor>(kHandshakeTimeout);
   RETURN_IF_ERROR(Open("--health_listen", {options.health_address}, TlsFiles(),
                        /*traffic=*/nullptr, &health, &listeners->health_));
   listeners->health_address_ = listeners->health_.addresses.front();
@@ -173,7 +185,6 @@ absl::Status Listeners::Open(absl::string_view flag,
                              const std::vector<std::string>& addresses,
                              const TlsFiles& tls, ConnectionTraffic* traffic,
                              grpc::ServerBuilder* builder, Site* site) {
-  site->acceptor = std::make_unique<Acceptor>(kHandshakeTimeout);
   const Acceptor::Take take_tcp =
       [traffic, take = TakeFor(MakeCredentials(tls), builder)](int socket) {
         if (traffic != nullptr) traffic->Add(socket);

@@ -24,6 +24,9 @@ struct ListenerOptions {
   int64_t max_message_bytes = 0;       // Of payload.
   const grpc::ResourceQuota* quota = nullptr;  // Of the bytes in gRPC.
   absl::Duration max_connection_age = absl::InfiniteDuration();
+  // The time after which the server closes a connection without calls. Envoy's
+  // advice for an edge is at most 15 minutes.
+  absl::Duration max_connection_idle = absl::Minutes(15);
   // gRPC answers reflection itself, for clients without a token as well.
   bool reflection = true;
 };
@@ -62,7 +65,8 @@ class Listeners {
     std::unique_ptr<Acceptor> acceptor;
   };
   // Starts the server of `builder` at `addresses`, the value of `flag`. Adds
-  // its TCP connections to `traffic` unless that is null.
+  // its TCP connections to `traffic` unless that is null. Requires: `site` has
+  // its acceptor.
   static absl::Status Open(absl::string_view flag,
                            const std::vector<std::string>& addresses,
                            const TlsFiles& tls, ConnectionTraffic* traffic,

@@ -3,6 +3,8 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -135,6 +137,11 @@ TEST(Connections, ThoseThatSayNothingMakeRoom) {
   RawHttp2 honest(server.address());
   EXPECT_TRUE(honest.AwaitSettings());
   EXPECT_TRUE(silent.front().AwaitEnd());
+  // A sixteenth is left to files, less one for a connection that is refused.
+  const std::filesystem::directory_iterator open(
+      absl::StrCat("/proc/", server.process(), "/fd"));
+  EXPECT_LE(std::distance(begin(open), end(open)),
+            kDescriptors - kDescriptors / 16 + 1);
 }
 
 }  // namespace

@@ -76,10 +76,21 @@ class PuppetStrings {
     return plans_;
   }
 
-  // Makes the device lost, as a sticky error would.
-  void LoseDevice(int device) {
+  // Makes the device lost, as a sticky error would. Its driver hangs from then
+  // on if `hangs`, until ReleaseDriver.
+  void LoseDevice(int device, bool hangs = false) {
     MutexLock lock(&mutex_);
     lost_.insert(device);
+    driver_hangs_ = hangs;
+  }
+  void ReleaseDriver() {
+    MutexLock lock(&mutex_);
+    driver_hangs_ = false;
+    changed_.NotifyAll();
+  }
+  void OnStateRead() {
+    MutexLock lock(&mutex_);
+    while (driver_hangs_) changed_.Wait(&mutex_);
   }
   bool IsLost(int device) {
     MutexLock lock(&mutex_);
@@ -116,6 +127,7 @@ class PuppetStrings {
   int plans_ ABSL_GUARDED_BY(mutex_) = 0;
   PlanOptions plan_options_ ABSL_GUARDED_BY(mutex_);
   std::set<int> lost_ ABSL_GUARDED_BY(mutex_);
+  bool driver_hangs_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // The behaviour of a puppet; set before its use.
@@ -191,6 +203,7 @@ class PuppetBackend final : public Backend {
   int device_count() const override { return traits_.devices; }
   bool IsLost(int device) const override { return strings_->IsLost(device); }
   DeviceState StateOf(int device) const override {
+    strings_->OnStateRead();
     return {"strings", IsLost(device), 1000, 400, 0.5};
   }
   Rates rates(int) const override { return traits_.rates; }

@@ -156,5 +156,35 @@ TEST(ConvSteps, PlanningTakesTimeInProportionToTheKernel) {
   EXPECT_EQ(sum, (1 + 2) * (1 + 2));
 }
 
+// The library's cache of primitives takes channels first and channels last for
+// the same layout in these problems.
+TEST(ConvSteps, APlanDoesNotDependOnEarlierPlans) {
+  for (const char* problem :
+       {"linear_n1_c32_o32", "linear_n8_c64_o10", "conv2d_n2_c64_o64_i1_k1",
+        "conv2d_n1_c1_o1_i8_k3"}) {
+    for (const DataType dtype : {DataType::kF32, DataType::kBF16}) {
+      for (const bool is_forward : {true, false}) {
+        OperationSpec spec;
+        spec.problem = *Parse(problem);
+        spec.dtype = dtype;
+        spec.results = {is_forward ? Result::kOutput : Result::kGradInput};
+        const ConvOperation operation = MakeOperation(spec);
+        const auto implementation = [&](absl::string_view like) {
+          const auto plan =
+              MakeConvPlan(operation, {1, /*native_bf16=*/true}, like);
+          return plan.ok() ? std::string((*plan)->implementation())
+                           : plan.status().ToString();
+        };
+        const std::string first = implementation("");
+        const absl::string_view pass = first.substr(0, first.find('='));
+        for (const char* format : {"ncx", "nxc", "any"}) {
+          implementation(absl::StrCat(pass, "=/", format));
+          EXPECT_EQ(implementation(""), first) << ToString(operation);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace convgrad::onednn

@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <filesystem>
+#include <list>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -100,6 +102,37 @@ TEST(Acceptor, IsDeafWithoutDescriptors) {
   {
     const RawConnection client(*port);
     AwaitHearing(&acceptor, Hearing::kDeaf);
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  AwaitHearing(&acceptor, Hearing::kGood);
+}
+
+TEST(Acceptor, LeavesDescriptorsForFiles) {
+  constexpr int kLimit = 320;  // A sixteenth is 20.
+  std::vector<FileDescriptor> taken;
+  Acceptor acceptor(absl::Hours(1), /*most_spare=*/256);
+  const auto port =
+      acceptor.Listen("127.0.0.1:0", /*speaks_tls=*/false,
+                      [&](int socket) { taken.emplace_back(socket); });
+  ASSERT_TRUE(port.ok()) << port.status();
+  taken.reserve(kLimit);
+  acceptor.Start();
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit lower = {kLimit, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  {
+    std::list<RawConnection> clients;
+    while (acceptor.hearing() == Hearing::kGood &&
+           clients.size() < kLimit / 2) {
+      clients.emplace_back(*port).Send("P");
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+    AwaitHearing(&acceptor, Hearing::kDeaf);
+    std::list<FileDescriptor> files;
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_TRUE(files.emplace_back(Duplicate()).ok());
+    }
   }
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   AwaitHearing(&acceptor, Hearing::kGood);
