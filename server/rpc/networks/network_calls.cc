@@ -36,14 +36,6 @@ absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
   return absl::OkStatus();
 }
 
-// Returns the bytes of an operation on the program, measured with programs of
-// 5,000 to 10,000 steps, whose names have 4 to 100 bytes.
-int64_t OperationBytes(const KeptProgram& program) {
-  constexpr int64_t kStepBytes = 384, kPerMessageByte = 3;
-  return std::ssize(program.program->steps) * kStepBytes +
-         program.quota_bytes() / kMemoryPerProgramByte * kPerMessageByte;
-}
-
 }  // namespace
 
 absl::Status HandleLoadProgram(PlainCall* call) {
@@ -97,7 +89,12 @@ absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
 
 absl::Status ProgramCall::Choose(const KeptProgram& program,
                                  ProgramRequest request) {
-  const int64_t bytes = OperationBytes(program);
+  // The bytes of the operation, measured with programs of 5,000 to 10,000
+  // steps, whose names have 4 to 100 bytes.
+  constexpr int64_t kStepBytes = 384, kPerMessageByte = 3;
+  const int64_t bytes =
+      std::ssize(program.program->steps) * kStepBytes +
+      program.quota_bytes() / kMemoryPerProgramByte * kPerMessageByte;
   RETURN_IF_ERROR(reservation()->TryGrow(bytes));
   operation_memory_ = reservation()->Split(bytes);
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));

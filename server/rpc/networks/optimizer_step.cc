@@ -34,13 +34,6 @@ absl::Status CheckOrder(const std::string& name, const TensorDescriptor& found,
                       name, ToString(found), ToString(expected));
 }
 
-// Returns the descriptor of a parameter's state.
-TensorDescriptor StateDescriptor(const TensorDescriptor& value,
-                                 absl::string_view state) {
-  if (state != "step") return value;
-  return {.dtype = DataType::kI64, .dims = {}};
-}
-
 }  // namespace
 
 // A parameter that has a gradient, or a tensor that only has an average.
@@ -165,8 +158,8 @@ absl::Status OptimizerStep::PlaceStates(const Item& item,
       continue;
     }
     const std::string name = NameOfKept(item.name, names[i]);
-    const TensorDescriptor descriptor =
-        StateDescriptor(item.value.descriptor, names[i]);
+    TensorDescriptor descriptor = item.value.descriptor;
+    if (names[i] == "step") descriptor = {.dtype = DataType::kI64, .dims = {}};
     ASSIGN_OR_RETURN(const std::optional<KeptTensor> old,
                      FindState(name, descriptor));
     if (std::exchange(is_first, false)) {
