@@ -158,8 +158,10 @@ absl::Status OptimizerStep::PlaceStates(const Item& item,
       continue;
     }
     const std::string name = NameOfKept(item.name, names[i]);
-    TensorDescriptor descriptor = item.value.descriptor;
-    if (names[i] == "step") descriptor = {.dtype = DataType::kI64, .dims = {}};
+    const TensorDescriptor descriptor =
+        names[i] == "step"
+            ? TensorDescriptor{.dtype = DataType::kI64, .dims = {}}
+            : item.value.descriptor;
     ASSIGN_OR_RETURN(const std::optional<KeptTensor> old,
                      FindState(name, descriptor));
     if (std::exchange(is_first, false)) {
