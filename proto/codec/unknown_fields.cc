@@ -18,9 +18,9 @@ using google::protobuf::UnknownFieldSet;
 // Largest number of a field that a server must know to answer (tensor.proto).
 constexpr int kLastCriticalField = 99;
 
-absl::Status CheckOwnFields(const Message& message, const std::string& path) {
-  const UnknownFieldSet& unknown =
-      message.GetReflection()->GetUnknownFields(message);
+absl::Status CheckTree(const Message& message, const std::string& path) {
+  const auto& reflection = *message.GetReflection();
+  const UnknownFieldSet& unknown = reflection.GetUnknownFields(message);
   for (int i = 0; i < unknown.field_count(); ++i) {
     const int number = unknown.field(i).number();
     if (number > kLastCriticalField) continue;
@@ -31,12 +31,6 @@ absl::Status CheckOwnFields(const Message& message, const std::string& path) {
                       message.GetDescriptor()->full_name()),
          "only fields that this server knows; fields 1 to 99 are critical"});
   }
-  return absl::OkStatus();
-}
-
-absl::Status CheckTree(const Message& message, const std::string& path) {
-  RETURN_IF_ERROR(CheckOwnFields(message, path));
-  const auto& reflection = *message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
   for (const FieldDescriptor* field : fields) {

@@ -69,7 +69,7 @@ BufferPool::BufferPool(int64_t max_idle_bytes,
 BufferPool::~BufferPool() {
   MutexLock lock(&mutex_);
   assert(outstanding_ == 0);
-  FreeAll(idle_);
+  Free(idle_);
 }
 
 BufferPool::Block BufferPool::Allocate(int64_t capacity) {
@@ -82,15 +82,6 @@ BufferPool::Block BufferPool::Allocate(int64_t capacity) {
     block.is_pinned = pinner_->Pin(block.data, capacity);
   }
   return block;
-}
-
-void BufferPool::Free(const Block& block) {
-  if (block.is_pinned) pinner_->Unpin(block.data);
-  if (block.capacity >= kMapFrom) {
-    munmap(block.data, block.capacity);
-  } else {
-    std::free(block.data);
-  }
 }
 
 int64_t BufferPool::CapacityFor(int64_t size) {
@@ -168,7 +159,7 @@ void BufferPool::Return(const Block& block) {
       trimmed = Trim(absl::InfinitePast());
     }
   }
-  FreeAll(trimmed);
+  Free(trimmed);
 }
 
 void BufferPool::Release(absl::Time time) {
@@ -177,11 +168,18 @@ void BufferPool::Release(absl::Time time) {
     MutexLock lock(&mutex_);
     trimmed = Trim(time);
   }
-  FreeAll(trimmed);
+  Free(trimmed);
 }
 
-void BufferPool::FreeAll(const std::list<IdleBlock>& blocks) {
-  for (const Block& block : blocks) Free(block);
+void BufferPool::Free(const std::list<IdleBlock>& blocks) {
+  for (const Block& block : blocks) {
+    if (block.is_pinned) pinner_->Unpin(block.data);
+    if (block.capacity >= kMapFrom) {
+      munmap(block.data, block.capacity);
+    } else {
+      std::free(block.data);
+    }
+  }
 }
 
 int64_t BufferPool::outstanding_bytes() const {

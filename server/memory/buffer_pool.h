@@ -100,8 +100,7 @@ class BufferPool {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns a new block; null data if there is no memory.
   Block Allocate(int64_t capacity);
-  void Free(const Block& block);
-  void FreeAll(const std::list<IdleBlock>& blocks);
+  void Free(const std::list<IdleBlock>& blocks);
 
   // Returns the most bytes of free buffers; not negative, although calls may
   // hold more than the budget after it was lowered.

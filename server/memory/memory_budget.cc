@@ -81,34 +81,33 @@ absl::StatusOr<uint64_t> MemoryBudget::Wait(const Claim& claim,
   uint64_t id;
   ClientAccount* account;
   bool at_once;
+  Waiters grantable;
   {
     MutexLock lock(&mutex_);
     id = next_id_++;
     account = AccountOf(claim.client);
     at_once = NobodyWaits() && HasRoom(claim.bytes) &&
               (account == nullptr || MayHave(account->bytes, claim.bytes));
-    if (at_once) used_bytes_ += claim.bytes;
-    Book(account, at_once ? claim.bytes : 0, 0);
+    if (at_once) {
+      used_bytes_ += claim.bytes;
+      Book(account, claim.bytes, 0);
+    } else {
+      Waiters& waiters = waiters_[IndexOf(claim.priority)];
+      absl::Status place = CheckQueue(waiters, account);
+      Book(account, 0, place.ok() ? 1 : 0);
+      RETURN_IF_ERROR(place);
+      waiters.push_back(
+          {id, claim.bytes, claim.deadline, std::move(granted), account});
+      // All other waiters may wait for calls of their own clients.
+      grantable = TakeGrantable();
+    }
   }
   if (at_once) {
     taken_();
     granted(Reservation(this, claim.bytes, account));
-    return id;
+  } else {
+    Grant(std::move(grantable));
   }
-  Waiters grantable;
-  {
-    MutexLock lock(&mutex_);
-    account = AccountOf(claim.client);
-    Waiters& waiters = waiters_[IndexOf(claim.priority)];
-    absl::Status place = CheckQueue(waiters, account);
-    Book(account, 0, place.ok() ? 1 : 0);
-    RETURN_IF_ERROR(place);
-    waiters.push_back(
-        {id, claim.bytes, claim.deadline, std::move(granted), account});
-    // All other waiters may wait for calls of their own clients.
-    grantable = TakeGrantable();
-  }
-  Grant(std::move(grantable));
   return id;
 }
 

@@ -21,7 +21,7 @@ absl::Status Check(PlainCall* call, const std::string& name, bool may_lack) {
                       "a durable one"});
   }
   if (may_lack && name.empty()) return absl::OkStatus();
-  return CheckSnapshotName(name, "name");
+  return CheckName(name, "name", kMaxSnapshotNameBytes);
 }
 
 // Commits the content of `snapshot`.
@@ -59,7 +59,7 @@ absl::Status HandleSaveState(PlainCall* call) {
       },
       [call](const absl::Status& saved) {
         v1::SaveStateResponse response;
-        response.set_number(call->session().durable_number().value_or(0));
+        response.set_number(call->session().session()->durable_number());
         call->Finish(saved, response);
       });
   return absl::OkStatus();

@@ -12,19 +12,16 @@ namespace convgrad {
 
 ActiveJob::ActiveJob(Job taken, const WorkMeans& means)
     : job(std::move(taken)), means_(means) {
+  next_operation_ = job.operation;
   const int64_t items =
       ItemsPerSlice(*job.backend, *job.operation, means.threads);
   if (items < job.operation->batch()) {
     slices_.emplace(job.operation, items);
     count_ = slices_->count();
+    next_operation_ = slices_->SliceOperation(0);
   }
-  next_operation_ = OperationOf(0);
   work_ = means.rates->Predict(*job.backend, *next_operation_, means.threads);
   slice_time = work_.predicted;
-}
-
-std::shared_ptr<const Operation> ActiveJob::OperationOf(int64_t slice) const {
-  return slices_ ? slices_->SliceOperation(slice) : job.operation;
 }
 
 absl::Status ActiveJob::CheckAlive() const {
@@ -58,7 +55,7 @@ absl::Status ActiveJob::RunSlice(int device) {
     means_.rates->Learn(work_, all.reorder + all.compute + all.transfer);
   }
   if (++next_ < count_) {
-    next_operation_ = OperationOf(next_);
+    next_operation_ = slices_->SliceOperation(next_);
     return absl::OkStatus();
   }
   // The self-check makes two more passes over the whole batch.

@@ -62,7 +62,6 @@ class ActiveJob {
   absl::Duration slice_time;
 
  private:
-  std::shared_ptr<const Operation> OperationOf(int64_t slice) const;
   // Copies the operands of the whole job into its buffers, and cuts these into
   // slices.
   absl::Status BringIn();

@@ -63,10 +63,13 @@ bool Router::CanServe() const {
 absl::StatusOr<Router::Choice> Router::Route(const Operation& operation,
                                              const Query& query) const {
   if (!query.backend.empty()) return RouteNamed(operation, query.backend);
-  absl::Status refusal =
-      MakeError(absl::StatusCode::kFailedPrecondition,
-                {Reason::kBackendUnavailable, std::string(kField),
-                 "no backend that can run on this server", "at least one"});
+  if (candidates_.empty()) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition,
+        {Reason::kBackendUnavailable, std::string(kField),
+         "no backend that can run on this server", "at least one"});
+  }
+  absl::Status refusal;
   std::vector<const Backend*> able;
   for (const Backend* backend : candidates_) {
     absl::Status support = IsLost(*backend) ? LostDevices(*backend)

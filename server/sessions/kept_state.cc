@@ -10,17 +10,10 @@
 namespace convgrad {
 namespace {
 
-constexpr size_t kMaxNameBytes = 255;
-constexpr size_t kMaxSnapshotNameBytes = 128;
-
 int64_t QuotaBytes(const KeptTensor& tensor) { return tensor.quota_bytes(); }
 template <typename T>
 int64_t QuotaBytes(const std::shared_ptr<const T>& kept) {
   return kept->quota_bytes();
-}
-
-int64_t EntryBytes(absl::string_view name) {
-  return kEntryBytes + std::ssize(name);
 }
 
 // Adds the effect of `writes` on `kept` to `*totals` and `*count`.
@@ -28,9 +21,10 @@ template <typename Writes, typename Kept>
 void Count(const Writes& writes, const Kept& kept, int64_t* count,
            KeptTotals* totals) {
   const auto add = [&](absl::string_view name, int64_t sign, int64_t bytes) {
+    const int64_t entry_bytes = kEntryBytes + std::ssize(name);
     *count += sign;
-    totals->entry_bytes += sign * EntryBytes(name);
-    totals->quota_bytes += sign * (EntryBytes(name) + bytes);
+    totals->entry_bytes += sign * entry_bytes;
+    totals->quota_bytes += sign * (entry_bytes + bytes);
   };
   for (const auto& [name, written] : writes) {
     const auto old = kept.find(name);
@@ -50,22 +44,6 @@ void Replace(const Writes& writes, Kept* kept) {
     kept->erase(name);
     if (written != nullptr) kept->emplace(name, written);
   }
-}
-
-absl::Status CheckNameUpTo(size_t most, absl::string_view name,
-                           absl::string_view field) {
-  if (name.empty() || name.size() > most) {
-    return InvalidField(Reason::kOutOfRange, field,
-                        absl::StrCat("a name of ", name.size(), " bytes"),
-                        absl::StrCat("1 to ", most, " bytes"));
-  }
-  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isprint(c) && c != '/' && c != '\\';
-  });
-  if (is_plain) return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, field,
-                      absl::StrCat("'", absl::CHexEscape(name), "'"),
-                      "printable ASCII without / and \\");
 }
 
 bool OnlyDropsTapes(const KeptWrites& writes) {
@@ -150,13 +128,20 @@ bool IsResumable(const KeptState& state) {
                                  state.trainer_state_number == state.number);
 }
 
-absl::Status CheckName(absl::string_view name, absl::string_view field) {
-  return CheckNameUpTo(kMaxNameBytes, name, field);
-}
-
-absl::Status CheckSnapshotName(absl::string_view name,
-                               absl::string_view field) {
-  return CheckNameUpTo(kMaxSnapshotNameBytes, name, field);
+absl::Status CheckName(absl::string_view name, absl::string_view field,
+                       size_t most) {
+  if (name.empty() || name.size() > most) {
+    return InvalidField(Reason::kOutOfRange, field,
+                        absl::StrCat("a name of ", name.size(), " bytes"),
+                        absl::StrCat("1 to ", most, " bytes"));
+  }
+  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isprint(c) && c != '/' && c != '\\';
+  });
+  if (is_plain) return absl::OkStatus();
+  return InvalidField(Reason::kMalformed, field,
+                      absl::StrCat("'", absl::CHexEscape(name), "'"),
+                      "printable ASCII without / and \\");
 }
 
 }  // namespace convgrad

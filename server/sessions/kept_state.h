@@ -25,6 +25,11 @@ inline constexpr int64_t kMaxKeptTapes = 1024;
 inline constexpr int64_t kMaxTrainerStateBytes = int64_t{64} << 10;
 inline constexpr int64_t kMaxNamedSnapshots = 16;
 
+// The most bytes of the name of a tensor or a session, and of a snapshot, which
+// has a file of that name.
+inline constexpr size_t kMaxNameBytes = 255;
+inline constexpr size_t kMaxSnapshotNameBytes = 128;
+
 // Bytes of an entry beside its content and its name: map nodes, descriptor,
 // control blocks. Measured: 12,288 tensors of four axes and 64 bytes raise the
 // resident size by 600 bytes each, including their bytes.
@@ -140,13 +145,11 @@ KeptState WithoutTapes(const KeptState& state);
 // the data say that the step is to come.
 bool IsResumable(const KeptState& state);
 
-// Checks the name of a tensor or a session: 1 to 255 bytes of printable ASCII
-// without / and \. Such a name can be a label, a file name and a part of a log
-// line. `field` names it in errors.
+// Checks the name of a tensor, a session or a snapshot: 1 to `most` bytes of
+// printable ASCII without / and \. Such a name can be a label, a file name and
+// a part of a log line. `field` names it in errors.
 // Errors: kInvalidArgument, reason OUT_OF_RANGE or MALFORMED.
-absl::Status CheckName(absl::string_view name, absl::string_view field);
-// Checks the name of a snapshot: as CheckName, but at most 128 bytes, because
-// the name of a file has it.
-absl::Status CheckSnapshotName(absl::string_view name, absl::string_view field);
+absl::Status CheckName(absl::string_view name, absl::string_view field,
+                       size_t most = kMaxNameBytes);
 
 }  // namespace convgrad

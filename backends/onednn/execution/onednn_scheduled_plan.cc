@@ -12,10 +12,6 @@
 namespace convgrad::onednn {
 namespace {
 
-bool Runs(const Step& step, const RunContext& context) {
-  return step.only_if == kNoBuffer || *context.Read<int32_t>(step.only_if) != 0;
-}
-
 // Returns the address of the caller's bytes of a buffer, null if it has none.
 std::byte* CallersBytes(const Buffer& buffer, const RunBuffers& buffers) {
   if (buffer.area == Area::kResult) {
@@ -167,7 +163,9 @@ absl::StatusOr<RunTimes> ScheduledPlan::RunSteps(const RunBuffers& buffers,
       const Step& step = steps()[i];
       const bool is_done =
           placed_.prepared.prepares[i] && buffers.weight_is_prepared;
-      if (is_done || !Runs(step, context)) continue;
+      const bool is_skipped = step.only_if != kNoBuffer &&
+                              *context.Read<int32_t>(step.only_if) == 0;
+      if (is_done || is_skipped) continue;
       if (step.check) RETURN_IF_ERROR(step.check(context));
       if (step.function) {
         step.function(context);

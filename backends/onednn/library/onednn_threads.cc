@@ -56,11 +56,11 @@ int PartCount(int threads, int64_t count, int64_t grain) {
 void ParallelFor(int threads, int64_t count, int64_t grain,
                  absl::FunctionRef<void(int, int64_t, int64_t)> body) {
   if (count <= 0) return;
-  if (PartCount(threads, count, grain) == 1) {
+  Loop loop{count, PartSize(threads, count, grain), body};
+  if (loop.part_size >= count) {
     body(0, 0, count);
     return;
   }
-  Loop loop{count, PartSize(threads, count, grain), body};
   // Always uses the whole team, because libgomp creates new threads whenever
   // the size changes.
   HandedOver(&loop);

@@ -36,13 +36,6 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& context,
   return std::min(now + left, latest);
 }
 
-// Returns the role that a call of a method with `role` needs. A change needs
-// kTrain.
-Role RoleOfCall(Role role, const grpc::ServerContextBase& context) {
-  const bool is_change = context.client_metadata().contains(kSequenceKey);
-  return is_change ? std::max(role, Role::kTrain) : role;
-}
-
 }  // namespace
 
 void Call::HandOver() {
@@ -58,7 +51,9 @@ Call::Call(const Method& method, const CallServices& services,
       services_(services),
       context_(context),
       arrival_(SteadyNow()),
-      role_(RoleOfCall(method.role, *context)),
+      role_(context->client_metadata().contains(kSequenceKey)
+                ? std::max(method.role, Role::kTrain)
+                : method.role),
       deadline_(DeadlineOf(*context, services)),
       cancelled_(std::make_shared<std::atomic<bool>>(false)) {
   sample_.operation = std::string(method.operation);
@@ -116,7 +111,8 @@ void Call::AwaitTurn(bool may_be_early) {
     return OnTurn(refusal_.ok() ? Decision::Run() : Decision::Refuse(refusal_));
   }
   if (sample() != nullptr) sample()->session = session_.settings().label;
-  // Most sessions have their content in memory, so the wait ends at once.
+  if (!session_.settings().durable) return AwaitTurnInSession(may_be_early);
+  // The content may be only on disk.
   AwaitSession(
       [this](SessionOutcome ready) {
         services_.sessions->AwaitContent(session_.session(), std::move(ready));
@@ -258,15 +254,17 @@ void Call::End(absl::Status status, grpc::ByteBuffer* response) {
   const std::optional<int64_t> number = session_.End(&status);
   if (number) {
     context_->AddTrailingMetadata(kNumberTrailer, absl::StrCat(*number));
-    if (const auto durable = session_.durable_number()) {
-      context_->AddTrailingMetadata(kDurableNumberTrailer,
-                                    absl::StrCat(*durable));
+    if (session_.settings().durable) {
+      context_->AddTrailingMetadata(
+          kDurableNumberTrailer,
+          absl::StrCat(session_.session()->durable_number()));
     }
   }
   reservation_.ShrinkTo(0);
   if (sample() != nullptr) SetEnd(status, sample());
   RecordEnd(services_, client(), context_,
-            {method_.service, method_.name, std::nullopt, arrival_, SteadyNow(),
+            {method_.service, method_.name,
+             ParseTraceparent(Metadata(kTraceparentKey)), arrival_, SteadyNow(),
              status, sample()});
   // Frees the permit before the client gets its answer, because the client may
   // call again at once. A call that a disk still holds counts until it is

@@ -1,6 +1,5 @@
 #include "server/rpc/calls/call_record.h"
 
-#include <optional>
 #include <string>
 
 #include "absl/strings/escaping.h"
@@ -35,19 +34,10 @@ void Log(const EndedCall& call, absl::string_view client,
   spdlog::log(level, line);
 }
 
-// Returns the trace context that the client sent; nullopt if there is none.
-std::optional<TraceContext> CallerOf(const grpc::ServerContextBase& context) {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(kTraceparentKey);
-  if (found == metadata.end()) return std::nullopt;
-  return ParseTraceparent({found->second.data(), found->second.size()});
-}
-
 }  // namespace
 
 void RecordEnd(const CallServices& services, absl::string_view client,
-               grpc::ServerContextBase* context, EndedCall call) {
-  call.caller = CallerOf(*context);
+               grpc::ServerContextBase* context, const EndedCall& call) {
   if (call.operation != nullptr) {
     services.observer->OnOperation(*call.operation);
   }

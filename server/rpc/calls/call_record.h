@@ -12,9 +12,8 @@ namespace convgrad {
 // Counts the end of `call`, makes its spans if there is a tracer, and gives
 // gRPC the trailers of its status. Logs a line "call method=... client=...
 // trace=... code=... seconds=... cause=...", at level debug, or error if the
-// server failed. The line quotes nothing of a request but its error. Reads
-// `call.caller` from `context`.
+// server failed. The line quotes nothing of a request but its error.
 void RecordEnd(const CallServices& services, absl::string_view client,
-               grpc::ServerContextBase* context, EndedCall call);
+               grpc::ServerContextBase* context, const EndedCall& call);
 
 }  // namespace convgrad

@@ -58,12 +58,10 @@ absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
                                      only_computes ? SessionTable::Right::kRead
                                                    : SessionTable::Right::kAll,
                                      renews));
-  if (is_change) return ReadChange(metadata);
-  ASSIGN_OR_RETURN(after_, NumberOf(metadata, kAfterKey, 0));
-  return absl::OkStatus();
-}
-
-absl::Status CallSession::ReadChange(const Metadata& metadata) {
+  if (!is_change) {
+    ASSIGN_OR_RETURN(after_, NumberOf(metadata, kAfterKey, 0));
+    return absl::OkStatus();
+  }
   ChangeId change;
   ASSIGN_OR_RETURN(change.epoch, NumberOf(metadata, kEpochKey, 0));
   ASSIGN_OR_RETURN(change.sequence, NumberOf(metadata, kSequenceKey, 0));
@@ -130,11 +128,6 @@ absl::Status CallSession::KeepTrainerState(const std::string& text,
   }
   writes_.trainer_state = std::make_shared<const std::string>(text);
   return absl::OkStatus();
-}
-
-std::optional<int64_t> CallSession::durable_number() const {
-  if (!settings().durable) return std::nullopt;
-  return use_->durable_number();
 }
 
 absl::StatusOr<KeptTensor> CallSession::Find(absl::string_view name,

@@ -108,9 +108,6 @@ class CallSession {
 
   SessionTable* table() const { return table_; }
   const KeptSession::Settings& settings() const { return use_->settings(); }
-  // The session's durable number; nullopt if it isn't durable. Requires:
-  // in_session().
-  std::optional<int64_t> durable_number() const;
   const std::shared_ptr<KeptSession>& session() const { return use_.session(); }
 
   // If the call is a change, lets the session's next one be admitted before its
@@ -129,8 +126,6 @@ class CallSession {
   std::optional<int64_t> End(absl::Status* status);
 
  private:
-  absl::Status ReadChange(const Metadata& metadata);
-
   SessionTable* table_ = nullptr;
   SessionUse use_;
   std::optional<ChangeId> change_;

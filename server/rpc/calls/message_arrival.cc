@@ -7,7 +7,14 @@ using arrival::Next;
 using arrival::State;
 using arrival::Turn;
 
-Next MessageArrival::Enter(Event event) {
+Next MessageArrival::On(Event event,
+                        const std::function<bool()>& stop_waiting) {
+  MutexLock lock(&mutex_);
+  if (event == Event::kTurn) turn_ = Turn::kRuns;
+  if (event == Event::kRefusal) turn_ = Turn::kRefused;
+  const bool may_stop = event == Event::kGiveUp && turn_ == Turn::kRefused &&
+                        state_ == State::kComing;
+  if (may_stop && stop_waiting()) event = Event::kStopped;
   for (const arrival::Row& row : arrival::kRows) {
     if (!row.states.has(state_) || !row.turns.has(turn_) ||
         !row.events.has(event)) {
@@ -17,20 +24,6 @@ Next MessageArrival::Enter(Event event) {
     return row.next;
   }
   return Next::kNothing;
-}
-
-Next MessageArrival::On(Event event) {
-  MutexLock lock(&mutex_);
-  if (event == Event::kTurn) turn_ = Turn::kRuns;
-  if (event == Event::kRefusal) turn_ = Turn::kRefused;
-  return Enter(event);
-}
-
-Next MessageArrival::GiveUp(const std::function<bool()>& stop_waiting) {
-  MutexLock lock(&mutex_);
-  const bool stopped =
-      turn_ == Turn::kRefused && state_ == State::kComing && stop_waiting();
-  return Enter(stopped ? Event::kStopped : Event::kGiveUp);
 }
 
 bool MessageArrival::has_all_but_message() const {

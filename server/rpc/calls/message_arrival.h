@@ -121,22 +121,17 @@ inline constexpr Row kRows[] = {
 class MessageArrival {
  public:
   // Applies the first row that matches `event` and returns its `next`; kNothing
-  // if no row matches. kTurn and kRefusal decide the turn first.
-  arrival::Next On(arrival::Event event);
-  // Reports that the call checks whether it was refused, and returns what On
-  // returns. The event is kGiveUp, with one exception: if gRPC reads for a call
-  // that was refused, this function calls `stop_waiting` with its lock held. If
-  // that returns true, the event is kStopped.
-  arrival::Next GiveUp(const std::function<bool()>& stop_waiting);
+  // if no row matches. kTurn and kRefusal decide the turn first. kGiveUp needs
+  // `stop_waiting`: if gRPC reads for a call that was refused, this function
+  // calls it with its lock held. If that returns true, the event is kStopped.
+  arrival::Next On(arrival::Event event,
+                   const std::function<bool()>& stop_waiting = nullptr);
 
   // Returns whether the call runs and has its memory, so that it waits only for
   // its client.
   bool has_all_but_message() const;
 
  private:
-  arrival::Next Enter(arrival::Event event)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
   mutable Mutex mutex_;
   arrival::State state_ ABSL_GUARDED_BY(mutex_) = arrival::State::kUnread;
   arrival::Turn turn_ ABSL_GUARDED_BY(mutex_) = arrival::Turn::kAwaited;

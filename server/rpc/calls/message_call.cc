@@ -85,7 +85,8 @@ void MessageCall::Do(arrival::Next next) {
       break;
   }
   // The session may have refused the call meanwhile.
-  next = arrival_.GiveUp([this] { return StopAwaitingClient(); });
+  next = arrival_.On(arrival::Event::kGiveUp,
+                     [this] { return StopAwaitingClient(); });
   if (next != arrival::Next::kNothing) return Do(next);
   // A change takes memory for results and scratch only if there is room, so it
   // waits for no more memory.

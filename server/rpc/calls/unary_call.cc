@@ -60,7 +60,8 @@ absl::Status UnaryCall::MakeJob(Request request, Reservation* reservation,
   RETURN_IF_ERROR(
       work->tensors.Bind(operation, std::move(request.places), reservation));
   const std::vector<size_t> weights = operation.weight_positions();
-  work->job->job.keeps_weights = work->tensors.AreConstant(weights);
+  work->job->job.keeps_weights =
+      !weights.empty() && work->tensors.AreConstant(weights);
   work->job->job.weight_ids = work->tensors.ConstantIds(weights);
   // This thread copies the tensors for a device, so that the device's worker
   // doesn't spend its time on copies.

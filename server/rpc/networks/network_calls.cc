@@ -12,11 +12,6 @@
 namespace convgrad {
 namespace {
 
-absl::Status NoProgram(const std::string& path, const std::string& name) {
-  return NotFound(path, absl::StrCat("'", name, "'"),
-                  "the name of a program that the session has loaded");
-}
-
 // Checks that each value of the program fits in memory, before the server plans
 // it. A plan holds at least one value at a time.
 absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
@@ -36,12 +31,20 @@ absl::Status CheckValues(const ProgramOperation& operation, int64_t capacity) {
   return absl::OkStatus();
 }
 
-// Returns the bytes of an operation on the program, measured with programs of
-// 5,000 to 10,000 steps, whose names have 4 to 100 bytes.
-int64_t OperationBytes(const KeptProgram& program) {
-  constexpr int64_t kStepBytes = 384, kPerMessageByte = 3;
-  return std::ssize(program.program->steps) * kStepBytes +
-         program.quota_bytes() / kMemoryPerProgramByte * kPerMessageByte;
+// Returns the kept tensor of `parameter` in this session.
+// Errors: kNotFound; kInvalidArgument if its dtype, dims or layout differ.
+absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
+                                           const ProgramParameter& parameter) {
+  const std::string path = absl::StrCat("parameters.", parameter.name);
+  ASSIGN_OR_RETURN(KeptTensor tensor, session.Find(parameter.name, 0, path));
+  TensorDescriptor found = tensor.descriptor;
+  // A weight in OIX has the same bytes as in NCX.
+  if (found.layout == Layout::kOIX) found.layout = Layout::kNCX;
+  const TensorDescriptor expected = ParameterDescriptor(parameter);
+  if (found == expected) return tensor;
+  return InvalidField(
+      Reason::kShapeMismatch, path, ToString(tensor.descriptor),
+      absl::StrCat(ToString(expected), ", as the program says"));
 }
 
 }  // namespace
@@ -74,9 +77,8 @@ absl::Status HandleLoadProgram(PlainCall* call) {
 
 absl::Status HandleDropPrograms(PlainCall* call) {
   ASSIGN_OR_RETURN(const auto head, call->Parse<v1::DropProgramsRequest>());
-  const KeptState& state = call->session().state();
   for (const std::string& name : head.programs()) {
-    if (!state.programs.contains(name)) return NoProgram("programs", name);
+    RETURN_IF_ERROR(FindProgram(call->session(), name, "programs").status());
     call->session().writes()->programs[name] = nullptr;
   }
   // A tape may be missing, because its backward has dropped it.
@@ -87,17 +89,24 @@ absl::Status HandleDropPrograms(PlainCall* call) {
   return call->AnswerWith(v1::DropProgramsResponse());
 }
 
-absl::StatusOr<std::shared_ptr<const KeptProgram>> ProgramCall::FindProgram(
-    const std::string& name) {
-  const auto& programs = session().state().programs;
+absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
+    const CallSession& session, const std::string& name,
+    absl::string_view path) {
+  const auto& programs = session.state().programs;
   const auto found = programs.find(name);
-  if (found == programs.end()) return NoProgram("program", name);
-  return found->second;
+  if (found != programs.end()) return found->second;
+  return NotFound(path, absl::StrCat("'", name, "'"),
+                  "the name of a program that the session has loaded");
 }
 
 absl::Status ProgramCall::Choose(const KeptProgram& program,
                                  ProgramRequest request) {
-  const int64_t bytes = OperationBytes(program);
+  // The bytes of the operation, measured with programs of 5,000 to 10,000
+  // steps, whose names have 4 to 100 bytes.
+  constexpr int64_t kStepBytes = 384, kPerMessageByte = 3;
+  const int64_t bytes =
+      std::ssize(program.program->steps) * kStepBytes +
+      program.quota_bytes() / kMemoryPerProgramByte * kPerMessageByte;
   RETURN_IF_ERROR(reservation()->TryGrow(bytes));
   operation_memory_ = reservation()->Split(bytes);
   ASSIGN_OR_RETURN(operation_, ProgramOperation::Make(std::move(request)));

@@ -21,6 +21,13 @@ absl::Status HandleLoadProgram(PlainCall* call);
 // Handles DropPrograms.
 absl::Status HandleDropPrograms(PlainCall* call);
 
+// Returns the program that the session keeps as `name`. `path` names the field
+// that asks for it.
+// Errors: kNotFound.
+absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
+    const CallSession& session, const std::string& name,
+    absl::string_view path);
+
 // `ProgramCall` is the base of RunProgram and BackwardProgram: an operation on
 // a program whose parameters the session keeps.
 class ProgramCall : public UnaryCall {
@@ -28,10 +35,6 @@ class ProgramCall : public UnaryCall {
   using UnaryCall::UnaryCall;
 
  protected:
-  // Returns the program that the session keeps as `name`.
-  // Errors: kNotFound.
-  absl::StatusOr<std::shared_ptr<const KeptProgram>> FindProgram(
-      const std::string& name);
   // Makes the operation on `program` and chooses its backend.
   absl::Status Choose(const KeptProgram& program, ProgramRequest request);
   // Adds the places of the program's parameters; if `averaged`, of their

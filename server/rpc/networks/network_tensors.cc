@@ -54,18 +54,4 @@ absl::StatusOr<std::vector<bool>> InputFlags(
   return flags;
 }
 
-absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
-                                           const ProgramParameter& parameter) {
-  const std::string path = absl::StrCat("parameters.", parameter.name);
-  ASSIGN_OR_RETURN(KeptTensor tensor, session.Find(parameter.name, 0, path));
-  TensorDescriptor found = tensor.descriptor;
-  // A weight in OIX has the same bytes as in NCX.
-  if (found.layout == Layout::kOIX) found.layout = Layout::kNCX;
-  const TensorDescriptor expected = ParameterDescriptor(parameter);
-  if (found == expected) return tensor;
-  return InvalidField(
-      Reason::kShapeMismatch, path, ToString(tensor.descriptor),
-      absl::StrCat(ToString(expected), ", as the program says"));
-}
-
 }  // namespace convgrad

@@ -36,11 +36,6 @@ absl::StatusOr<std::vector<bool>> InputFlags(
     const Program& program,
     const google::protobuf::RepeatedPtrField<std::string>& names);
 
-// Returns the kept tensor of `parameter` in this session.
-// Errors: kNotFound; kInvalidArgument if its dtype, dims or layout differ.
-absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
-                                           const ProgramParameter& parameter);
-
 // Returns the name under which the session keeps `what` of a parameter, as
 // network.proto defines it, such as "conv1.weight#gradient".
 std::string NameOfKept(absl::string_view parameter, absl::string_view what);

@@ -34,13 +34,6 @@ absl::Status CheckOrder(const std::string& name, const TensorDescriptor& found,
                       name, ToString(found), ToString(expected));
 }
 
-// Returns the descriptor of a parameter's state.
-TensorDescriptor StateDescriptor(const TensorDescriptor& value,
-                                 absl::string_view state) {
-  if (state != "step") return value;
-  return {.dtype = DataType::kI64, .dims = {}};
-}
-
 }  // namespace
 
 // A parameter that has a gradient, or a tensor that only has an average.
@@ -166,7 +159,9 @@ absl::Status OptimizerStep::PlaceStates(const Item& item,
     }
     const std::string name = NameOfKept(item.name, names[i]);
     const TensorDescriptor descriptor =
-        StateDescriptor(item.value.descriptor, names[i]);
+        names[i] == "step"
+            ? TensorDescriptor{.dtype = DataType::kI64, .dims = {}}
+            : item.value.descriptor;
     ASSIGN_OR_RETURN(const std::optional<KeptTensor> old,
                      FindState(name, descriptor));
     if (std::exchange(is_first, false)) {

@@ -30,7 +30,8 @@ std::vector<FusedSteps> FusedStepsOf(const Plan& plan, const Program& program) {
 
 absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
   ProgramRequest run;
-  ASSIGN_OR_RETURN(program_, FindProgram(head_.program()));
+  ASSIGN_OR_RETURN(program_,
+                   FindProgram(session(), head_.program(), "program"));
   run.program = program_->program;
   run.compute_dtype = run_.compute_dtype;
   for (const ProgramInput& input : run.program->inputs) {

@@ -7,18 +7,12 @@
 #include "proto/codec/payload_message.h"
 
 namespace convgrad {
-namespace {
-
-// Returns the bytes on the wire of a message with `bytes` of payload: the
-// payload, the head, and the overhead of HTTP/2 frames (9 bytes in 16 KiB) and
-// TLS records (29 bytes in 16 KiB).
-int64_t OnTheWire(int64_t bytes) { return bytes + bytes / 64 + kMaxHeadBytes; }
-
-}  // namespace
 
 uint64_t ArrivalWatch::Expect(const std::string& peer, int64_t bytes,
                               BreakOff break_off) {
-  const int64_t expected = OnTheWire(bytes);
+  // On the wire: the payload, the head, and the overhead of HTTP/2 frames (9
+  // bytes in 16 KiB) and TLS records (29 bytes in 16 KiB).
+  const int64_t expected = bytes + bytes / 64 + kMaxHeadBytes;
   MutexLock lock(&mutex_);
   Connection& connection = connections_[peer];
   if (connection.messages == 0) {

@@ -190,12 +190,15 @@ TEST_F(KeptStateTest, IsRestoredToAnotherState) {
 }
 
 TEST(CheckName, OfASnapshotMayHave128Bytes) {
-  EXPECT_TRUE(CheckSnapshotName(std::string(128, 'n'), "name").ok());
-  EXPECT_FALSE(CheckSnapshotName(std::string(129, 'n'), "name").ok());
+  const auto check = [](const std::string& name) {
+    return CheckName(name, "name", kMaxSnapshotNameBytes);
+  };
+  EXPECT_TRUE(check(std::string(128, 'n')).ok());
+  EXPECT_FALSE(check(std::string(129, 'n')).ok());
   for (const auto* name : {"", "a/b", "a\\b", "\n", "\xff"}) {
-    EXPECT_FALSE(CheckSnapshotName(name, "name").ok()) << name;
+    EXPECT_FALSE(check(name).ok()) << name;
   }
-  EXPECT_FALSE(CheckSnapshotName(std::string("a\0b", 3), "name").ok());
+  EXPECT_FALSE(check(std::string("a\0b", 3)).ok());
 }
 
 TEST(CheckName, TakesPlainNamesOnly) {

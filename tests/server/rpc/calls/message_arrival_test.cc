@@ -96,18 +96,18 @@ TEST(MessageArrival, ARefusalGivesUpWhatIsBeingRead) {
   MessageArrival arrival;
   StartReading(&arrival, arrival.On(Event::kEarlyAdmission));
   // No decision has refused it.
-  EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kGiveUp, Stops), Next::kNothing);
   EXPECT_EQ(arrival.On(Event::kRefusal), Next::kNothing);
   // gRPC's own event is about to come and ends it.
-  EXPECT_EQ(arrival.GiveUp(StopsTooLate), Next::kNothing);
-  EXPECT_EQ(arrival.GiveUp(Stops), Next::kProceed);
+  EXPECT_EQ(arrival.On(Event::kGiveUp, StopsTooLate), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kGiveUp, Stops), Next::kProceed);
 }
 
 TEST(MessageArrival, ARefusalLeavesThoseWhoWaitForMemory) {
   MessageArrival arrival;
   arrival.On(Event::kEarlyAdmission);
   EXPECT_EQ(arrival.On(Event::kRefusal), Next::kNothing);
-  EXPECT_EQ(arrival.GiveUp(Stops), Next::kCancelWait);
+  EXPECT_EQ(arrival.On(Event::kGiveUp, Stops), Next::kCancelWait);
 }
 
 // gRPC asserts that nothing is sent after the end. While the call asks whether
@@ -122,7 +122,7 @@ TEST(MessageArrival, AProbeIsNotGivenUp) {
   // This event is on the thread that started the read.
   EXPECT_EQ(arrival.On(Event::kReading), Next::kNothing);
   arrival.On(Event::kRefusal);
-  EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kGiveUp, Stops), Next::kNothing);
   EXPECT_EQ(arrival.On(Event::kFailed), Next::kProceed);
 }
 
@@ -132,9 +132,9 @@ TEST(MessageArrival, AGrantIsNotGivenUp) {
   arrival.On(Event::kEarlyAdmission);
   EXPECT_EQ(arrival.On(Event::kMemory), Next::kRead);
   arrival.On(Event::kRefusal);
-  EXPECT_EQ(arrival.GiveUp(Stops), Next::kNothing);
+  EXPECT_EQ(arrival.On(Event::kGiveUp, Stops), Next::kNothing);
   arrival.On(Event::kReading);
-  EXPECT_EQ(arrival.GiveUp(Stops), Next::kProceed);
+  EXPECT_EQ(arrival.On(Event::kGiveUp, Stops), Next::kProceed);
 }
 
 }  // namespace
