@@ -123,7 +123,7 @@ absl::Status CheckFlagFiles(const std::vector<std::string>& arguments) {
 absl::StatusOr<Config> Reload(const std::vector<std::string>& arguments,
                               Server* server) {
   RETURN_IF_ERROR(CheckFlagFiles(arguments));
-  ASSIGN_OR_RETURN(const CommandLine line, ParseFlags(arguments, Version()));
+  ASSIGN_OR_RETURN(const ParsedFlags line, ParseFlags(arguments, Version()));
   if (!line.answer.empty()) {
     return absl::InvalidArgumentError(
         "found --help or --version, expected flags of a server that runs");
@@ -203,7 +203,7 @@ int main(int argc, char** argv) {
   // Debian's Abseil looks for deadlocks at every lock, including gRPC's.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const absl::StatusOr<convgrad::CommandLine> line =
+  const absl::StatusOr<convgrad::ParsedFlags> line =
       convgrad::ParseFlags(arguments, convgrad::Version());
   if (!line.ok()) {
     std::cerr << "convgrad-server: " << line.status().message() << "\n";

@@ -109,9 +109,9 @@ absl::Status CheckRest(const std::vector<std::string>& rest) {
 
 }  // namespace
 
-absl::StatusOr<CommandLine> ParseFlags(
+absl::StatusOr<ParsedFlags> ParseFlags(
     const std::vector<std::string>& arguments, const std::string& version) {
-  CommandLine line;
+  ParsedFlags line;
   absl::Status refusal;
   CLI::App app("Computes convolution gradients over gRPC.", "convgrad-server");
   app.allow_extras();

@@ -9,7 +9,7 @@
 
 namespace convgrad {
 
-struct CommandLine {
+struct ParsedFlags {
   Config config;
   // The text for --help or --version; empty without these flags.
   std::string answer;
@@ -19,7 +19,7 @@ struct CommandLine {
 // counts. --flagfile=FILE,... stands for the lines of the files, which hold one
 // --flag=value each; a line that begins with # is a comment. Thread-safe.
 // Errors: kInvalidArgument naming the flag or the file, found and expected.
-absl::StatusOr<CommandLine> ParseFlags(
+absl::StatusOr<ParsedFlags> ParseFlags(
     const std::vector<std::string>& arguments, const std::string& version);
 
 }  // namespace convgrad

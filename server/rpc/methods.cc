@@ -43,9 +43,9 @@ Call* Make(const Method& method, const CallServices& services,
   return new T(method, services, context, kArguments...);
 }
 
-constexpr Role kInfer = Role::kInfer;
-constexpr Role kTrain = Role::kTrain;
-constexpr Role kAdmin = Role::kAdmin;
+constexpr ClientRole kInfer = ClientRole::kInfer;
+constexpr ClientRole kTrain = ClientRole::kTrain;
+constexpr ClientRole kAdmin = ClientRole::kAdmin;
 using enum SessionRule;
 constexpr int64_t kKiB = int64_t{1} << 10;
 // Limits of requests: kTensors has --max_message_bytes; kSmall fits a name and

@@ -70,7 +70,7 @@ class IdentityCall final : public UnaryCall {
 constexpr Method kMethod = {
     "Test",
     "Identity",
-    Role::kInfer,
+    ClientRole::kInfer,
     SessionRule::kNoChange,
     "identity",
     0,

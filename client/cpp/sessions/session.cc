@@ -30,7 +30,7 @@ struct Session::PendingPut {
   absl::Time deadline;
   int64_t message_limit = 0;  // in payload bytes
   BorrowedSlices borrowed = {};
-  SessionRequest sent = {};
+  OutgoingCall sent = {};
   std::shared_ptr<ChangeSender::Pending> change = {};
 };
 
@@ -40,7 +40,7 @@ struct Session::PendingRun {
   absl::Time start = absl::Now();
   RegionPlaces places;
   BorrowedSlices borrowed;
-  SessionRequest sent;
+  OutgoingCall sent;
   int64_t sent_bytes = 0;
   // One of these is null.
   std::shared_ptr<ChangeSender::Pending> change;
@@ -52,7 +52,7 @@ absl::StatusOr<grpc::ByteBuffer> Session::Send(
     std::vector<grpc::Slice> payloads, Access access, absl::Time deadline) {
   ASSIGN_OR_RETURN(grpc::ByteBuffer message,
                    JoinMessage(request, std::move(payloads)));
-  const SessionRequest sent = InOneMessage(method, std::move(message));
+  const OutgoingCall sent = InOneMessage(method, std::move(message));
   const ChangeSender::Send send = wire_->Sender(sent, deadline);
   if (access == Access::kRead) return changes_->Read(deadline, send);
   OwnedChange owned;
@@ -84,7 +84,7 @@ absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
       wire_->MessageLimit(put->request.all_bytes(), put->deadline));
   OwnedChange owned;
   if (is_durable_) {
-    ASSIGN_OR_RETURN(const SessionRequest all, Encode(*put));
+    ASSIGN_OR_RETURN(const OutgoingCall all, Encode(*put));
     owned = wire_->Own(all);
   }
   ChangeSender::Instead instead;
@@ -93,7 +93,7 @@ absl::StatusOr<std::shared_ptr<Session::PendingPut>> Session::BeginPut(
     // The server may have dropped bytes since it was asked.
     instead = [put = put.get()](const absl::Status& refusal) {
       if (!put->request.SendAllAfter(refusal)) return false;
-      absl::StatusOr<SessionRequest> all = Encode(*put);
+      absl::StatusOr<OutgoingCall> all = Encode(*put);
       if (all.ok()) put->sent = *std::move(all);
       return all.ok();
     };
@@ -113,9 +113,9 @@ absl::Status Session::LeaveOutKnown(PendingPut* put) {
   return put->request.LeaveOut(answer);
 }
 
-absl::StatusOr<SessionRequest> Session::Encode(const PendingPut& put) {
+absl::StatusOr<OutgoingCall> Session::Encode(const PendingPut& put) {
   if (put.request.sent_bytes() > put.message_limit) {
-    return SessionRequest{
+    return OutgoingCall{
         .method = SessionMethod("PutTensorsStream"),
         .begin = [&put] { return put.request.Frames(put.borrowed); },
         .is_stream = true};

@@ -23,7 +23,7 @@ namespace convgrad {
 class CallThreads;
 class ChangeSender;
 class SessionWire;
-struct SessionRequest;
+struct OutgoingCall;
 
 inline constexpr int64_t kDefaultReplayBytes = int64_t{256} << 20;
 
@@ -226,7 +226,7 @@ class Session {
   // Asks the server which tensors needn't be sent.
   absl::Status LeaveOutKnown(PendingPut* put);
   // Returns the put as one message or as a stream. `put` must outlive it.
-  static absl::StatusOr<SessionRequest> Encode(const PendingPut& put);
+  static absl::StatusOr<OutgoingCall> Encode(const PendingPut& put);
   absl::StatusOr<int64_t> Finish(PendingPut* put);
   absl::StatusOr<std::shared_ptr<PendingRun>> BeginRun(OperationCall call);
   absl::StatusOr<OperationReply> Finish(PendingRun* run);

@@ -40,7 +40,7 @@ absl::StatusOr<FetchedTensor> Session::Fetch(const v1::NamedGet& wanted,
   if (reply.ok()) return DecodeFetched(&*reply);
   if (!IsTooLarge(reply.status())) return reply.status();
   ASSIGN_OR_RETURN(grpc::ByteBuffer message, JoinMessage(request, {}));
-  SessionRequest streamed =
+  OutgoingCall streamed =
       InOneMessage(SessionMethod("GetTensorsStream"), std::move(message));
   FetchedFrames frames;
   streamed.is_stream = true;

@@ -44,7 +44,7 @@ std::function<Client::Connection::Messages()> Repeatable(
 
 }  // namespace
 
-SessionRequest InOneMessage(std::string method, grpc::ByteBuffer message) {
+OutgoingCall InOneMessage(std::string method, grpc::ByteBuffer message) {
   return {std::move(method), Repeatable({std::move(message)})};
 }
 
@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<SessionWire>> SessionWire::Make(
       std::move(pool), options.retries.value_or(RetryPolicy())));
 }
 
-ChangeSender::Send SessionWire::Sender(const SessionRequest& request,
+ChangeSender::Send SessionWire::Sender(const OutgoingCall& request,
                                        absl::Time deadline) {
   using Reply = absl::StatusOr<grpc::ByteBuffer>;
   return [this, &request, deadline](grpc::ClientContext* context) {
@@ -95,7 +95,7 @@ ChangeSender::Send SessionWire::Sender(const SessionRequest& request,
   };
 }
 
-OwnedChange SessionWire::Own(const SessionRequest& request) {
+OwnedChange SessionWire::Own(const OutgoingCall& request) {
   std::vector<grpc::ByteBuffer> copies;
   int64_t bytes = 0;
   const Client::Connection::Messages messages = request.begin();
@@ -103,8 +103,8 @@ OwnedChange SessionWire::Own(const SessionRequest& request) {
     bytes += static_cast<int64_t>(message->Length());
     copies.push_back(CopyOf(*message));
   }
-  const SessionRequest owned = {request.method, Repeatable(std::move(copies)),
-                                request.is_stream};
+  const OutgoingCall owned = {request.method, Repeatable(std::move(copies)),
+                              request.is_stream};
   return {[this, owned](grpc::ClientContext* context) {
             return Sender(owned, absl::Now() + kRepeatTime)(context);
           },
@@ -117,7 +117,7 @@ ChangeSender::Send SessionWire::VoidSender() {
         v1::DropTensorsRequest request;
         request.add_names("");
         ASSIGN_OR_RETURN(grpc::ByteBuffer message, JoinMessage(request, {}));
-        const SessionRequest sent =
+        const OutgoingCall sent =
             InOneMessage(SessionMethod("DropTensors"), std::move(message));
         return Sender(sent, absl::Now() + kVoidTime)(context);
       };

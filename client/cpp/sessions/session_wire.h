@@ -22,7 +22,7 @@
 namespace convgrad {
 
 // A call and its messages.
-struct SessionRequest {
+struct OutgoingCall {
   std::string method;
   // Begins an attempt: returns a function that returns the messages to send.
   std::function<Client::Connection::Messages()> begin;
@@ -35,7 +35,7 @@ struct SessionRequest {
 };
 
 // Returns a request of one message.
-SessionRequest InOneMessage(std::string method, grpc::ByteBuffer message);
+OutgoingCall InOneMessage(std::string method, grpc::ByteBuffer message);
 
 // Thread-safe. A returned function is valid while this object and the arguments
 // exist.
@@ -49,10 +49,10 @@ class SessionWire {
 
   // Returns a function that makes the call in a given context and returns the
   // reply; an empty one if `request` has `frames`.
-  ChangeSender::Send Sender(const SessionRequest& request, absl::Time deadline);
+  ChangeSender::Send Sender(const OutgoingCall& request, absl::Time deadline);
 
   // Returns a change that makes the same call with copies of the messages.
-  OwnedChange Own(const SessionRequest& request);
+  OwnedChange Own(const OutgoingCall& request);
 
   // Returns a function that sends a change that fails whatever the session
   // keeps.

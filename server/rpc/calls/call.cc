@@ -52,7 +52,7 @@ Call::Call(const Method& method, const CallServices& services,
       context_(context),
       arrival_(SteadyNow()),
       role_(context->client_metadata().contains(kSequenceKey)
-                ? std::max(method.role, Role::kTrain)
+                ? std::max(method.role, ClientRole::kTrain)
                 : method.role),
       deadline_(DeadlineOf(*context, services)),
       cancelled_(std::make_shared<std::atomic<bool>>(false)) {
@@ -98,8 +98,9 @@ absl::string_view Call::Metadata(absl::string_view key) const {
 void Call::AwaitTurn(bool may_be_early) {
   const CallHold hold(this);
   const auto metadata = [this](absl::string_view key) { return Metadata(key); };
-  absl::Status status = session_.Enter(services_.sessions, metadata, permit_,
-                                       /*only_computes=*/role_ == Role::kInfer);
+  absl::Status status =
+      session_.Enter(services_.sessions, metadata, permit_,
+                     /*only_computes=*/role_ == ClientRole::kInfer);
   if (status.ok() && method_.needs_session()) {
     status = session_.CheckId("", "session");
   }

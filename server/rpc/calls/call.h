@@ -210,7 +210,7 @@ class Call : public grpc::ServerGenericBidiReactor {
   const CallServices& services_;
   grpc::GenericCallbackServerContext* const context_;
   const absl::Time arrival_;
-  const Role role_;
+  const ClientRole role_;
   const absl::Time deadline_;
   const std::shared_ptr<std::atomic<bool>> cancelled_;
   // The id in the budget's queue; 0 if the call doesn't wait there.

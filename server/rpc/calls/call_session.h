@@ -23,7 +23,7 @@ namespace convgrad {
 // Returns the caller in the form that sessions use.
 inline SessionCaller CallerOf(const CallPermit& permit) {
   return {permit.client(), permit.has_identity(),
-          permit.role() >= Role::kAdmin};
+          permit.role() >= ClientRole::kAdmin};
 }
 
 // Returns kInvalidArgument unless `id`, the value of `field`, has the size of a

@@ -28,7 +28,7 @@ struct Method {
   absl::string_view service;  // E.g. "convgrad.v1.ConvGrad".
   absl::string_view name;     // Also the label of the method's metrics.
   // The role that a caller needs. A change needs at least kTrain.
-  Role role;
+  ClientRole role;
   SessionRule session;
   // The operation's name in metrics. "": metrics of operations don't count it.
   absl::string_view operation;

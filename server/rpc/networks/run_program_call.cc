@@ -70,11 +70,11 @@ absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
 
 absl::Status RunProgramCall::CheckMayTrain() {
   if (!IsOwner(CallerOf(permit()), *session().session())) return OwnersAlone();
-  if (permit().role() >= Role::kTrain) return absl::OkStatus();
+  if (permit().role() >= ClientRole::kTrain) return absl::OkStatus();
   return MakeError(absl::StatusCode::kPermissionDenied,
                    {Reason::kForbidden, "backward",
                     absl::StrCat("one by the role ", NameOf(permit().role())),
-                    std::string(NameOf(Role::kTrain))});
+                    std::string(NameOf(ClientRole::kTrain))});
 }
 
 absl::Status RunProgramCall::CheckIsChange() {

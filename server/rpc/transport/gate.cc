@@ -111,13 +111,13 @@ void Gate::SetLimits(const ClientLimits& limits) {
 }
 
 absl::StatusOr<CallPermit> Gate::Enter(const grpc::ServerContextBase& context,
-                                       Role role) {
+                                       ClientRole role) {
   std::shared_ptr<const TokenTable> tokens;
   {
     MutexLock lock(&mutex_);
     tokens = tokens_;
   }
-  Principal principal{"", Role::kAdmin};
+  Principal principal{"", ClientRole::kAdmin};
   bool has_identity = true;
   if (tokens != nullptr) {
     ASSIGN_OR_RETURN(principal, Authenticate(context, *tokens));

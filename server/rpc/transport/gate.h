@@ -43,7 +43,7 @@ class CallPermit {
   // Whether the name comes from a token or a certificate.
   bool has_identity() const { return has_identity_; }
   // The role of the client.
-  Role role() const { return role_; }
+  ClientRole role() const { return role_; }
 
  private:
   friend class Gate;
@@ -56,7 +56,7 @@ class CallPermit {
   Gate* gate_ = nullptr;
   std::string client_;
   bool has_identity_ = false;
-  Role role_ = Role::kInfer;
+  ClientRole role_ = ClientRole::kInfer;
   int64_t bytes_ = 0;
 };
 
@@ -73,7 +73,7 @@ class Gate {
   // Errors: kUnauthenticated; kPermissionDenied; kResourceExhausted, reason
   // BUSY, if the client has too many calls.
   absl::StatusOr<CallPermit> Enter(const grpc::ServerContextBase& context,
-                                   Role role);
+                                   ClientRole role);
 
  private:
   friend class CallPermit;

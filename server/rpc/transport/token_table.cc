@@ -17,22 +17,23 @@
 namespace convgrad {
 namespace {
 
-constexpr Role kRoles[] = {Role::kInfer, Role::kTrain, Role::kAdmin};
+constexpr ClientRole kRoles[] = {ClientRole::kInfer, ClientRole::kTrain,
+                                 ClientRole::kAdmin};
 
 // A client could guess shorter tokens.
 constexpr size_t kMinTokenSize = 16;
 
-std::optional<Role> ParseRole(absl::string_view name) {
+std::optional<ClientRole> ParseRole(absl::string_view name) {
   const auto* const found =
       std::find_if(std::begin(kRoles), std::end(kRoles),
-                   [name](Role role) { return NameOf(role) == name; });
+                   [name](ClientRole role) { return NameOf(role) == name; });
   if (found == std::end(kRoles)) return std::nullopt;
   return *found;
 }
 
 }  // namespace
 
-absl::string_view NameOf(Role role) {
+absl::string_view NameOf(ClientRole role) {
   constexpr absl::string_view kNames[] = {"infer", "train", "admin"};
   return kNames[static_cast<size_t>(role)];
 }
@@ -53,7 +54,7 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
                           absl::StrCat(words.size(), " words"),
                           "NAME ROLE TOKEN");
     }
-    const std::optional<Role> role = ParseRole(words[1]);
+    const std::optional<ClientRole> role = ParseRole(words[1]);
     if (!role) {
       return InvalidField(Reason::kInvalidEnum, field, "another role",
                           "infer, train or admin");

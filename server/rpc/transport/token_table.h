@@ -11,18 +11,18 @@
 namespace convgrad {
 
 // The role of a client. Each role includes the rights of the roles before it.
-enum class Role {
+enum class ClientRole {
   kInfer,  // Forwards and GetCapabilities.
   kTrain,  // Backwards and sessions as well.
   kAdmin,  // All calls, such as Warmup.
 };
 
 // Returns "infer", "train" or "admin".
-absl::string_view NameOf(Role role);
+absl::string_view NameOf(ClientRole role);
 
 struct Principal {
   std::string name;
-  Role role = Role::kInfer;
+  ClientRole role = ClientRole::kInfer;
 };
 
 // `TokenTable` is immutable. It keeps digests, not tokens.

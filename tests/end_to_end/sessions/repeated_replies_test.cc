@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/end_to_end/sessions/call_in_flight.h"
 #include "tests/end_to_end/sessions/network_client.h"
-#include "tests/end_to_end/sessions/session_call.h"
 #include "tests/end_to_end/sessions/tensor_stream.h"
 
 namespace convgrad {
@@ -42,7 +42,7 @@ class RepeatedReplies : public testing::Test {
     const std::string bytes = request.SerializeAsString();
     ChangeMetadata change = client_.session().Next();
     const auto attempt = [&] {
-      return std::make_unique<SessionCall>(
+      return std::make_unique<CallInFlight>(
           server_.channel(), "/convgrad.v1." + method, bytes, change);
     };
     {

@@ -125,7 +125,7 @@ void SessionDriver::Read(int64_t after) {
   }
   ++calls_;
   const Reply reply =
-      SessionCall(channel_, request, {session_->id()}, absl::Minutes(2), after)
+      CallInFlight(channel_, request, {session_->id()}, absl::Minutes(2), after)
           .Await();
   ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
   EXPECT_EQ(reply.number, order_.number());

@@ -71,7 +71,7 @@ void SessionDriver::BreakTheRules() {
 void SessionDriver::LoseTheReply() {
   const ChangeMetadata change = NextChange();
   const ChangeRequest request = NextRequest();
-  const std::unique_ptr<SessionCall> call =
+  const std::unique_ptr<CallInFlight> call =
       StartChange(channel_, request, change);
   absl::SleepFor(absl::Microseconds(random_.Below(800)));
   call->Cancel();
@@ -118,7 +118,7 @@ void SessionDriver::Pipeline() {
   struct Sent {
     ChangeMetadata change;
     ChangeRequest request;
-    std::vector<std::unique_ptr<SessionCall>> calls;
+    std::vector<std::unique_ptr<CallInFlight>> calls;
   };
   const int64_t first = order_.number() + 1;
   const int64_t acknowledged = NextChange().acknowledged;

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/end_to_end/sessions/session_call.h"
+#include "tests/end_to_end/sessions/call_in_flight.h"
 
 namespace convgrad {
 

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "server/memory/admission.h"
 #include "tests/end_to_end/peers/test_server.h"
-#include "tests/end_to_end/sessions/session_call.h"
+#include "tests/end_to_end/sessions/call_in_flight.h"
 #include "tests/end_to_end/sessions/session_client.h"
 
 namespace convgrad {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/cutting_proxy.h"
-#include "tests/end_to_end/sessions/session_call.h"
+#include "tests/end_to_end/sessions/call_in_flight.h"
 
 namespace convgrad {
 namespace {
@@ -211,7 +211,7 @@ TEST_F(SessionRefusals, AReadSeesOneVersionOfATensorThatIsWritten) {
   while (version < 12 && !HasFailure()) {
     v1::GetTensorsResponse response;
     const auto reply =
-        SessionCall(server_.channel(), request, {client.id()}).Await();
+        CallInFlight(server_.channel(), request, {client.id()}).Await();
     ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
     ASSERT_TRUE(response.ParseFromString(reply.response));
     EXPECT_GE(response.tensors(0).version(), version);
@@ -300,10 +300,10 @@ TEST_F(SessionRefusals, ATensorThatIsDroppedWhileACallNeedsIt) {
       ->mutable_inline_()
       ->set_payload_index(0);
   // Reads that started before the drop have the tensor; later ones don't.
-  std::vector<std::unique_ptr<SessionCall>> reads;
+  std::vector<std::unique_ptr<CallInFlight>> reads;
   for (int i = 0; i < 20; ++i) {
-    reads.push_back(std::make_unique<SessionCall>(server_.channel(), forward,
-                                                  ChangeMetadata{client.id()}));
+    reads.push_back(std::make_unique<CallInFlight>(
+        server_.channel(), forward, ChangeMetadata{client.id()}));
   }
   EXPECT_TRUE(client.Drop("x").status.ok());
   for (const auto& read : reads) {
@@ -334,7 +334,7 @@ TEST_F(SessionRefusals, ATensorThatIsDroppedWhileACallNeedsIt) {
 
 TEST_F(SessionRefusals, ChangesThatNeverGetTheirTurn) {
   SessionClient& client = Open();
-  std::vector<std::unique_ptr<SessionCall>> waiting;
+  std::vector<std::unique_ptr<CallInFlight>> waiting;
   for (int64_t ahead = 1; ahead < 64; ++ahead) {
     ChangeMetadata change = client.Next();
     change.sequence += ahead;

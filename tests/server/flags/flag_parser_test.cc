@@ -12,13 +12,13 @@
 namespace convgrad {
 namespace {
 
-absl::StatusOr<CommandLine> Read(const std::vector<std::string>& arguments) {
+absl::StatusOr<ParsedFlags> Read(const std::vector<std::string>& arguments) {
   return ParseFlags(arguments, "1.2.3");
 }
 
 // Returns the config of a valid command line.
 Config ConfigOf(const std::vector<std::string>& arguments) {
-  const absl::StatusOr<CommandLine> line = Read(arguments);
+  const absl::StatusOr<ParsedFlags> line = Read(arguments);
   EXPECT_TRUE(line.ok()) << line.status();
   return line.ok() ? line->config : Config();
 }

@@ -55,25 +55,25 @@ TEST(Methods, RefuseAnyOtherPath) {
 
 // A row that allows too much looks like any other, so the test lists all rows.
 TEST(Methods, AllowNoMoreThanThis) {
-  std::map<absl::string_view, std::pair<Role, int64_t>> expected = {
-      {"ConvForward", {Role::kInfer, 0}},
-      {"ConvForwardStream", {Role::kInfer, 0}},
-      {"GetCapabilities", {Role::kInfer, 4096}},
-      {"ListTensors", {Role::kInfer, 0}},
-      {"RunProgram", {Role::kInfer, 0}},
-      {"OpenSession", {Role::kTrain, 32 << 10}},
-      {"ResumeSession", {Role::kTrain, 4096}},
-      {"RenewSession", {Role::kTrain, 4096}},
-      {"CloseSession", {Role::kTrain, 4096}},
-      {"ListSessions", {Role::kTrain, 4096}},
-      {"HaveTensors", {Role::kTrain, 256 << 10}},
-      {"SaveState", {Role::kTrain, 4096}},
-      {"DropState", {Role::kTrain, 4096}},
-      {"Warmup", {Role::kAdmin, 256 << 10}},
+  std::map<absl::string_view, std::pair<ClientRole, int64_t>> expected = {
+      {"ConvForward", {ClientRole::kInfer, 0}},
+      {"ConvForwardStream", {ClientRole::kInfer, 0}},
+      {"GetCapabilities", {ClientRole::kInfer, 4096}},
+      {"ListTensors", {ClientRole::kInfer, 0}},
+      {"RunProgram", {ClientRole::kInfer, 0}},
+      {"OpenSession", {ClientRole::kTrain, 32 << 10}},
+      {"ResumeSession", {ClientRole::kTrain, 4096}},
+      {"RenewSession", {ClientRole::kTrain, 4096}},
+      {"CloseSession", {ClientRole::kTrain, 4096}},
+      {"ListSessions", {ClientRole::kTrain, 4096}},
+      {"HaveTensors", {ClientRole::kTrain, 256 << 10}},
+      {"SaveState", {ClientRole::kTrain, 4096}},
+      {"DropState", {ClientRole::kTrain, 4096}},
+      {"Warmup", {ClientRole::kAdmin, 256 << 10}},
   };
   for (const Method& method : AllMethods()) {
     const auto [row, is_new] =
-        expected.try_emplace(method.name, Role::kTrain, 0);
+        expected.try_emplace(method.name, ClientRole::kTrain, 0);
     EXPECT_EQ(method.role, row->second.first) << method.name;
     EXPECT_EQ(method.max_bytes, row->second.second) << method.name;
   }
@@ -82,7 +82,7 @@ TEST(Methods, AllowNoMoreThanThis) {
 TEST(Methods, TakeTheRoleTrainWhereTheyChangeASession) {
   for (const Method& method : AllMethods()) {
     if (method.session == SessionRule::kChanges) {
-      EXPECT_GE(method.role, Role::kTrain) << method.name;
+      EXPECT_GE(method.role, ClientRole::kTrain) << method.name;
     }
     // A call with a short message changes no tensors and waits for no turn.
     if (method.max_bytes > 0) {

@@ -39,7 +39,7 @@ bool GuardedBytes::is_intact() const {
                      begin + memory_.size(), is_canary);
 }
 
-std::vector<float> ProgramRun::Floats(size_t result) const {
+std::vector<float> GuardedRun::Floats(size_t result) const {
   std::vector<float> floats(results.at(result).size() / sizeof(float));
   std::memcpy(floats.data(), results[result].data(), results[result].size());
   return floats;
@@ -92,7 +92,7 @@ std::vector<std::vector<std::byte>> RandomOperands(
   return operands;
 }
 
-ProgramRun RunProgram(const Backend& backend, const ProgramOperation& operation,
+GuardedRun RunProgram(const Backend& backend, const ProgramOperation& operation,
                       std::vector<std::vector<std::byte>> operands) {
   const auto plan = backend.MakePlan(operation, {.threads = 2});
   EXPECT_TRUE(plan.ok()) << plan.status();
@@ -128,7 +128,7 @@ absl::Status StatusOfRun(const Plan& plan, const ProgramOperation& operation,
   return plan.Run(guarded.buffers).status();
 }
 
-ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
+GuardedRun RunPlan(const Plan& plan, const ProgramOperation& operation,
                    std::vector<std::vector<std::byte>> operands,
                    bool in_quanta) {
   const GuardedBuffers guarded(plan, operation, operands);
@@ -143,7 +143,7 @@ ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
                            guarded.operands[i].data()))
         << "operand " << i << " was written";
   }
-  ProgramRun run;
+  GuardedRun run;
   for (size_t i = 0; i < guarded.results.size(); ++i) {
     const GuardedBytes& result = guarded.results[i];
     EXPECT_TRUE(result.is_intact())

@@ -30,7 +30,7 @@ class GuardedBytes {
 };
 
 // The operands and results of a run, by position in RunBuffers.
-struct ProgramRun {
+struct GuardedRun {
   std::vector<std::vector<std::byte>> operands;
   std::vector<std::vector<std::byte>> results;
 
@@ -50,7 +50,7 @@ std::vector<std::vector<std::byte>> RandomOperands(
 
 // Runs the plan, quantum by quantum if `in_quanta`, and expects that it writes
 // only results and scratch. Both start as NaN.
-ProgramRun RunPlan(const Plan& plan, const ProgramOperation& operation,
+GuardedRun RunPlan(const Plan& plan, const ProgramOperation& operation,
                    std::vector<std::vector<std::byte>> operands,
                    bool in_quanta);
 
@@ -59,12 +59,12 @@ absl::Status StatusOfRun(const Plan& plan, const ProgramOperation& operation,
                          const std::vector<std::vector<std::byte>>& operands);
 
 // As RunPlan, with a plan of `backend` for two threads.
-ProgramRun RunProgram(const Backend& backend, const ProgramOperation& operation,
+GuardedRun RunProgram(const Backend& backend, const ProgramOperation& operation,
                       std::vector<std::vector<std::byte>> operands);
 
 // A forward with a tape, and its backward.
 struct TapedRun {
-  ProgramRun forward, backward;
+  GuardedRun forward, backward;
 };
 
 // Runs both, from `gradient` of the outputs named. The backward finds other

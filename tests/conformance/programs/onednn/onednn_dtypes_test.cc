@@ -60,7 +60,7 @@ std::shared_ptr<const ProgramOperation> OperationOf(
 
 class Dtypes : public testing::Test {
  protected:
-  ProgramRun Run(const ProgramOperation& operation) const {
+  GuardedRun Run(const ProgramOperation& operation) const {
     return RunProgram(*onednn_, operation, RandomOperands(operation, 1));
   }
 
@@ -72,7 +72,7 @@ TEST_F(Dtypes, SumsWithAParameterKeepF32ToTheNextProduct) {
       OperationOf(absl::StrCat(kTokens, "output o\n"),
                   {"a", "s", "l", "t", "o"}, ProgramPart::kForward);
   const auto operands = RandomOperands(*operation, 1);
-  const ProgramRun run = RunProgram(*onednn_, *operation, operands);
+  const GuardedRun run = RunProgram(*onednn_, *operation, operands);
   Floats p(40);
   std::memcpy(p.data(), operands[1].data(), p.size() * sizeof(float));
   EXPECT_EQ(run.Floats(0), p);
@@ -84,7 +84,7 @@ TEST_F(Dtypes, SumsWithAParameterKeepF32ToTheNextProduct) {
 }
 
 TEST_F(Dtypes, GradientsOfSuchSumsKeepF32) {
-  const ProgramRun run =
+  const GuardedRun run =
       Run(*OperationOf(absl::StrCat("input target\n", kTokens,
                                     "loss = mse(o, target)\noutput loss\n"),
                        {}, ProgramPart::kTrain, 2));
@@ -103,7 +103,7 @@ TEST_F(Dtypes, OtherValuesAreRounded) {
   constexpr char kRounded[] =
       "input x\nparameter w [8, 8]\na = add(x, x)\nb = exp(a)\n"
       "c = linear(b, w)\nd = add(b, c)\noutput d\n";
-  const ProgramRun run =
+  const GuardedRun run =
       Run(*OperationOf(kRounded, {"b", "d"}, ProgramPart::kForward));
   EXPECT_EQ(CountOfF32(run.Floats(0)), 0);
   EXPECT_EQ(CountOfF32(run.Floats(1)), 0);

@@ -47,14 +47,14 @@ using Operands = std::vector<std::vector<std::byte>>;
 
 class Fast : public testing::Test {
  protected:
-  ProgramRun Run(const ProgramOperation& operation, const Operands& operands,
+  GuardedRun Run(const ProgramOperation& operation, const Operands& operands,
                  int threads = 2) const {
     const auto plan = onednn_->MakePlan(operation, {.threads = threads});
     EXPECT_TRUE(plan.ok()) << plan.status();
     return RunPlan(**plan, operation, operands, false);
   }
   // Returns the results of a fast run and of a direct one.
-  std::pair<ProgramRun, ProgramRun> RunBoth(const Operands& operands) const {
+  std::pair<GuardedRun, GuardedRun> RunBoth(const Operands& operands) const {
     return {Run(*Train(true), operands), Run(*Train(false), operands)};
   }
 
@@ -80,7 +80,7 @@ TEST_F(Fast, HasOtherBitsWithinRounding) {
 
 TEST_F(Fast, HasTheSameBitsForAnyTeamAndIfItRecomputes) {
   const Operands operands = RandomOperands(*Train(true), 1);
-  const ProgramRun one = Run(*Train(true), operands, 1);
+  const GuardedRun one = Run(*Train(true), operands, 1);
   for (const int threads : {2, 3}) {
     EXPECT_EQ(Run(*Train(true), operands, threads).results, one.results);
   }
@@ -97,11 +97,11 @@ TEST_F(Fast, HasTheSameBitsInRoundsOfChannels) {
   text.replace(text.find("[400, 32"), 8, "[400, 400");
   const auto fast = Train(true, DataType::kF32, false, text);
   const Operands operands = RandomOperands(*fast, 1);
-  const ProgramRun one = Run(*fast, operands, 1);
+  const GuardedRun one = Run(*fast, operands, 1);
   EXPECT_EQ(Run(*fast, operands, 8).results, one.results);
   EXPECT_EQ(Run(*Train(true, DataType::kF32, true, text), operands, 2).results,
             one.results);
-  const ProgramRun direct =
+  const GuardedRun direct =
       Run(*Train(false, DataType::kF32, false, text), operands, 1);
   for (const size_t result : {0, 1, 2, 3}) {
     const std::vector<float> found = one.Floats(result);
@@ -121,7 +121,7 @@ TEST_F(Fast, SharesNothingBetweenRunsOfOnePlan) {
   const auto plan = *onednn_->MakePlan(*operation, {.threads = 1});
   const std::vector<Operands> operands = {RandomOperands(*operation, 1, 1),
                                           RandomOperands(*operation, 1, 2)};
-  std::vector<ProgramRun> expected;
+  std::vector<GuardedRun> expected;
   for (const Operands& one : operands) {
     expected.push_back(RunPlan(*plan, *operation, one, false));
   }

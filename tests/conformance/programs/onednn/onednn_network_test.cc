@@ -160,7 +160,7 @@ class NetworkPlans : public testing::Test {
   // Expects that the results of two runs are equal within rounding, result by
   // result.
   static void ExpectNear(const ProgramOperation& operation,
-                         const ProgramRun& found, const ProgramRun& expected) {
+                         const GuardedRun& found, const GuardedRun& expected) {
     ASSERT_EQ(found.results.size(), expected.results.size());
     for (size_t i = 0; i < found.results.size(); ++i) {
       if (operation.ResultUses()[i].tensor->dtype != DataType::kF32) {
@@ -241,7 +241,7 @@ TEST_F(NetworkPlans, AForwardWithATapeAndItsBackwardGiveTheBitsOfATrain) {
   for (const char* text : {kResidual, kPlain}) {
     ProgramRequest request = RequestFor(ProgramPart::kTrain);
     const auto train = MakeProgramOperation(text, request);
-    const ProgramRun whole =
+    const GuardedRun whole =
         RunProgram(*onednn_, *train, RandomOperands(*train, 5));
     std::vector<std::byte> one(sizeof(float));
     StoreRounded(DataType::kF32, 1, one.data());
@@ -289,7 +289,7 @@ TEST_F(NetworkPlans, AGradientThatNothingReachesIsZero) {
   auto operation = MakeProgramOperation(text, request);
   request.tape_bytes = (*onednn_->MakePlan(*operation, {}))->tape_bytes();
   operation = MakeProgramOperation(text, request);
-  const ProgramRun run =
+  const GuardedRun run =
       RunProgram(*onednn_, *operation, RandomOperands(*operation, 1));
   EXPECT_THAT(run.Floats(1), testing::Each(0.0f));
 }
@@ -301,8 +301,8 @@ TEST_F(NetworkPlans, FetchingChangesNoBit) {
   request.fetched = {"loss", "a1", "p1", "r2", "a4", "g"};
   const auto fetching = MakeProgramOperation(kResidual, request);
   const auto operands = RandomOperands(*plain, 5);
-  const ProgramRun a = RunProgram(*onednn_, *plain, operands);
-  ProgramRun b = RunProgram(*onednn_, *fetching, operands);
+  const GuardedRun a = RunProgram(*onednn_, *plain, operands);
+  GuardedRun b = RunProgram(*onednn_, *fetching, operands);
   b.results.erase(b.results.begin() + 1, b.results.begin() + 6);
   EXPECT_EQ(a.results, b.results);
 }
@@ -330,13 +330,13 @@ TEST_F(NetworkPlans, QuantaGiveTheBitsOfARun) {
   const auto operation =
       MakeProgramOperation(kResidual, RequestFor(ProgramPart::kTrain));
   const auto operands = RandomOperands(*operation, 5);
-  const ProgramRun whole = RunProgram(*onednn_, *operation, operands);
+  const GuardedRun whole = RunProgram(*onednn_, *operation, operands);
   const onednn::NetworkOptions options = {2, onednn::ChannelsPerBlock(), false,
                                           1e4};
   auto plan = onednn::MakeNetworkPlan(*operation, options);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_GT((*plan)->quanta(), 10);
-  const ProgramRun cut =
+  const GuardedRun cut =
       RunPlan(**plan, *operation, operands, /*in_quanta=*/true);
   EXPECT_EQ(cut.results, whole.results);
 }
@@ -347,7 +347,7 @@ TEST_F(NetworkPlans, ADivergedRunIsNotHidden) {
   auto operands = RandomOperands(*operation, 5);
   StoreRounded(DataType::kF32, std::numeric_limits<double>::quiet_NaN(),
                operands[0].data());
-  const ProgramRun run = RunProgram(*onednn_, *operation, operands);
+  const GuardedRun run = RunProgram(*onednn_, *operation, operands);
   EXPECT_TRUE(std::isnan(run.Floats(0)[0]));
 }
 

@@ -67,7 +67,7 @@ class Recompute : public testing::TestWithParam<DataType> {
     return *std::move(plan);
   }
 
-  ProgramRun Train(bool recompute) const {
+  GuardedRun Train(bool recompute) const {
     const auto train =
         Operation(RequestFor(ProgramPart::kTrain, GetParam(), recompute));
     return RunProgram(*onednn_, *train, RandomOperands(*train, 5));
@@ -96,7 +96,7 @@ class Recompute : public testing::TestWithParam<DataType> {
     operands[1] = std::move(one);
     operands.pop_back();  // The randomness.
     results.pop_back();
-    const ProgramRun back =
+    const GuardedRun back =
         RunProgram(*onednn_, *backward, std::move(operands));
     results.insert(results.end(), back.results.begin(), back.results.end());
     return {std::move(results), tape_bytes};
@@ -119,7 +119,7 @@ TEST_P(Recompute, GivesTheBitsOfATrainInLessMemory) {
 
 TEST_P(Recompute, GivesTheBitsOfATrainFromALessLargeTape) {
   const TapedRun again = TrainWithTape(true), kept = TrainWithTape(false);
-  const ProgramRun train = Train(false);
+  const GuardedRun train = Train(false);
   EXPECT_EQ(again.results, train.results);
   EXPECT_EQ(kept.results, train.results);
   EXPECT_LT(again.tape_bytes, 0.75 * static_cast<double>(kept.tape_bytes));

@@ -10,7 +10,7 @@
 #include "backends/core/status.h"
 #include "convgrad/v1/session.pb.h"
 #include "gtest/gtest.h"
-#include "tests/end_to_end/sessions/session_call.h"
+#include "tests/end_to_end/sessions/call_in_flight.h"
 #include "tests/server/rpc/calls/call_server.h"
 #include "tests/server/sessions/no_archive.h"
 
@@ -57,16 +57,16 @@ class MessageCallTest : public ::testing::Test {
     MutexLock lock(&mutex_);
     return taken_.size();
   }
-  std::unique_ptr<SessionCall> Start(
+  std::unique_ptr<CallInFlight> Start(
       const ChangeMetadata& change,
       const std::string& bytes = v1::PutTensorsRequest().SerializeAsString()) {
-    return std::make_unique<SessionCall>(server_.channel(), kPath, bytes,
-                                         change);
+    return std::make_unique<CallInFlight>(server_.channel(), kPath, bytes,
+                                          change);
   }
   // Starts a change of `session_`.
-  std::unique_ptr<SessionCall> StartChange(int64_t sequence,
-                                           const std::string& call_id,
-                                           const std::string& bytes = "") {
+  std::unique_ptr<CallInFlight> StartChange(int64_t sequence,
+                                            const std::string& call_id,
+                                            const std::string& bytes = "") {
     return Start({session_->settings().id, session_->info().epoch, sequence,
                   std::string(16 - call_id.size(), '0') + call_id, 0},
                  bytes);
@@ -77,8 +77,9 @@ class MessageCallTest : public ::testing::Test {
     return *budget.TryReserve(budget.capacity_bytes() - budget.used_bytes());
   }
 
-  const Method method_{"",    "Puppet", Role::kInfer, SessionRule::kMayChange,
-                       "put", 0,        nullptr};
+  const Method method_{
+      "", "Puppet", ClientRole::kInfer, SessionRule::kMayChange, "put",
+      0,  nullptr};
   Mutex mutex_;
   CondVar changed_;
   std::vector<PuppetCall*> taken_ ABSL_GUARDED_BY(mutex_);

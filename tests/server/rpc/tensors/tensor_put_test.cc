@@ -14,7 +14,7 @@
 #include "proto/tensor_digest.h"
 #include "server/rpc/tensors/put_stream_call.h"
 #include "server/rpc/tensors/tensor_calls.h"
-#include "tests/end_to_end/sessions/session_call.h"
+#include "tests/end_to_end/sessions/call_in_flight.h"
 #include "tests/end_to_end/sessions/tensor_stream.h"
 #include "tests/server/rpc/calls/call_server.h"
 
@@ -84,10 +84,10 @@ class PutCallsTest : public ::testing::Test {
     return {session_->settings().id, session_->info().epoch, sequence,
             std::string(16, call_id), 0};
   }
-  std::unique_ptr<SessionCall> Start(const v1::PutTensorsRequest& request,
-                                     const ChangeMetadata& change) {
-    return std::make_unique<SessionCall>(server_.channel(), "/put",
-                                         request.SerializeAsString(), change);
+  std::unique_ptr<CallInFlight> Start(const v1::PutTensorsRequest& request,
+                                      const ChangeMetadata& change) {
+    return std::make_unique<CallInFlight>(server_.channel(), "/put",
+                                          request.SerializeAsString(), change);
   }
   int64_t number() const { return session_->state()->number; }
   const KeptTensor& Kept(const std::string& name) const {
@@ -98,10 +98,15 @@ class PutCallsTest : public ::testing::Test {
   }
 
   const Method unary_{
-      "", "PutTensors", Role::kTrain, SessionRule::kChanges, "put", 0, nullptr};
-  const Method stream_{
-      "",     "PutTensorsStream", Role::kTrain, SessionRule::kChanges, "put", 0,
-      nullptr};
+      "", "PutTensors", ClientRole::kTrain, SessionRule::kChanges, "put",
+      0,  nullptr};
+  const Method stream_{"",
+                       "PutTensorsStream",
+                       ClientRole::kTrain,
+                       SessionRule::kChanges,
+                       "put",
+                       0,
+                       nullptr};
   HeldTasks tasks_;
   std::atomic<WatchedPut*> put_{nullptr};
   CallServer server_{

@@ -22,7 +22,7 @@ class GateTest : public testing::Test {
   // Enters like a call with this metadata; "" means none. Calls without a token
   // come from the same host.
   absl::StatusOr<CallPermit> Enter(const std::string& authorization,
-                                   Role role = Role::kInfer) {
+                                   ClientRole role = ClientRole::kInfer) {
     grpc::ServerContext context;
     grpc::testing::ServerContextTestSpouse spouse(&context);
     if (!authorization.empty()) {
@@ -31,7 +31,7 @@ class GateTest : public testing::Test {
     return gate_.Enter(context, role);
   }
   absl::StatusCode CodeOf(const std::string& authorization,
-                          Role role = Role::kInfer) {
+                          ClientRole role = ClientRole::kInfer) {
     return Enter(authorization, role).status().code();
   }
 
@@ -42,19 +42,21 @@ constexpr char kFirst[] = "Bearer first-first-first";
 constexpr char kSecond[] = "Bearer second-second-second";
 
 TEST_F(GateTest, LetsEverybodyDoEverythingWithoutTokens) {
-  EXPECT_TRUE(Enter("", Role::kAdmin).ok());
-  EXPECT_TRUE(Enter("Bearer whatever", Role::kAdmin).ok());
+  EXPECT_TRUE(Enter("", ClientRole::kAdmin).ok());
+  EXPECT_TRUE(Enter("Bearer whatever", ClientRole::kAdmin).ok());
 }
 
 TEST_F(GateTest, LetsInWhoseTokenHasTheRoleOrAHigherOne) {
   gate_.SetTokens(
       Table("serving infer first-first-first\n"
             "trainer train second-second-second"));
-  EXPECT_EQ(CodeOf(kFirst, Role::kInfer), absl::StatusCode::kOk);
-  EXPECT_EQ(CodeOf(kFirst, Role::kTrain), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(CodeOf(kSecond, Role::kInfer), absl::StatusCode::kOk);
-  EXPECT_EQ(CodeOf(kSecond, Role::kTrain), absl::StatusCode::kOk);
-  EXPECT_EQ(CodeOf(kSecond, Role::kAdmin), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf(kFirst, ClientRole::kInfer), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(kFirst, ClientRole::kTrain),
+            absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(CodeOf(kSecond, ClientRole::kInfer), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(kSecond, ClientRole::kTrain), absl::StatusCode::kOk);
+  EXPECT_EQ(CodeOf(kSecond, ClientRole::kAdmin),
+            absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(Enter(kSecond)->client(), "trainer");
 }
 
@@ -102,7 +104,7 @@ TEST_F(GateTest, LimitsTheCallsOfEachClientByItself) {
 TEST_F(GateTest, ARefusedCallDoesNotCount) {
   gate_.SetTokens(Table("serving infer first-first-first"));
   gate_.SetLimits({.calls = 1});
-  EXPECT_FALSE(Enter(kFirst, Role::kTrain).ok());
+  EXPECT_FALSE(Enter(kFirst, ClientRole::kTrain).ok());
   absl::StatusOr<CallPermit> permit = Enter(kFirst);
   ASSERT_TRUE(permit.ok()) << permit.status();
   EXPECT_FALSE(Enter(kFirst).ok());

@@ -14,10 +14,10 @@ TEST(TokenTable, FindsWhoseTokenItIs) {
       "trainer admin third-third-third");
   ASSERT_TRUE(table.ok()) << table.status();
   EXPECT_EQ(table->Find("first-first-first")->name, "serving");
-  EXPECT_EQ(table->Find("first-first-first")->role, Role::kInfer);
-  EXPECT_EQ(table->Find("second-second-second")->role, Role::kTrain);
+  EXPECT_EQ(table->Find("first-first-first")->role, ClientRole::kInfer);
+  EXPECT_EQ(table->Find("second-second-second")->role, ClientRole::kTrain);
   EXPECT_EQ(table->Find("third-third-third")->name, "trainer");
-  EXPECT_EQ(table->Find("third-third-third")->role, Role::kAdmin);
+  EXPECT_EQ(table->Find("third-third-third")->role, ClientRole::kAdmin);
   for (const char* other : {"", "first", "first-first-first-", "serving"}) {
     EXPECT_FALSE(table->Find(other).has_value()) << other;
   }

@@ -1,4 +1,4 @@
-// `SessionCall` is a call of a session in flight, which a test may repeat,
+// `CallInFlight` is a call of a session in flight, which a test may repeat,
 // cancel and wait for.
 #pragma once
 
@@ -36,20 +36,20 @@ inline std::string PathOf(const v1::ConvBackwardRequest& /*request*/) {
   return "/convgrad.v1.ConvGrad/ConvBackward";
 }
 
-// `SessionCall` is owned by one thread.
-class SessionCall {
+// `CallInFlight` is owned by one thread.
+class CallInFlight {
  public:
   template <typename Request>
-  SessionCall(const std::shared_ptr<grpc::Channel>& channel,
-              const Request& request, const ChangeMetadata& change,
-              absl::Duration timeout = absl::Minutes(2), int64_t after = 0)
-      : SessionCall(channel, PathOf(request), request.SerializeAsString(),
-                    change, timeout, after) {}
+  CallInFlight(const std::shared_ptr<grpc::Channel>& channel,
+               const Request& request, const ChangeMetadata& change,
+               absl::Duration timeout = absl::Minutes(2), int64_t after = 0)
+      : CallInFlight(channel, PathOf(request), request.SerializeAsString(),
+                     change, timeout, after) {}
   // Sends the message `bytes` to `path`.
-  SessionCall(const std::shared_ptr<grpc::Channel>& channel,
-              const std::string& path, const std::string& bytes,
-              const ChangeMetadata& change,
-              absl::Duration timeout = absl::Minutes(2), int64_t after = 0)
+  CallInFlight(const std::shared_ptr<grpc::Channel>& channel,
+               const std::string& path, const std::string& bytes,
+               const ChangeMetadata& change,
+               absl::Duration timeout = absl::Minutes(2), int64_t after = 0)
       : stub_(channel) {
     AddTo(&context_, change);
     if (after > 0) context_.AddMetadata(kAfterKey, std::to_string(after));
@@ -93,12 +93,13 @@ class SessionCall {
 };
 
 // Starts a change.
-inline std::unique_ptr<SessionCall> StartChange(
+inline std::unique_ptr<CallInFlight> StartChange(
     const std::shared_ptr<grpc::Channel>& channel, const ChangeRequest& request,
     const ChangeMetadata& change, absl::Duration timeout = absl::Minutes(2)) {
   return std::visit(
       [&](const auto& message) {
-        return std::make_unique<SessionCall>(channel, message, change, timeout);
+        return std::make_unique<CallInFlight>(channel, message, change,
+                                              timeout);
       },
       request);
 }
