@@ -211,7 +211,7 @@ def _import(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
             raise refuse("forward", f"{dtype} among what it returns", "torch.float32")
         if value.kind not in ("a result", "a loss"):
             raise refuse("forward", f"{value.kind}, {value.name}, among what it returns",
-                         "results of operators")
+                         "only results of operators: the caller has its inputs")
         if value.name not in found:
             found.append(value.name)
     structure = filled(exported.outputs, [
