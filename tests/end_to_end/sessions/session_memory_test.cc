@@ -21,7 +21,7 @@ constexpr int kSessions = 1000;
 constexpr int kSmallSessions = 2000;
 // Of a session's tensor: many pages, because the heap gives back whole ones.
 constexpr int64_t kBytes = int64_t{256} << 10;
-constexpr double kLeaseSeconds = 25;
+constexpr double kLeaseSeconds = 15;
 // Of sessions that are closed before.
 constexpr double kLongLeaseSeconds = 3600;
 
