@@ -106,7 +106,7 @@ TEST_F(ReferenceBackendTest, IgnoresOperandsThatAreNotNeeded) {
   EXPECT_THAT(Compute(operation, operands), testing::ElementsAre(3));
 }
 
-// An empty batch has no bytes, whatever its other extents are.
+// An empty batch has no bytes, even if its other extents are huge.
 TEST_F(ReferenceBackendTest, AnEmptyBatchTakesNoTimeForItsPositions) {
   const ConvOperation operation = MakeOperation(
       {.problem = *Parse("conv1d_n0_c1_o1_i1_k1_p1000000000000000")});
