@@ -26,15 +26,19 @@ absl::Status MemoryBudget::CheckFits(int64_t bytes) const {
                                     ", the server's memory budget for calls"));
 }
 
-bool MemoryBudget::HasRoom(int64_t bytes) const {
-  return bytes <= std::max<int64_t>(capacity_bytes_ - used_bytes_, 0);
-}
-
-absl::StatusOr<Reservation> MemoryBudget::TryReserve(int64_t bytes) {
+absl::StatusOr<Reservation> MemoryBudget::TryReserve(int64_t bytes,
+                                                     const Holder& holder) {
   assert(bytes >= 0);
   RETURN_IF_ERROR(CheckFits(bytes));
-  RETURN_IF_ERROR(TryGrow(bytes, 0, nullptr));
-  return Reservation(this, bytes, nullptr);
+  ClientAccount* account = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    if (bytes > 0) account = AccountOf(holder.client);
+    RETURN_IF_ERROR(
+        Take(bytes, holder.held_bytes, account, !OthersWait(account)));
+  }
+  taken_();
+  return Reservation(this, bytes, account);
 }
 
 ClientAccount* MemoryBudget::AccountOf(const std::string& client) {
@@ -48,15 +52,6 @@ void MemoryBudget::Book(ClientAccount* account, int64_t bytes, int waiters) {
   account->waiters += waiters;
   if (account->bytes > 0 || account->waiters > 0) return;
   accounts_.erase(accounts_.find(account->client));
-}
-
-bool MemoryBudget::MayHave(int64_t others, int64_t bytes) const {
-  return others <= client_bytes() / 2 || others + bytes <= client_bytes();
-}
-
-bool MemoryBudget::IsHeldBack(const Waiter& waiter) const {
-  return waiter.account != nullptr &&
-         !MayHave(waiter.account->bytes, waiter.bytes);
 }
 
 absl::Status MemoryBudget::CheckQueue(const Waiters& waiters,
@@ -247,23 +242,39 @@ void MemoryBudget::Grant(Waiters waiters) {
   });
 }
 
+bool MemoryBudget::OthersWait(const ClientAccount* account) const {
+  return absl::c_any_of(waiters_, [&](const Waiters& waiters) {
+    return absl::c_any_of(waiters, [&](const Waiter& waiter) {
+      return waiter.account != account && !IsHeldBack(waiter);
+    });
+  });
+}
+
+absl::Status MemoryBudget::Take(int64_t more, int64_t held,
+                                ClientAccount* account, bool may_exceed) {
+  absl::Status refusal;
+  if (!HasRoom(more)) {
+    const int64_t free = std::max<int64_t>(capacity_bytes_ - used_bytes_, 0);
+    refusal = Busy("server.memory", absl::StrCat(free, " bytes free"), more);
+  } else if (account != nullptr && !may_exceed &&
+             !MayHave(account->bytes - held, held + more)) {
+    refusal = Busy("server.memory",
+                   absl::StrCat(account->bytes, " bytes of this client, and ",
+                                more, " more"),
+                   absl::StrCat("at most ", client_bytes(),
+                                ", the server's --max_client_share"));
+  } else {
+    used_bytes_ += more;
+  }
+  Book(account, refusal.ok() ? more : 0, 0);
+  return refusal;
+}
+
 absl::Status MemoryBudget::TryGrow(int64_t more, int64_t held,
                                    ClientAccount* account) {
   {
     MutexLock lock(&mutex_);
-    if (!HasRoom(more)) {
-      const int64_t free = std::max<int64_t>(capacity_bytes_ - used_bytes_, 0);
-      return Busy("server.memory", absl::StrCat(free, " bytes free"), more);
-    }
-    if (account != nullptr && !MayHave(account->bytes - held, held + more)) {
-      return Busy("server.memory",
-                  absl::StrCat(account->bytes, " bytes of this client, and ",
-                               more, " more"),
-                  absl::StrCat("at most ", client_bytes(),
-                               ", the server's --max_client_share"));
-    }
-    used_bytes_ += more;
-    Book(account, more, 0);
+    RETURN_IF_ERROR(Take(more, held, account, /*may_exceed=*/false));
   }
   taken_();
   return absl::OkStatus();
@@ -279,11 +290,6 @@ void MemoryBudget::GiveBack(int64_t free, int64_t owned,
     grantable = TakeGrantable();
   }
   Grant(std::move(grantable));
-}
-
-int MemoryBudget::waiters() const {
-  MutexLock lock(&mutex_);
-  return static_cast<int>(waiters_[0].size() + waiters_[1].size());
 }
 
 }  // namespace convgrad

@@ -54,6 +54,13 @@ class MemoryBudget {
     std::string client = "";
   };
 
+  // The client for whose job a worker takes bytes, and the bytes that the job's
+  // call holds. The client "" has no share that limits it.
+  struct Holder {
+    std::string client = "";
+    int64_t held_bytes = 0;
+  };
+
   // A call may pass a waiting call that asks for at least kSmallFactor times as
   // many bytes. This ends when the calls that passed have as many bytes as the
   // waiting call asks for.
@@ -69,10 +76,14 @@ class MemoryBudget {
       double client_share = 1, Taken taken = [] {});
 
   // Takes `bytes` now, before all waiters, because a call that already holds
-  // bytes must be able to finish.
+  // bytes must be able to finish. They count in the client's share, and may
+  // exceed it while no other client waits for memory.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED if the bytes never fit,
   // BUSY if they don't fit now.
-  absl::StatusOr<Reservation> TryReserve(int64_t bytes);
+  absl::StatusOr<Reservation> TryReserve(int64_t bytes) {
+    return TryReserve(bytes, Holder());
+  }
+  absl::StatusOr<Reservation> TryReserve(int64_t bytes, const Holder& holder);
 
   // Takes the bytes as soon as they fit and the client's share allows them, and
   // calls `granted`. Waiters of one priority are served in order of arrival;
@@ -98,7 +109,10 @@ class MemoryBudget {
     MutexLock lock(&mutex_);
     return used_bytes_;
   }
-  int waiters() const;
+  int waiters() const {
+    MutexLock lock(&mutex_);
+    return static_cast<int>(waiters_[0].size() + waiters_[1].size());
+  }
 
  private:
   friend class Reservation;
@@ -126,7 +140,16 @@ class MemoryBudget {
   // Takes `more` bytes for the client of `account`. The same call holds `held`
   // bytes of the account.
   absl::Status TryGrow(int64_t more, int64_t held, ClientAccount* account);
-  bool HasRoom(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasRoom(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return bytes <= std::max<int64_t>(capacity_bytes_ - used_bytes_, 0);
+  }
+  // Takes bytes as TryGrow does, beyond the client's share if `may_exceed`.
+  // Errors: kResourceExhausted, reason BUSY.
+  absl::Status Take(int64_t more, int64_t held, ClientAccount* account,
+                    bool may_exceed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns whether a call of another client waits for the memory of others.
+  bool OthersWait(const ClientAccount* account) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns the account of `client`; null for "" or if no share limits clients.
   ClientAccount* AccountOf(const std::string& client)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -135,9 +158,14 @@ class MemoryBudget {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns whether a client whose other calls hold `others` may have `bytes`
   // for one call.
-  bool MayHave(int64_t others, int64_t bytes) const;
+  bool MayHave(int64_t others, int64_t bytes) const {
+    return others <= client_bytes() / 2 || others + bytes <= client_bytes();
+  }
   // Returns whether the waiter waits for calls of its own client.
-  bool IsHeldBack(const Waiter& waiter) const;
+  bool IsHeldBack(const Waiter& waiter) const {
+    return waiter.account != nullptr &&
+           !MayHave(waiter.account->bytes, waiter.bytes);
+  }
   // Checks the number of waiting calls.
   // Errors: kResourceExhausted, reason BUSY.
   absl::Status CheckQueue(const Waiters& waiters,

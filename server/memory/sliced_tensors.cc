@@ -70,6 +70,7 @@ absl::Status SlicedTensors::BindCopies(BufferPool* pool) {
 
 absl::Status SlicedTensors::BindWindows(const BatchSlices& slices,
                                         const RunBuffers& whole,
+                                        const MemoryBudget::Holder& holder,
                                         CallMemory* memory) {
   // The caller keeps the whole as long as this, so its owner is a dummy.
   static const auto kOwner = std::make_shared<const int>(0);
@@ -84,7 +85,7 @@ absl::Status SlicedTensors::BindWindows(const BatchSlices& slices,
   }
   const int64_t bytes = SlotBytes(slices, places);
   SetBindings(slices, std::move(places));
-  ASSIGN_OR_RETURN(reservation_, memory->budget.TryReserve(bytes));
+  ASSIGN_OR_RETURN(reservation_, memory->budget.TryReserve(bytes, holder));
   RETURN_IF_ERROR(BindCopies(&memory->pool));
   return sums_.Take(slices, &memory->pool);
 }

@@ -29,10 +29,13 @@ class SlicedTensors {
 
   // Binds the tensors to windows onto `whole`, the buffers of the whole
   // operation. Takes the bytes of sums, and of aligned copies of unaligned
-  // slices, from the budget. `slices` and `memory` outlive this.
+  // slices, from the budget for `holder`. `slices` and `memory` outlive this.
   // Errors: kResourceExhausted, reason LIMIT_EXCEEDED or BUSY.
   absl::Status BindWindows(const BatchSlices& slices, const RunBuffers& whole,
+                           const MemoryBudget::Holder& holder,
                            CallMemory* memory);
+  // Returns the bytes that BindWindows took.
+  int64_t reserved_bytes() const { return reservation_.bytes(); }
 
   // Binds the tensors to buffers for kSlots slices, and for each operand
   // without a batch axis. Tensors that `places` has in memory are usable there

@@ -99,9 +99,10 @@ absl::Status ActiveJob::BeginSlice(int device) {
   const int64_t unpaid = std::max<int64_t>(
       BufferPool::CapacityFor(plan.scratch_bytes()) - job.prepaid_scratch_bytes,
       0);
-  ASSIGN_OR_RETURN(slice.reservation,
-                   memory.budget.TryReserve(
-                       unpaid + (lookup->kept ? 0 : plan.resident_bytes())));
+  ASSIGN_OR_RETURN(
+      slice.reservation,
+      memory.budget.TryReserve(
+          unpaid + (lookup->kept ? 0 : plan.resident_bytes()), Holder()));
   ASSIGN_OR_RETURN(slice.scratch, memory.pool.Take(plan.scratch_bytes()));
   slice.buffers = slices_ ? sliced_.Begin(next_) : whole_;
   slice.buffers.scratch =
@@ -123,7 +124,7 @@ absl::Status ActiveJob::BringIn() {
     outcome.run.reorder += means_.clock() - start;
   }
   if (!slices_) return absl::OkStatus();
-  return sliced_.BindWindows(*slices_, whole_, means_.memory);
+  return sliced_.BindWindows(*slices_, whole_, Holder(), means_.memory);
 }
 
 void ActiveJob::AttachWeight() {

@@ -62,6 +62,10 @@ class ActiveJob {
   absl::Duration slice_time;
 
  private:
+  // Returns the client and the bytes that it holds for the job.
+  MemoryBudget::Holder Holder() const {
+    return {job.client, job.held_bytes + sliced_.reserved_bytes()};
+  }
   // Copies the operands of the whole job into its buffers, and cuts these into
   // slices.
   absl::Status BringIn();

@@ -58,6 +58,8 @@ struct Job {
   bool continues = false;
   // Bytes of scratch that the caller's own reservation covers.
   int64_t prepaid_scratch_bytes = 0;
+  // The caller's own reservation for the job.
+  int64_t held_bytes = 0;
   absl::Time deadline = absl::InfiniteFuture();
   Priority priority = Priority::kBatch;
   // Workers serve the clients of a priority round robin.

@@ -36,6 +36,9 @@ absl::Status UnaryCall::OnMessage() {
       RETURN_IF_ERROR(session().Promise({payload_bytes, ResponseHeadBytes()}));
     }
   }
+  const int64_t held = reservation()->bytes() + next_reservation_.bytes();
+  work_.job->job.held_bytes = held;
+  if (next_) next_->job->job.held_bytes = held;
   submitted_ = true;
   services().scheduler->Submit(std::move(work_.job));
   return absl::OkStatus();

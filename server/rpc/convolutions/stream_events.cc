@@ -103,6 +103,7 @@ absl::Status StreamCall::Open() {
   job_.priority = priority();
   job_.client = client();
   job_.deadline = deadline();
+  job_.held_bytes = NeededBytes();
   RETURN_IF_ERROR(services().scheduler->Prepare(job_).status());
   return CheckFits();
 }

@@ -110,5 +110,26 @@ TEST_F(CapacityTest, NoBufferIsKeptBelowWhatCallsHold) {
   EXPECT_EQ(memory_.pool.idle_bytes(), 0);
 }
 
+// A worker takes bytes for a job of a call that holds bytes already.
+TEST_F(CapacityTest, AWorkersBytesCountInTheShareOfTheClient) {
+  absl::StatusOr<Reservation> scratch = budget_.TryReserve(60 * kMiB, {"a"});
+  ASSERT_TRUE(scratch.ok());
+  Result own, other;
+  Wait(kMiB, &own, "a");
+  EXPECT_FALSE(own.has_value());
+  // They may exceed it as long as no other client waits.
+  EXPECT_TRUE(budget_.TryReserve(30 * kMiB, {"a"}).ok());
+  Wait(50 * kMiB, &other, "b");
+  EXPECT_FALSE(other.has_value());
+  const absl::Status refused = budget_.TryReserve(kMiB, {"a"}).status();
+  EXPECT_EQ(DetailOf(refused).value_or(ErrorDetail{}).reason, Reason::kBusy);
+  // The only call of a client may have any size.
+  EXPECT_TRUE(budget_.TryReserve(kMiB, {"a", 60 * kMiB}).ok());
+  EXPECT_TRUE(budget_.TryReserve(kMiB, {"c"}).ok());
+  *scratch = Reservation();
+  EXPECT_TRUE(own.has_value());
+  EXPECT_TRUE(other.has_value());
+}
+
 }  // namespace
 }  // namespace convgrad

@@ -208,6 +208,55 @@ TEST_F(JobMemoryTest, TakesScratchOutOfTheBudgetAndReturnsIt) {
   EXPECT_EQ(memory_.pool.outstanding(), 0);
 }
 
+TEST_F(JobMemoryTest, ScratchOfAQueuedJobCountsForItsClient) {
+  UseTraits({.scratch_bytes = 700000, .quanta = 2});
+  CallMemory memory(
+      1 << 20, 4, 0, [](const auto& task) { task(); }, nullptr, 0.5);
+  Scheduler::Options options;
+  options.workers.resize(1);
+  Scheduler scheduler(std::move(options), &plans_, &memory);
+  strings_.HoldRuns();
+  Ending ending;
+  Job job = MakeJob(&ending);
+  job.client = "a";
+  scheduler.Submit(std::move(job));
+  strings_.AwaitRuns(1);
+  std::optional<absl::StatusOr<Reservation>> own, other;
+  for (auto [client, told] : {std::pair("a", &own), {"b", &other}}) {
+    EXPECT_TRUE(
+        memory.budget
+            .Wait({1, Priority::kBatch, absl::InfiniteFuture(), client},
+                  [told = told](auto bytes) { *told = std::move(bytes); })
+            .ok());
+  }
+  EXPECT_FALSE(own.has_value());
+  EXPECT_TRUE(other.has_value());
+  strings_.Release();
+  EXPECT_TRUE(ending.Await().status.ok());
+  scheduler.Shutdown();
+  EXPECT_TRUE(own.has_value());
+}
+
+TEST_F(ActiveJobTest, SumsCountForTheClient) {
+  CallMemory memory(
+      1 << 20, 1, 0, [](const auto& task) { task(); }, nullptr, 0.01);
+  const ConvOperation operation =
+      Whole("linear_n4_c64_o64", Direction::kBackward);
+  const Tensors tensors(operation);
+  SlowJob job(operation, kSlow, tensors, &memory);
+  job.run->job.client = "a";
+  ASSERT_TRUE(job.run->RunSlice(0).ok());
+  std::optional<absl::StatusOr<Reservation>> own;
+  EXPECT_TRUE(memory.budget
+                  .Wait({1, Priority::kBatch, absl::InfiniteFuture(), "a"},
+                        [&](auto bytes) { own = std::move(bytes); })
+                  .ok());
+  EXPECT_FALSE(own.has_value());
+  EXPECT_TRUE(job.RunAll().ok());
+  job.run.reset();
+  EXPECT_TRUE(own.has_value());
+}
+
 TEST_F(JobMemoryTest, PaysForAPlanThatTheCacheDoesNotKeep) {
   PuppetTraits traits;
   traits.resident_bytes = (1 << 20) + 1;
