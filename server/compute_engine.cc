@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
-#include "server/devices.h"
 #include "server/memory/admission.h"
 #include "server/workers.h"
 

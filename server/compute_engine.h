@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "backends/registry.h"
+#include "server/devices.h"
 #include "server/durable_sessions.h"
 #include "server/flags/config.h"
 #include "server/machine/active_clock.h"
@@ -60,6 +61,7 @@ struct ComputeEngine {
   WeightCache weights;
   Router router;
   Scheduler scheduler;
+  DeviceWatch devices{backends, &router};
   IdleHeap idle_heap;
 };
 

@@ -1,5 +1,9 @@
 #include "server/devices.h"
 
+#include <string>
+#include <utility>
+
+#include "absl/time/time.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -27,16 +31,46 @@ DeviceWatch::DeviceWatch(const std::vector<RegisteredBackend>& backends,
                          const Router* router)
     : router_(*router) {
   ForEachDevice(backends, [this](const Backend& backend, int device) {
-    devices_.push_back({&backend, device, backend.StateOf(device).description});
+    devices_.push_back({&backend, device});
   });
+  if (devices_.empty()) return;
+  states_.resize(devices_.size());
+  Read();
+  reader_ =
+      std::make_unique<BackgroundThread>(absl::Seconds(1), [this] { Read(); });
+}
+
+void DeviceWatch::Read() {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    DeviceState state = devices_[i].backend->StateOf(devices_[i].index);
+    MutexLock lock(&mutex_);
+    states_[i] = std::move(state);
+  }
+}
+
+DeviceState DeviceWatch::StateOf(size_t i) const {
+  MutexLock lock(&mutex_);
+  return states_[i];
+}
+
+void DeviceWatch::ForEach(
+    absl::FunctionRef<void(const Backend&, int device, const DeviceState&)>
+        body) const {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    const Device& device = devices_[i];
+    DeviceState state = StateOf(i);
+    state.is_lost = device.backend->IsLost(device.index);
+    body(*device.backend, device.index, state);
+  }
 }
 
 void DeviceWatch::Look(Readiness* readiness) {
-  for (Device& device : devices_) {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    Device& device = devices_[i];
     if (device.is_told || !device.backend->IsLost(device.index)) continue;
     device.is_told = true;
     spdlog::error("{} lost device {}: {}", std::string(device.backend->name()),
-                  device.index, device.description);
+                  device.index, StateOf(i).description);
     readiness->OnDeviceLost(router_.CanServe());
   }
 }

@@ -1,13 +1,16 @@
-// `DeviceWatch` reports lost devices to log and health. The functions here
-// describe the devices of backends.
+// `DeviceWatch` reads the states of devices and reports lost ones to log and
+// health. The functions here describe the devices of backends.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "backends/core/mutex.h"
 #include "backends/registry.h"
+#include "server/machine/background_thread.h"
 #include "server/rpc/transport/readiness.h"
 #include "server/scheduling/routing.h"
 
@@ -22,29 +25,40 @@ void ForEachDevice(const std::vector<RegisteredBackend>& backends,
 std::shared_ptr<MemoryPinner> PinnerOf(
     const std::vector<RegisteredBackend>& backends);
 
-// `DeviceWatch` reports each lost device to the log and to health.
-// Thread-compatible.
+// `DeviceWatch` reads the states of devices on a thread of its own, because a
+// driver may not answer. Only the constructor and the destructor wait for
+// drivers. Thread-safe.
 class DeviceWatch {
  public:
-  // Describes the devices now, because the driver may not answer when one is
-  // lost. The arguments outlive this.
+  // Reads the states now, and then each second. The arguments outlive this.
   DeviceWatch(const std::vector<RegisteredBackend>& backends,
               const Router* router);
 
-  // Reports the devices that were lost since the last call. Doesn't wait for a
-  // device.
+  // Calls `body` for each device. The state is that of the last read, except
+  // `is_lost`, which is up to date.
+  void ForEach(
+      absl::FunctionRef<void(const Backend&, int device, const DeviceState&)>
+          body) const;
+
+  // Reports the devices that were lost since the last call. Only one thread may
+  // call it.
   void Look(Readiness* readiness);
 
  private:
   struct Device {
     const Backend* backend;
     int index;
-    std::string description;
     bool is_told = false;
   };
 
+  DeviceState StateOf(size_t i) const;
+  void Read();
+
   const Router& router_;
   std::vector<Device> devices_;
+  mutable Mutex mutex_;
+  std::vector<DeviceState> states_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<BackgroundThread> reader_;  // Null without devices.
 };
 
 }  // namespace convgrad

@@ -8,7 +8,6 @@
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "server/compute_engine.h"
-#include "server/devices.h"
 #include "server/limit_watch.h"
 #include "server/machine/background_thread.h"
 #include "server/memory/region_listener.h"
@@ -126,7 +125,6 @@ class GrpcServer final : public Server {
   ConvGradService service_{services_};
   std::unique_ptr<Listeners> listeners_;
   std::unique_ptr<Readiness> readiness_;
-  DeviceWatch device_watch_{engine_.backends, &engine_.router};
   std::unique_ptr<BackgroundThread> health_watch_;
   Warmer warmer_;
 };
@@ -249,7 +247,7 @@ absl::Status GrpcServer::Listen() {
   readiness_ = std::make_unique<Readiness>(listeners_.get());
   health_watch_ = std::make_unique<BackgroundThread>(kHealthTick, [this] {
     readiness_->Listen();
-    device_watch_.Look(readiness_.get());
+    engine_.devices.Look(readiness_.get());
   });
   engine_.proofs->Tell(readiness_.get());
   return absl::OkStatus();

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "server/compute_engine.h"
-#include "server/devices.h"
 
 namespace convgrad {
 namespace {
@@ -162,12 +161,12 @@ Readings ReadingsOf(const ComputeEngine& engine) {
   AddSessions(engine.sessions, &all);
   AddCaches(engine.plans, engine.weights, &all);
   AddClients(engine.sessions.ClientUses(), &all);
-  ForEachDevice(engine.backends, [&](const Backend& backend, int device) {
-    AddDevice({{"backend", std::string(backend.name())},
-               {"device", absl::StrCat(device)}},
-              backend.StateOf(device), engine.scheduler.queue_depth(backend),
-              &all);
-  });
+  engine.devices.ForEach(
+      [&](const Backend& backend, int device, const DeviceState& state) {
+        AddDevice({{"backend", std::string(backend.name())},
+                   {"device", absl::StrCat(device)}},
+                  state, engine.scheduler.queue_depth(backend), &all);
+      });
   AddProofs(*engine.proofs, &all);
   if (engine.durable_sessions != nullptr) {
     engine.durable_sessions->AddReadings(&all);

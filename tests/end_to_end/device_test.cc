@@ -1,6 +1,10 @@
 // Tests backends with devices, from the view of clients and operators. The
 // devices are a puppet's.
+#include <chrono>
+#include <future>
+
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/health_of.h"
 #include "tests/end_to_end/peers/test_server.h"
@@ -73,6 +77,25 @@ TEST_F(DeviceTest, HealthDoesNotWaitForTheDriverOfALostDevice) {
   strings_.LoseDevice(1, /*hangs=*/true);
   AwaitHealth(server_->channel(), "devices", kNotServing);
   strings_.ReleaseDriver();
+}
+
+TEST_F(DeviceTest, MetricsDoNotWaitForTheDriver) {
+  Start(true);
+  strings_.LoseDevice(1, /*hangs=*/true);
+  auto scrape = std::async(std::launch::async,
+                           [this] { return server_->server().MetricsText(); });
+  const auto waited = scrape.wait_for(std::chrono::seconds(20));
+  strings_.ReleaseDriver();
+  EXPECT_EQ(waited, std::future_status::ready);
+  const std::string text = scrape.get();
+  for (const char* line : {"up{backend=\"cuda\",device=\"0\"} 1\n",
+                           "up{backend=\"cuda\",device=\"1\"} 0\n",
+                           "memory_bytes{backend=\"cuda\",device=\"1\"} 1000\n",
+                           "utilization_ratio{backend=\"cuda\",device=\"1\"} "
+                           "0.5\n"}) {
+    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("convgrad_device_", line)))
+        << line;
+  }
 }
 
 TEST_F(DeviceTest, ALostDeviceIsSeenInHealthAndMetricsAndTheRestServes) {
