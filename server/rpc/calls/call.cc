@@ -60,7 +60,11 @@ Call::Call(const Method& method, const CallServices& services,
   services.observer->OnStarted(method.name);
 }
 
-Call::~Call() { services_.client_watch->Remove(answer_wait_); }
+Call::~Call() {
+  services_.client_watch->Remove(answer_wait_);
+  if (counted_peer_.empty()) return;
+  services_.traffic->EndCall(counted_peer_, SteadyNow());
+}
 
 void Call::Begin() {
   // Before the gate, because metrics count its refusals by priority.
@@ -80,6 +84,10 @@ void Call::Begin() {
   absl::StatusOr<CallPermit> permit = services_.gate->Enter(*context_, role_);
   if (!permit.ok()) return End(permit.status());
   permit_ = *std::move(permit);
+  // Not before, because a client without a token could keep connections by
+  // calls that are refused.
+  counted_peer_ = context_->peer();
+  services_.traffic->BeginCall(counted_peer_);
   const bool is_change = !Metadata(kSequenceKey).empty();
   if (refusal_.ok() && is_change && !method_.may_change()) {
     refusal_ = InvalidField(Reason::kUnsupported, kSequenceKey, "a number",

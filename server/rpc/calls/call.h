@@ -230,6 +230,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   // Set when the connection has sent too much; null before ExpectMessage.
   std::shared_ptr<std::atomic<bool>> overrun_;
   CallPermit permit_;
+  // The call's peer in ConnectionTraffic; "" until the gate lets the call in.
+  std::string counted_peer_;
   CallSession session_;
   // See RefuseInTurn.
   absl::Status refusal_;

@@ -43,7 +43,7 @@ struct CallServices {
   Gate* gate = nullptr;
   ClientWatch* client_watch = nullptr;
   ArrivalWatch* arrivals = nullptr;
-  const ConnectionTraffic* traffic = nullptr;
+  ConnectionTraffic* traffic = nullptr;
   const Router* router = nullptr;
   Scheduler* scheduler = nullptr;
   SessionTable* sessions = nullptr;

@@ -1,6 +1,5 @@
 #include "server/rpc/transport/acceptor.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -27,7 +26,8 @@
 namespace convgrad {
 namespace {
 
-// The pause after a shortage of descriptors, until other calls close some.
+// The pause after a shortage of descriptors, until connections close, and
+// between two calls of EndSome.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
 constexpr absl::Duration kComplaintPeriod = absl::Minutes(1);
@@ -49,6 +49,12 @@ bool IsShortage(int error) {
 bool IsAwaited(int listener) {
   pollfd file = {listener, POLLIN, 0};
   return poll(&file, 1, 0) > 0;
+}
+
+int64_t DescriptorLimit() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return static_cast<int64_t>(limit.rlim_cur);
 }
 
 void Watch(int poll, int file, uint32_t events, int operation) {
@@ -82,9 +88,11 @@ void Refuse(int socket, absl::string_view reason) {
 
 }  // namespace
 
-Acceptor::Acceptor(absl::Duration patience, int64_t most_spare)
+Acceptor::Acceptor(absl::Duration patience, int64_t most_spare,
+                   EndSome end_some)
     : patience_(patience),
       most_spare_(most_spare),
+      end_some_(std::move(end_some)),
       poll_(epoll_create1(EPOLL_CLOEXEC)),
       stop_(eventfd(0, EFD_CLOEXEC)) {
   Watch(poll_.get(), stop_.get(), EPOLLIN, EPOLL_CTL_ADD);
@@ -158,6 +166,9 @@ absl::Duration Acceptor::UntilNextChore(absl::Time now) const {
 void Acceptor::AcceptAll(const Listener& listener, absl::Time now) {
   const int from = listener.socket.get();
   while (IsAwaited(from)) {
+    // The system keeps a connection that isn't accepted. An accepted one would
+    // have to be closed.
+    if (!HasRoom() && !MakeRoom(EMFILE, now)) return;
     FileDescriptor socket(
         accept4(from, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.ok()) {
@@ -165,13 +176,9 @@ void Acceptor::AcceptAll(const Listener& listener, absl::Time now) {
       if (!IsShortage(errno) || !MakeRoom(errno, now)) return;
       continue;
     }
-    if (!MayUse(socket)) {
-      if (!MakeRoom(EMFILE, now)) return;
-      // Moves the connection to the freed number. Otherwise the next connection
-      // would get it, and each one would take a spare descriptor.
-      socket = FileDescriptor(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
-      if (!MayUse(socket)) continue;
-    }
+    // Another thread took the descriptor meanwhile.
+    if (!MayUse(socket)) continue;
+    if (!MayUse(socket, /*spares=*/2)) EndSomeTaken(now);
     const int file = socket.get();
     waiting_.push_back({std::move(socket), now, &listener});
     by_socket_[file] = std::prev(waiting_.end());
@@ -179,13 +186,27 @@ void Acceptor::AcceptAll(const Listener& listener, absl::Time now) {
   }
 }
 
-bool Acceptor::MayUse(const FileDescriptor& file) const {
-  if (!file.ok()) return false;
-  rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  const auto descriptors = static_cast<int64_t>(limit.rlim_cur);
+int64_t Acceptor::Spare() const {
+  return std::min(most_spare_, DescriptorLimit() / 16);
+}
+
+bool Acceptor::MayUse(const FileDescriptor& file, int spares) const {
   // The system gives the lowest number that is free.
-  return file.get() < descriptors - std::min(most_spare_, descriptors / 16);
+  return file.ok() && file.get() < DescriptorLimit() - spares * Spare();
+}
+
+bool Acceptor::HasRoom() const {
+  return MayUse(FileDescriptor(eventfd(0, EFD_CLOEXEC)));
+}
+
+void Acceptor::EndSomeTaken(absl::Time now) {
+  if (now < end_some_at_) return;
+  end_some_at_ = now + kPause;
+  const int ended = end_some_(static_cast<int>(std::max<int64_t>(Spare(), 1)));
+  if (ended == 0 || now < tell_ended_at_) return;
+  spdlog::warn("few descriptors are left: ended {} connections without calls",
+               ended);
+  tell_ended_at_ = now + kComplaintPeriod;
 }
 
 bool Acceptor::MakeRoom(int error, absl::Time now) {
@@ -195,6 +216,7 @@ bool Acceptor::MakeRoom(int error, absl::Time now) {
     DropFirst();
     return true;
   }
+  EndSomeTaken(now);
   if (now >= complain_at_) {
     spdlog::error("no connection can be accepted: {}", std::strerror(error));
     complain_at_ = now + kComplaintPeriod;
@@ -213,9 +235,8 @@ void Acceptor::SetListening(bool listening) {
 }
 
 void Acceptor::Resume(absl::Time now) {
-  if (MayUse(FileDescriptor(eventfd(0, EFD_CLOEXEC)))) {
-    return SetListening(true);
-  }
+  if (HasRoom()) return SetListening(true);
+  EndSomeTaken(now);
   resume_at_ = now + kPause;
 }
 

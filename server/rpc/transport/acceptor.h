@@ -35,10 +35,16 @@ class Acceptor {
  public:
   // Takes ownership of a connected socket.
   using Take = std::function<void(int socket)>;
+  // Ends up to `most` taken connections, so that their descriptors become free
+  // soon. Returns how many it ended.
+  using EndSome = std::function<int(int most)>;
 
   // Keeps up to `most_spare` descriptors, a sixteenth of the limit at most,
-  // free for files and other sockets of the process.
-  explicit Acceptor(absl::Duration patience, int64_t most_spare = 0);
+  // free for files and other sockets of the process. Calls `end_some`, at most
+  // ten times a second, while less than twice as many are free.
+  explicit Acceptor(
+      absl::Duration patience, int64_t most_spare = 0,
+      EndSome end_some = [](int) { return 0; });
   // Stops the thread and removes the files of UNIX sockets.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
@@ -72,8 +78,15 @@ class Acceptor {
   void Run();
   absl::Duration UntilNextChore(absl::Time now) const;
   void AcceptAll(const Listener& listener, absl::Time now);
-  // Returns whether the file is open and not one of the spare descriptors.
-  bool MayUse(const FileDescriptor& file) const;
+  // Returns how many descriptors are spare.
+  int64_t Spare() const;
+  // Returns whether the file is open and not one of the last descriptors,
+  // `spares` times as many as are spare.
+  bool MayUse(const FileDescriptor& file, int spares = 1) const;
+  // Returns whether there is a descriptor for a connection.
+  bool HasRoom() const;
+  // Calls `end_some_`, unless that was a moment ago.
+  void EndSomeTaken(absl::Time now);
   // Frees a descriptor, or stops listening for a while because of `error`, an
   // errno. Returns whether another accept may succeed.
   bool MakeRoom(int error, absl::Time now);
@@ -87,6 +100,7 @@ class Acceptor {
 
   const absl::Duration patience_;
   const int64_t most_spare_;
+  const EndSome end_some_;
   const FileDescriptor poll_;
   const FileDescriptor stop_;
   std::map<int, Listener> listeners_;  // By descriptor.
@@ -95,7 +109,9 @@ class Acceptor {
   std::list<Waiting> waiting_;
   std::unordered_map<int, std::list<Waiting>::iterator> by_socket_;
   absl::Time resume_at_ = absl::InfiniteFuture();
+  absl::Time end_some_at_ = absl::InfinitePast();
   absl::Time complain_at_ = absl::InfinitePast();
+  absl::Time tell_ended_at_ = absl::InfinitePast();
   std::atomic<bool> is_listening_{true};
   // Calls of hearing() since the thread last looked at its sockets.
   std::atomic<int> unseen_{0};

@@ -1,21 +1,30 @@
 #include "server/rpc/transport/connection_traffic.h"
 
+#include <fcntl.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "proto/file_descriptor.h"
 #include "server/rpc/transport/listening_socket.h"
 
 namespace convgrad {
 namespace {
 
+constexpr absl::string_view kUnix = "unix";  // PeerOf a UNIX socket.
+
 // Converts gRPC's name of a peer to that of PeerOf.
-std::string WithoutScheme(absl::string_view peer) {
+std::string NameOf(absl::string_view peer) {
+  if (absl::StartsWith(peer, kUnix)) return std::string(kUnix);
   return absl::StrReplaceAll(peer.substr(peer.find(':') + 1),
                              {{"%5B", "["}, {"%5D", "]"}});
 }
@@ -36,36 +45,107 @@ int64_t BytesOf(int socket, const std::string& peer, bool only_received) {
                               (only_received ? 0 : info.tcpi_bytes_acked));
 }
 
+// Returns a number that no other socket of this machine ever has; 0 if the file
+// isn't a socket.
+uint64_t CookieOf(int file) {
+  uint64_t cookie = 0;
+  socklen_t size = sizeof(cookie);
+  if (getsockopt(file, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return 0;
+  return cookie;
+}
+
+// Ends the connection of `socket`, unless the descriptor is that of another
+// file by now. Returns false also if there is no descriptor for a copy.
+bool Shutdown(int socket, uint64_t cookie) {
+  if (cookie == 0 || CookieOf(socket) != cookie) return false;
+  // gRPC may close the socket at any time, and the descriptor may become
+  // another file's. The copy can't.
+  const FileDescriptor copy(fcntl(socket, F_DUPFD_CLOEXEC, 0));
+  return copy.ok() && CookieOf(copy.get()) == cookie &&
+         shutdown(copy.get(), SHUT_RDWR) == 0;
+}
+
 }  // namespace
 
-void ConnectionTraffic::Add(int socket) {
+void ConnectionTraffic::Add(int socket, absl::Time now) {
   std::string peer = PeerOf(socket);
   MutexLock lock(&mutex_);
-  std::string& known = peers_[socket];
-  const auto old = sockets_.find(known);
-  if (old != sockets_.end()) {
-    old->second.erase(socket);
-    if (old->second.empty()) sockets_.erase(old);
+  Remove(socket);
+  peers_[peer].sockets.insert(socket);
+  connections_[socket] = {std::move(peer), CookieOf(socket), now};
+}
+
+void ConnectionTraffic::Remove(int socket) {
+  const auto found = connections_.find(socket);
+  if (found == connections_.end()) return;
+  const std::string peer = std::move(found->second.peer);
+  connections_.erase(found);
+  peers_[peer].sockets.erase(socket);
+  Tidy(peer);
+}
+
+void ConnectionTraffic::Tidy(const std::string& peer) {
+  const auto found = peers_.find(peer);
+  if (found->second.sockets.empty() && found->second.calls == 0) {
+    peers_.erase(found);
   }
-  sockets_[peer].insert(socket);
-  known = std::move(peer);
 }
 
 ConnectionTraffic::Count ConnectionTraffic::CountOf(const std::string& peer,
                                                     bool only_received) const {
-  std::string name = WithoutScheme(peer);
+  std::string name = NameOf(peer);
   MutexLock lock(&mutex_);
-  if (!sockets_.contains(name)) return nullptr;
+  const auto known = peers_.find(name);
+  // The kernel doesn't count the bytes of UNIX sockets.
+  if (name == kUnix || known == peers_.end() || known->second.sockets.empty()) {
+    return nullptr;
+  }
   return [this, only_received, name = std::move(name)] {
     MutexLock lock(&mutex_);
-    const auto found = sockets_.find(name);
+    const auto found = peers_.find(name);
     int64_t bytes = 0;
-    if (found == sockets_.end()) return bytes;
-    for (const int socket : found->second) {
+    if (found == peers_.end()) return bytes;
+    for (const int socket : found->second.sockets) {
       bytes += BytesOf(socket, name, only_received);
     }
     return bytes;
   };
+}
+
+void ConnectionTraffic::BeginCall(const std::string& peer) {
+  MutexLock lock(&mutex_);
+  ++peers_[NameOf(peer)].calls;
+}
+
+void ConnectionTraffic::EndCall(const std::string& peer, absl::Time now) {
+  const std::string name = NameOf(peer);
+  MutexLock lock(&mutex_);
+  Peer& caller = peers_[name];
+  --caller.calls;
+  caller.last_call = now;
+  Tidy(name);
+}
+
+int ConnectionTraffic::EndIdle(int most, absl::Time now) {
+  MutexLock lock(&mutex_);
+  // The last call of a UNIX socket counts for all of them.
+  std::vector<std::tuple<absl::Time, absl::Time, int>> idle;
+  for (const auto& [socket, connection] : connections_) {
+    const Peer& peer = peers_[connection.peer];
+    const absl::Time since = std::max(connection.added_at, peer.last_call);
+    if (peer.calls == 0 && now - since >= kLeastIdle) {
+      idle.emplace_back(since, connection.added_at, socket);
+    }
+  }
+  std::sort(idle.begin(), idle.end());
+  int ended = 0;
+  for (const auto& [since, added_at, socket] : idle) {
+    if (ended == most) break;
+    if (!Shutdown(socket, connections_[socket].cookie)) continue;
+    ++ended;
+    Remove(socket);
+  }
+  return ended;
 }
 
 }  // namespace convgrad

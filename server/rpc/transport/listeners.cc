@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "backends/core/status.h"
+#include "backends/core/steady_now.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/impl/server_builder_option.h"
 #include "proto/codec/payload_message.h"
@@ -123,16 +124,17 @@ absl::Status NotFree(absl::string_view flag, const std::string& address,
                       "an address that is free");
 }
 
-// Returns a function that passes connections to the server that `builder`
-// makes.
+// Returns a function that adds connections to `traffic` and passes them to the
+// server that `builder` makes.
 Acceptor::Take TakeFor(
     const std::shared_ptr<grpc::ServerCredentials>& credentials,
-    grpc::ServerBuilder* builder) {
+    ConnectionTraffic* traffic, grpc::ServerBuilder* builder) {
   using External = grpc::ServerBuilder::experimental_type;
   const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> server =
       builder->experimental().AddExternalConnectionAcceptor(
           External::ExternalConnectionType::FROM_FD, credentials);
-  return [server](int socket) {
+  return [server, traffic](int socket) {
+    traffic->Add(socket, SteadyNow());
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
         connection;
     connection.fd = socket;
@@ -156,8 +158,11 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(
     calls.RegisterService(service.get());
   }
   calls.RegisterCallbackGenericService(generic_service);
-  listeners->calls_.acceptor =
-      std::make_unique<Acceptor>(kHandshakeTimeout, kMostSpareDescriptors);
+  const auto end_idle = [traffic](int most) {
+    return traffic->EndIdle(most, SteadyNow());
+  };
+  listeners->calls_.acceptor = std::make_unique<Acceptor>(
+      kHandshakeTimeout, kMostSpareDescriptors, end_idle);
   RETURN_IF_ERROR(Open("--listen", options.addresses, options.tls, traffic,
                        &calls, &listeners->calls_));
   if (options.health_address.empty()) return listeners;
@@ -165,9 +170,10 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(
   LimitConnections(options, &health);
   health.SetOption(std::make_unique<WithoutReflection>());
   health.RegisterCallbackGenericService(&listeners->nothing_);
-  listeners->health_.acceptor = std::make_unique<Acceptor>(kHandshakeTimeout);
+  listeners->health_.acceptor =
+      std::make_unique<Acceptor>(kHandshakeTimeout, 0, end_idle);
   RETURN_IF_ERROR(Open("--health_listen", {options.health_address}, TlsFiles(),
-                       /*traffic=*/nullptr, &health, &listeners->health_));
+                       traffic, &health, &listeners->health_));
   listeners->health_address_ = listeners->health_.addresses.front();
   return listeners;
 }
@@ -186,13 +192,10 @@ absl::Status Listeners::Open(absl::string_view flag,
                              const TlsFiles& tls, ConnectionTraffic* traffic,
                              grpc::ServerBuilder* builder, Site* site) {
   const Acceptor::Take take_tcp =
-      [traffic, take = TakeFor(MakeCredentials(tls), builder)](int socket) {
-        if (traffic != nullptr) traffic->Add(socket);
-        take(socket);
-      };
+      TakeFor(MakeCredentials(tls), traffic, builder);
   // The permissions of the socket file protect a UNIX socket.
   const Acceptor::Take take_unix =
-      TakeFor(grpc::InsecureServerCredentials(), builder);
+      TakeFor(grpc::InsecureServerCredentials(), traffic, builder);
   for (const std::string& address : addresses) {
     const bool is_unix = IsUnix(address);
     const auto port = site->acceptor->Listen(

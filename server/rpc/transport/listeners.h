@@ -34,9 +34,9 @@ struct ListenerOptions {
 // `Listeners` is thread-safe.
 class Listeners {
  public:
-  // Listens and serves. Adds each TCP connection to the addresses of `options`
-  // to `traffic`. `generic_service` and `traffic` outlive it.
-  // Errors: kInvalidArgument naming the flag.
+  // Listens and serves. Adds each connection to `traffic`, and ends those
+  // without calls when few descriptors are left. `generic_service` and
+  // `traffic` outlive it. Errors: kInvalidArgument naming the flag.
   static absl::StatusOr<std::unique_ptr<Listeners>> Start(
       const ListenerOptions& options,
       std::vector<std::unique_ptr<grpc::Service>> services,
@@ -65,8 +65,7 @@ class Listeners {
     std::unique_ptr<Acceptor> acceptor;
   };
   // Starts the server of `builder` at `addresses`, the value of `flag`. Adds
-  // its TCP connections to `traffic` unless that is null. Requires: `site` has
-  // its acceptor.
+  // its connections to `traffic`. Requires: `site` has its acceptor.
   static absl::Status Open(absl::string_view flag,
                            const std::vector<std::string>& addresses,
                            const TlsFiles& tls, ConnectionTraffic* traffic,

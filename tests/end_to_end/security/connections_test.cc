@@ -16,6 +16,7 @@
 #include "tests/end_to_end/peers/health_of.h"
 #include "tests/end_to_end/peers/raw_connection.h"
 #include "tests/end_to_end/peers/raw_http2.h"
+#include "tests/end_to_end/peers/raw_stream.h"
 #include "tests/end_to_end/peers/test_server.h"
 
 namespace convgrad {
@@ -137,11 +138,33 @@ TEST(Connections, ThoseThatSayNothingMakeRoom) {
   RawHttp2 honest(server.address());
   EXPECT_TRUE(honest.AwaitSettings());
   EXPECT_TRUE(silent.front().AwaitEnd());
-  // A sixteenth is left to files, less one for a connection that is refused.
+  // A sixteenth is left to files, less one by which the acceptor looks for
+  // room.
   const std::filesystem::directory_iterator open(
       absl::StrCat("/proc/", server.process(), "/fd"));
   EXPECT_LE(std::distance(begin(open), end(open)),
             kDescriptors - kDescriptors / 16 + 1);
+}
+
+TEST(Connections, ThoseWithoutCallsMakeRoom) {
+  ChildServer server({});
+  const auto channel =
+      grpc::CreateChannel(server.address(), grpc::InsecureChannelCredentials());
+  AwaitHealth(channel, "readiness", kServing);
+  const auto stub = v1::ConvGrad::NewStub(channel);
+  RawStream stream(*stub);
+  ASSERT_TRUE(stream.Write(TestHeader()));
+  constexpr int kDescriptors = 100;
+  LimitDescriptors(server, kDescriptors);
+  std::vector<RawHttp2> idle;
+  for (int i = 0; i < kDescriptors; ++i) idle.emplace_back(server.address());
+  RawHttp2 honest(server.address());
+  EXPECT_TRUE(honest.AwaitSettings());
+  EXPECT_TRUE(idle.front().AwaitEnd());
+  // The connection with a call stays.
+  for (const v1::ConvStreamRequest& frame : TestFrames()) stream.Write(frame);
+  const StreamOutcome outcome = stream.Finish();
+  EXPECT_TRUE(outcome.status.ok()) << outcome.status.error_message();
 }
 
 }  // namespace

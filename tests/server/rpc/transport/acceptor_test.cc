@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <iterator>
 #include <list>
 #include <vector>
 
@@ -139,6 +140,41 @@ TEST(Acceptor, LeavesDescriptorsForFiles) {
   }
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
   AwaitHearing(&acceptor, Hearing::kGood);
+}
+
+TEST(Acceptor, EndsTakenConnectionsBeforeDescriptorsAreShort) {
+  constexpr int kLimit = 320;
+  constexpr int kSpare = kLimit / 16;
+  // Only the acceptor's thread uses it.
+  std::list<FileDescriptor> taken;
+  std::atomic<int> count = 0;
+  Acceptor acceptor(absl::Hours(1), kSpare, [&](int most) {
+    EXPECT_EQ(most, kSpare);
+    for (int i = 0; i < most; ++i) taken.pop_front();
+    return most;
+  });
+  const auto port =
+      acceptor.Listen("127.0.0.1:0", /*speaks_tls=*/false, [&](int socket) {
+        taken.emplace_back(socket);
+        ++count;
+      });
+  ASSERT_TRUE(port.ok()) << port.status();
+  acceptor.Start();
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit lower = {kLimit, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  // The clients have descriptors of the same process.
+  std::list<RawConnection> clients;
+  while (clients.size() < 5 * kLimit / 8 && count == std::ssize(clients)) {
+    clients.emplace_back(*port).Send("P");
+    const absl::Time give_up = absl::Now() + absl::Seconds(10);
+    while (count < std::ssize(clients) && absl::Now() < give_up) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(count, 5 * kLimit / 8);
 }
 
 TEST(Acceptor, IsLostIfItsThreadStandsStill) {

@@ -33,7 +33,7 @@ class Connection {
     EXPECT_EQ(connect(client_, any, size), 0);
     server_ = accept(listener, nullptr, nullptr);
     close(listener);
-    traffic->Add(server_);
+    traffic->Add(server_, absl::Now());
     peer_ = "ipv4:" + PeerOf(server_);
   }
   ~Connection() {

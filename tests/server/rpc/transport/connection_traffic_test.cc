@@ -5,6 +5,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -24,6 +25,15 @@ class ConnectionTrafficTest : public testing::Test {
         accept(listening_.sockets.front().get(), nullptr, nullptr));
   }
 
+  // Adds the server's end of a new connection, and moves the time on.
+  FileDescriptor AddNext() {
+    FileDescriptor accepted = Accept();
+    traffic_.Add(accepted.get(), now_);
+    now_ += absl::Seconds(1);
+    return accepted;
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
   ListeningSockets listening_;
   ConnectionTraffic traffic_;
 };
@@ -31,7 +41,7 @@ class ConnectionTrafficTest : public testing::Test {
 TEST_F(ConnectionTrafficTest, CountsWhatComes) {
   RawConnection client(listening_.port);
   const FileDescriptor accepted = Accept();
-  traffic_.Add(accepted.get());
+  traffic_.Add(accepted.get(), now_);
   const auto count =
       traffic_.CountOf(absl::StrCat("ipv4:", PeerOf(accepted.get())));
   ASSERT_NE(count, nullptr);
@@ -67,7 +77,7 @@ TEST_F(ConnectionTrafficTest, CountsAllConnectionsOfAPeer) {
   const ListeningSockets other = *ListenAt("127.0.0.1:0");
   const FileDescriptor first = ConnectFrom(0, listening_.port);
   const FileDescriptor accepted = Accept();
-  traffic_.Add(accepted.get());
+  traffic_.Add(accepted.get(), now_);
   const std::string peer = PeerOf(accepted.get());
   const auto count = traffic_.CountOf(absl::StrCat("ipv4:", peer));
   ASSERT_NE(count, nullptr);
@@ -75,7 +85,7 @@ TEST_F(ConnectionTrafficTest, CountsAllConnectionsOfAPeer) {
   const FileDescriptor second = ConnectFrom(PortOf(peer), other.port);
   FileDescriptor also_accepted(
       accept(other.sockets.front().get(), nullptr, nullptr));
-  traffic_.Add(also_accepted.get());
+  traffic_.Add(also_accepted.get(), now_);
   std::string bytes(5000, 'x');
   for (const auto& [from, to] :
        {std::pair{first.get(), accepted.get()},
@@ -96,7 +106,7 @@ TEST_F(ConnectionTrafficTest, KnowsNothingOfOthers) {
 TEST_F(ConnectionTrafficTest, ADescriptorThatIsUsedAnewCountsForItsNewPeer) {
   RawConnection first(listening_.port);
   FileDescriptor accepted = Accept();
-  traffic_.Add(accepted.get());
+  traffic_.Add(accepted.get(), now_);
   const std::string old_peer = absl::StrCat("ipv4:", PeerOf(accepted.get()));
   const auto old_count = traffic_.CountOf(old_peer);
   const int socket = accepted.get();
@@ -107,9 +117,90 @@ TEST_F(ConnectionTrafficTest, ADescriptorThatIsUsedAnewCountsForItsNewPeer) {
   ASSERT_EQ(dup2(accepted.get(), socket), socket);
   second.Send("x");
   EXPECT_EQ(old_count(), 0);
-  traffic_.Add(socket);
+  traffic_.Add(socket, now_);
   EXPECT_EQ(traffic_.CountOf(old_peer), nullptr);
   EXPECT_NE(traffic_.CountOf(absl::StrCat("ipv4:", PeerOf(socket))), nullptr);
+}
+
+std::string GrpcNameOf(const FileDescriptor& socket) {
+  return absl::StrCat("ipv4:", PeerOf(socket.get()));
+}
+
+// Returns whether the other end has closed, without waiting for it.
+bool HasEnded(const FileDescriptor& socket) {
+  char byte;
+  return recv(socket.get(), &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+TEST_F(ConnectionTrafficTest, EndsOnlyThoseWithoutCalls) {
+  std::vector<FileDescriptor> clients;
+  std::vector<FileDescriptor> accepted;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(ConnectFrom(0, listening_.port));
+    accepted.push_back(AddNext());
+  }
+  const std::string busy = GrpcNameOf(accepted[0]);
+  const std::string called = GrpcNameOf(accepted[1]);
+  traffic_.BeginCall(busy);
+  traffic_.BeginCall(called);
+  traffic_.BeginCall(called);
+  traffic_.EndCall(called, now_);
+  // None is idle for long enough.
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 0);
+  now_ += ConnectionTraffic::kLeastIdle;
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 1);
+  EXPECT_TRUE(HasEnded(clients[2]));
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 0);
+  traffic_.EndCall(called, now_);
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 0);
+  now_ += ConnectionTraffic::kLeastIdle;
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 1);
+  EXPECT_TRUE(HasEnded(clients[1]));
+  EXPECT_FALSE(HasEnded(clients[0]));
+}
+
+TEST_F(ConnectionTrafficTest, EndsThoseWithoutCallsForTheLongestTimeFirst) {
+  std::vector<FileDescriptor> clients;
+  std::vector<FileDescriptor> accepted;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(ConnectFrom(0, listening_.port));
+    accepted.push_back(AddNext());
+  }
+  // A connection that gRPC has closed doesn't count.
+  accepted[0] = FileDescriptor();
+  now_ += ConnectionTraffic::kLeastIdle;
+  EXPECT_EQ(traffic_.EndIdle(1, now_), 1);
+  EXPECT_TRUE(HasEnded(clients[1]));
+  EXPECT_FALSE(HasEnded(clients[2]));
+}
+
+TEST_F(ConnectionTrafficTest, EndsNoFileThatHasTheDescriptorByNow) {
+  const FileDescriptor client = ConnectFrom(0, listening_.port);
+  const FileDescriptor accepted = AddNext();
+  const FileDescriptor other = ConnectFrom(0, listening_.port);
+  const FileDescriptor not_added = Accept();
+  // Another connection takes the number, and the old one is closed.
+  ASSERT_EQ(dup2(not_added.get(), accepted.get()), accepted.get());
+  EXPECT_TRUE(HasEnded(client));
+  now_ += ConnectionTraffic::kLeastIdle;
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 0);
+  EXPECT_FALSE(HasEnded(other));
+}
+
+TEST_F(ConnectionTrafficTest, UnixSocketsEndWhileNoneOfThemHasCalls) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const FileDescriptor client(ends[0]);
+  const FileDescriptor accepted(ends[1]);
+  traffic_.Add(accepted.get(), now_);
+  EXPECT_EQ(traffic_.CountOf("unix:"), nullptr);
+  traffic_.BeginCall("unix:");
+  now_ += ConnectionTraffic::kLeastIdle;
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 0);
+  traffic_.EndCall("unix:", now_);
+  now_ += ConnectionTraffic::kLeastIdle;
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 1);
+  EXPECT_TRUE(HasEnded(client));
 }
 
 }  // namespace
