@@ -24,7 +24,7 @@ from convgrad.v1 import network_pb2
 from convgrad.wire import LentMessage, Response, join_message, parse
 
 _SERVICE = "ConvGradNetworks/"
-_COMPUTE_DTYPES = {name: layouts.DTYPES[name] for name in ("f32", "bf16")}
+COMPUTE_DTYPES = {name: layouts.DTYPES[name] for name in ("f32", "bf16")}
 _ALGORITHM = "ALGORITHM_"
 _ALGORITHMS = tuple(name.removeprefix(_ALGORITHM).lower()
                     for name in network_pb2.UpdateParametersRequest.Algorithm.keys()[1:])
@@ -194,7 +194,7 @@ def run(program: str, inputs: Mapping[str, npt.ArrayLike | str], *,
     if fast is not None:
         request.fast = fast
     request.compute_dtype = layouts.wire_dtype(
-        layouts.name_of_dtype(compute_dtype, "compute_dtype", _COMPUTE_DTYPES))
+        layouts.name_of_dtype(compute_dtype, "compute_dtype", COMPUTE_DTYPES))
     payloads = _add_tensors(request.inputs, inputs, "inputs")
     if backward is not None:
         check_names("backward.input_gradients", backward.input_gradients)

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from convgrad import layouts
 from convgrad.errors import invalid
+from convgrad.importers.extremes import for_dtype
 from convgrad.layouts import Array
+from convgrad.networks import COMPUTE_DTYPES
 from convgrad.onnx.emission import Imported
 from convgrad.onnx.extents import Batch, Extent, Shape, text_of
 from convgrad.programs import Program
@@ -72,9 +74,13 @@ class Network:
         return program
 
     def put(self, session: Any, name: str = "onnx") -> None:
-        """Puts the parameters into the session, and loads `program` under this name."""
+        """Puts the parameters into the session, and loads `program` under this name. Loads
+        another one for bf16, under "NAME.bf16", if a mask has numbers that bf16 lacks."""
         session.put(self.parameters)
-        session.load_program(name, self.program)
+        programs = {self._name(name, dtype): for_dtype(self.program, dtype)
+                    for dtype in COMPUTE_DTYPES}
+        for own, program in programs.items():
+            session.load_program(own, program)
 
     def predict(self, session: Any, *inputs: npt.ArrayLike, name: str = "onnx",
                 compute_dtype: npt.DTypeLike = "f32",
@@ -92,14 +98,19 @@ class Network:
                           ", ".join(self.inputs) or "none")
         arrays = {key: np.asarray(array) for key, array in given.items()}
         batch = self._batch_of(arrays)
+        dtype = layouts.name_of_dtype(compute_dtype, "compute_dtype", COMPUTE_DTYPES)
         are_indices = {one.name: one.is_index for one in self.program.message.inputs}
-        run = session.run(name, {
+        run = session.run(self._name(name, dtype), {
             key: _indices_of(key, array) if are_indices[key] else
-            _numbers_of(key, array, compute_dtype).reshape(
-                [*[1] * (2 - array.ndim), *array.shape])
-            for key, array in arrays.items()}, compute_dtype=compute_dtype)
+            _numbers_of(key, array, dtype).reshape([*[1] * (2 - array.ndim), *array.shape])
+            for key, array in arrays.items()}, compute_dtype=dtype)
         return {key: run.values[key].reshape([_size(n, batch) for n in shape])
                 for key, shape in self.outputs.items()}
+
+    def _name(self, name: str, dtype: str) -> str:
+        """Returns the name of the program for runs in this dtype."""
+        is_common = for_dtype(self.program, dtype) is self.program
+        return name if is_common else f"{name}.{dtype}"
 
     def _batch_of(self, arrays: Mapping[str, Array]) -> int:
         """Returns the number of items. Raises InvalidArgument if a shape doesn't fit."""
@@ -118,11 +129,10 @@ def _indices_of(name: str, array: Array) -> Array:
     return array.astype(np.int64)
 
 
-def _numbers_of(name: str, array: Array, compute_dtype: npt.DTypeLike) -> Array:
+def _numbers_of(name: str, array: Array, dtype: str) -> Array:
     """Returns integers and booleans in float32."""
     if array.dtype.kind not in "iub" or array.dtype in (np.uint8, np.uint16):
         return array
-    dtype = layouts.name_of_dtype(compute_dtype, "compute_dtype")
     rounded = array.astype(layouts.DTYPES[dtype]).astype(np.float32)
     if (rounded.astype(array.dtype) != array).any():
         raise invalid("OUT_OF_RANGE", f"inputs.{name}", f"integers from {array.min()} to "

@@ -1,5 +1,9 @@
 """Tests explain(): it lists all refusals of a model, or the costs of its program."""
 
+import inspect
+import logging
+import warnings
+
 import pytest
 import torch
 from server_process import BINARY
@@ -8,6 +12,8 @@ from torch import nn
 
 import convgrad
 from convgrad.torch import explain
+
+FORWARD = "model.0 (Forward)"
 
 TOOLS = BINARY.parents[1] / "client" / "cpp"
 
@@ -155,3 +161,74 @@ def test_examples_that_no_server_takes(tool):
         explain(nn.ReLU(), torch.ones(2, 1, 1, 1, 1, 3))
     with pytest.raises(convgrad.InvalidArgument, match="torch.nn.Module"):
         explain("a model", torch.ones(3))
+
+
+class Forward(nn.Module):
+    """Calls a function of the module and the input."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(3, 4, 3), function
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+@pytest.mark.parametrize("function, field, said", [
+    (lambda self, x: self.cnov(x), FORWARD,
+     "AttributeError: 'Forward' object has no attribute 'cnov'"),
+    (lambda self, x: self.conv(x).relue(), FORWARD,
+     "AttributeError: 'Tensor' object has no attribute 'relue'"),
+    (lambda self, x: self.conv(y), FORWARD, "NameError: name 'y' is not defined"),  # noqa: F821
+    (lambda self, x: self.conv(x, 3), "model.0.conv (Conv2d)",
+     "TypeError: Conv2d.forward() takes 2 positional arguments but 3 were given"),
+    (lambda self, x: self.conv(x).sum(4), FORWARD, "IndexError: Dimension out of range"),
+    (lambda self, x: {}["key"], FORWARD, "KeyError: 'key'"),
+    (lambda self, x: next(iter(())), FORWARD, "StopIteration: ")])
+def test_a_mistake_in_a_forward(function, field, said):
+    """The error is PyTorch's own, or Python's, with its type and line."""
+    with pytest.raises(convgrad.InvalidArgument) as caught:
+        explain(nn.Sequential(Forward(function)), images())
+    error = caught.value
+    assert error.field == field and error.found.startswith(said)
+    assert type(error.__cause__).__name__ == said.partition(":")[0]
+    line = inspect.getsourcelines(function)[1]
+    assert any(f"; see {__file__}:{line + i}" in str(error) for i in range(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.bool])
+def test_an_image_of_integers(dtype):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3))
+    with pytest.raises(convgrad.InvalidArgument) as caught:
+        explain(model, images().to(dtype))
+    error = caught.value
+    assert error.reason == "DTYPE_MISMATCH" and error.field == "model.0 (Conv2d)"
+    assert "Input type" in error.found and "x.float()" in error.expected
+
+
+@pytest.mark.parametrize("function, error", [
+    (lambda self, x: self.conv(x) if x.sum() > 0 else x, None),
+    (lambda self, x: [x, x][int(x.sum())], None),
+    (lambda self, x: self.conv(x) * float(x.detach().numpy().sum()), None),
+    (lambda self, x: x.byte().mean(), convgrad.InvalidArgument),
+    (lambda self, x: self.conv(x[:, :2]), convgrad.InvalidArgument)])
+def test_nothing_else_is_printed(capfd, function, error):
+    """torch.export prints graphs and tracebacks of its own."""
+    model = nn.Sequential(Forward(function))
+    if error is None:
+        assert not explain(model, images()).is_taken
+    else:
+        with pytest.raises(error):
+            explain(model, images())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_a_forward_logs_is_shown(caplog):
+    def forward(self, x):
+        logging.getLogger("torch.mine").warning("a warning of the forward")
+        warnings.warn("another one", stacklevel=2)
+        return self.cnov(x)
+
+    with pytest.raises(convgrad.InvalidArgument), pytest.warns(UserWarning, match="another"):
+        explain(Forward(forward), images())
+    assert "a warning of the forward" in caplog.text

@@ -136,10 +136,20 @@ def not_finite(self, y, x):
     return y
 
 
+def by_masks(self, y, x):
+    y[y > 0.5] = 2.0
+    y[:, y.detach()[0, :, 0, 0] < 0] = 0.5
+    part = y[:, 1:]
+    part[part.sum((1, 2, 3)) > 0] = self.bias[0]
+    y[x[:, :1].expand_as(y) < -1] = torch.nan
+    y[torch.isnan(y)] = torch.tensor([3.0])
+    return y, part + 0
+
+
 FORWARDS = (slice_of_a_slice, read_before_and_after, write_by_two_views,
             through_a_permuted_view, a_select, a_view_of_other_extents,
             part_of_a_parameter, whole_by_a_view, of_seven_axes, constants, empty,
-            not_finite)
+            not_finite, by_masks)
 
 
 @pytest.mark.parametrize("function", FORWARDS)
@@ -193,6 +203,16 @@ def a_shape_beside_a_view(self, y, x):
     return seen * 1
 
 
+def rows_by_a_mask(self, y, x):
+    y[:, torch.tensor([True, False, True, True]), 0] = self.bias.expand(3, 6)
+    return y
+
+
+def places(self, y, x):
+    y[:, [0, 2]] = y[:, [1, 3]]
+    return y
+
+
 @pytest.mark.parametrize("function, words", [
     (a_shape_beside_a_view, "a change of shape in place of elements that another tensor"),
     (reshaped_before, "a view of a tensor changed in place since"),
@@ -200,6 +220,8 @@ def a_shape_beside_a_view(self, y, x):
     (contiguous, "a view of a tensor changed in place since"),
     (expanded, "elements that share memory|more than one element"),
     (part_of_a_buffer, r"'mean', which its forward changes"),
+    (rows_by_a_mask, r"a write of \(3, 6\) by a mask"),
+    (places, "a write at places, expected x.mask. = y"),
     (data_in_a_constant, r"aten\.copy_ of a constant of")])
 def test_what_cannot_be_followed(function, words):
     with pytest.raises(convgrad.ConvgradError, match=words):

@@ -166,6 +166,21 @@ def test_an_input_is_a_mask_of_attention(client, kind, how):
         assert not found[3].any()
 
 
+@pytest.mark.parametrize("name", ["onnx", "of words"])
+def test_a_closed_row_in_bf16(client, name):
+    """The least number of float32 is infinite in bf16, and so would be all of a row."""
+    model = masked_words(TensorProto.INT64, "added")
+    network, mask = convgrad.onnx.load(model), np.array([[1, 1, 0], [0, 0, 0]])
+    indices = np.array([[0, 1, 2], [3, 4, 5]])
+    with client.session() as session:
+        network.put(session, name)
+        found = network.predict(session, i=indices, m=mask, name=name, compute_dtype="bf16")
+        same = network.predict(session, i=indices, m=mask, name=name)
+    expected = expected_of(model, i=indices, m=mask)[0]
+    np.testing.assert_allclose(found["y"], expected, rtol=0.05, atol=0.05)
+    np.testing.assert_allclose(same["y"], expected, rtol=1e-5, atol=1e-6)
+
+
 def test_a_closed_row_has_finite_gradients(client):
     network = convgrad.onnx.load(masked_words(TensorProto.BOOL, "chosen"))
     assert network.trainable == ["table", "query"]

@@ -152,3 +152,14 @@ def test_one_number_for_each_item_is_an_index(client):
     model = make_model(b.nodes, {"x": ["N", 3, 4]}, {"y": ["N", 3, 4]}, b.arrays)
     assert_same(client, model, x=random(5, 3, 4))
     assert convgrad.onnx.load(model).trainable == ["table"]
+
+
+@pytest.mark.parametrize("upper", [0, 1])
+@pytest.mark.parametrize("diagonal", [None, 0, -1, 2])
+def test_triangles(client, upper, diagonal):
+    model = make_model(
+        [node("Trilu", "x" if diagonal is None else "x k", "y", upper=upper)],
+        {"x": ["N", 3, 5]}, {"y": ["N", 3, 5]}, {"k": np.array(diagonal or 0)})
+    x = random(2, 3, 5)
+    x[0] = np.inf
+    assert_same(client, model, x=x)

@@ -17,7 +17,7 @@ from convgrad.onnx.operators.views import (
     reshaped,
     taken,
 )
-from convgrad.onnx.values import INDICES, Node, Operand, Value
+from convgrad.onnx.values import INDICES, Known, Node, Operand, Value
 
 
 def gather(to: Declared, node: Node, x: Value, index: Operand) -> Value:
@@ -60,6 +60,14 @@ def _by_input(to: Declared, x: Value, axis: int, index: Value) -> Value:
         return reshaped(to, column, index.shape)
     return to.add("index_select", x, axis=axis, parameters=(index.source,),
                   shape=(*x.shape[:axis], *index.shape, *x.shape[axis + 1:]))
+
+
+def trilu(to: Declared, node: Node, x: Value, diagonal: Operand = None) -> Value:
+    """Zeros where matrices are above or below a diagonal."""
+    first = 0 if diagonal is None else int(constant(to, diagonal, "k").reshape(()))
+    part = np.triu if node.get("upper", 1) else np.tril
+    kept = part(np.ones(known_sizes(to, x, (-2, -1)), bool), first)
+    return chosen(to, Known(kept), x, Known(np.zeros((), np.float32)))
 
 
 def where(to: Declared, node: Node, mask: Operand, x: Operand, y: Operand) -> Value:

@@ -114,6 +114,7 @@ OPERATORS: dict[str, Row] = {
     "Swish": elements.swish,
     "Tile": moves.tile,
     "Transpose": moves.transpose,
+    "Trilu": selections.trilu,
     "Unsqueeze": moves.unsqueeze,
     "Where": selections.where,
 }

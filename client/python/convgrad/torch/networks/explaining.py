@@ -118,7 +118,8 @@ def explain(model: nn.Module, *args: Any, **kwargs: Any) -> Explanation:
     (`convgrad program`), so they need `convgrad[server]`.
 
     Errors: TypeError as for a call of the model; InvalidArgument for shapes or dtypes that the
-    model doesn't accept; Unimplemented for a PyTorch before 2.6.
+    model doesn't accept, or for a mistake in a forward, whose own error is the cause;
+    Unimplemented for a PyTorch before 2.6.
     """
     check_version()
     name, shapes = type(model).__name__, dict[str, tuple[int, ...]]()

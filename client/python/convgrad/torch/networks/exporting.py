@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,15 +10,16 @@ import torch
 import torch.fx
 from torch import nn
 
-from convgrad.errors import ConvgradError, invalid
+from convgrad.errors import ConvgradError
 from convgrad.torch.networks import effects
 from convgrad.torch.networks.copies import copy_without_values
+from convgrad.torch.networks.failures import Raised, failed, quiet
 from convgrad.torch.networks.graphs import MODEL, calls_of_one, mapped
 from convgrad.torch.networks.operators.implicit import expand
-from convgrad.torch.networks.refusals import named, refuse
+from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.stand_ins import Constant
 from convgrad.torch.networks.tracing import bound_again, check_version
-from convgrad.torch.networks.watching import Watch, line_of_error
+from convgrad.torch.networks.watching import Watch
 
 # Some of which PyTorch 1.13 lacks, by which types are checked.
 _TORCH: Any = torch
@@ -167,13 +165,15 @@ def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
         examples = tuple(_example(shape).requires_grad_(name.split()[0] in trained)
                          for name, shape in inputs.items())  # "x", or "x again"
         try:
-            program = _TORCH.export.export(wrapper, examples, strict=False,
-                                          dynamic_shapes={"tensors": dims})
+            with quiet():
+                program = _TORCH.export.export(wrapper, examples, strict=False,
+                                              dynamic_shapes={"tensors": dims})
         except (ConvgradError, effects.Changed, effects.Asked):
             raise
-        except Exception as error:  # of torch.export, and whatever a forward does
+        except Exception as error:
             watch.check()
-            raise _failed(copied, watch, error) from error
+            cause = error.__cause__ if isinstance(error, Raised) else error
+            raise failed(copied, watch, cause) from cause
         exported = _exported(program, inputs, watch.returned, change)
         if effects.draws_numbers(before, lambda: effects.rerun(wrapper, examples)):
             raise refuse("forward", "random numbers of Python or NumPy", DROPOUT)
@@ -234,6 +234,10 @@ class _Wrapper(nn.Module):
                     self._watch.returned, versions):
                 raise self._change
             return (*found, *more)
+        except (ConvgradError, effects.Changed, effects.Asked):
+            raise
+        except Exception as error:  # whatever a forward does
+            raise Raised from error
         finally:
             before.restore()
 
@@ -270,30 +274,3 @@ def _example(shape: Shape) -> torch.Tensor:
         return torch.zeros((), dtype=shape.dtype)  # which is an index of any axis
     batch = shape.batch if shape.group < 0 else _BATCHES[shape.group % len(_BATCHES)]
     return torch.empty(batch, *shape.rest, dtype=shape.dtype)
-
-
-def _failed(model: nn.Module, watch: Watch, error: Exception) -> ConvgradError:
-    """Returns the error that names the module whose forward has raised, and its line."""
-    where = named(model, watch.path)
-    # torch.export calls a batch s77.
-    said = re.sub(r"\bs\d+\b", "N", (str(error) or repr(error)).strip().splitlines()[0])
-    if _is_check(error) or (
-            type(error) in (RuntimeError, ValueError) and watch.in_operator):
-        found: ConvgradError = invalid("SHAPE_MISMATCH", f"model.{where}", said,
-                                       "inputs of shapes that it takes, with any batch")
-    else:
-        found = refuse(where, said, "a forward whose control flow doesn't depend on data")
-    line = line_of_error(error)
-    if line:
-        found.message += f"; see {line}"
-    return found
-
-
-def _is_check(error: Exception) -> bool:
-    """Returns whether a check of inputs has failed in the forward, and not in torch.export."""
-    if type(error) not in (ValueError, AssertionError):
-        return False
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    file, root = frame.f_code.co_filename, os.path.dirname(torch.__file__)
-    return not file.startswith(root) or file.startswith(os.path.join(root, "nn")) or (
-        frame.f_code.co_name == "_assert")

@@ -90,9 +90,13 @@ def named(model: nn.Module, path: str) -> str:
     return f"{path or _WHOLE} ({type(model.get_submodule(path)).__name__})"
 
 
+def field_of(where: str) -> str:
+    """Returns an error's field for what named() returns, or for a part of the model."""
+    return where if where.startswith(_WHOLE) else f"model.{where}"
+
+
 def refuse(where: str, found: object, expected: str) -> Unimplemented:
-    is_whole = where.startswith(_WHOLE)
-    return unimplemented(where if is_whole else f"model.{where}", found, expected)
+    return unimplemented(field_of(where), found, expected)
 
 
 def check_followed(values: tuple[Any, ...]) -> None:

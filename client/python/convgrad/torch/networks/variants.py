@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import collections
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from convgrad.importers import extremes
 from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks.effects import Call, call_of
 from convgrad.torch.networks.exporting import Shape, shapes_of
@@ -28,9 +28,6 @@ _PARTS = ("inputs of other shapes or dtypes", "other arguments that are no tenso
           "another dtype of autocast", "", "another loss or other keywords of it")
 # The call that a program for other processes is for.
 PREDICTION = Call(enables_grad=False)
-# Steps that put their numbers among a value's elements.
-_PUTS = frozenset(("clamp", "hardtanh", "pad", "where"))
-_MOST = torch.finfo(torch.bfloat16).max
 
 
 def predicting(model: nn.Module, inputs: Mapping[str, Shape],
@@ -43,16 +40,9 @@ def predicting(model: nn.Module, inputs: Mapping[str, Shape],
 
 
 def for_dtype(variant: Variant, compute_dtype: str) -> Variant:
-    """Returns the variant for runs in this dtype. In bf16, the largest number stands for larger
-    finite ones, such as torch.finfo(x.dtype).max of a forward that is exported in float32."""
-    if compute_dtype != "bf16":
-        return variant
-    program = variant.program.copy()
-    for step in program.message.steps:
-        for one in step.attributes if step.operator in _PUTS else ():
-            if one.WhichOneof("value") == "number" and math.isfinite(one.number):
-                one.number = min(max(one.number, -_MOST), _MOST)
-    return replace(variant, program=program)
+    """Returns the variant for runs in this dtype. Numbers such as torch.finfo(x.dtype).max are
+    those of float32, in which a forward is exported."""
+    return replace(variant, program=extremes.for_dtype(variant.program, compute_dtype))
 
 
 def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],

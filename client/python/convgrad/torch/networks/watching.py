@@ -7,7 +7,6 @@ import contextlib
 import os
 import sys
 import threading
-import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -39,6 +38,7 @@ _FOLLOWED = ("is_compiling", "is_exporting")
 _OF_ONE_CALL = frozenset((
     "is_contiguous", "stride", "storage_offset", "requires_grad", "requires_grad_", "is_leaf",
     "is_inference", "grad", "grad_fn", "register_hook", "register_post_accumulate_grad_hook"))
+_READ = ("numpy", "__array__")  # what reads a tensor's values
 
 
 class Watch(TorchFunctionMode):
@@ -115,7 +115,7 @@ class Watch(TorchFunctionMode):
                     result = torch.ops.aten.alias.default(result)
                 return result
         except Exception:
-            self.in_operator = True
+            self.in_operator = name not in _READ
             raise
 
     def _answer(self, asked: str, func: Any, args: Any, kwargs: Any) -> Any:
@@ -252,7 +252,7 @@ class Watch(TorchFunctionMode):
         return ""
 
 
-def _is_inside(frame: types.FrameType) -> bool:
+def is_inside(frame: types.FrameType) -> bool:
     """Returns whether torch or this package calls, not a user's forward."""
     return frame.f_code.co_filename.startswith(INSIDE)
 
@@ -279,16 +279,7 @@ def _line_under_way(until: types.CodeType) -> str:
     """Returns file and line of the innermost code outside torch and this package, if any."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code is not until:
-        if not _is_inside(frame):
+        if not is_inside(frame):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
-
-
-def line_of_error(error: BaseException) -> str:
-    """Returns file and line of the innermost such code in the error's traceback."""
-    found = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if not _is_inside(frame):
-            found = f"{frame.f_code.co_filename}:{line}"
-    return found

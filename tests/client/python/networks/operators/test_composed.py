@@ -41,7 +41,9 @@ from convgrad.torch import optim
     lambda self, y, x: y[:, :, [[2, 0, 1], [1, 1, 3]], [[4, 2, 3], [3, -1, 5]]],
     lambda self, y, x: y[:, :, torch.ones(4, 6).tril() == 1],
     lambda self, y, x: y[:, torch.tensor([True, False, True, True])],
-    lambda self, y, x: F.lp_pool2d(y.abs() + 0.1, 2, 2)])
+    lambda self, y, x: F.lp_pool2d(y.abs() + 0.1, 2, 2),
+    lambda self, y, x: y.sigmoid().logit() + x[:, :1].sigmoid().logit(0.4),
+    lambda self, y, x: torch.linalg.vector_norm(y, math.inf, (2, 3)) * y.norm(math.inf)])
 def test_as_torch(make_remote, function):
     assert_as_torch(make_remote, Model(function))
 
@@ -67,6 +69,18 @@ def test_a_logsumexp_of_what_is_infinite(make_remote):
         fc=nn.Linear(2, 3))
     x = torch.randn(2, 4, 2)
     torch.testing.assert_close(make_remote(copy.deepcopy(model))(x), model(x))
+
+
+@pytest.mark.parametrize("is_affine", [False, True])
+def test_an_instance_norm_in_eval_mode(make_remote, is_affine):
+    """It uses its running statistics, and in train mode it would update them."""
+    norm = nn.InstanceNorm2d(4, affine=is_affine, track_running_stats=True)
+    norm(3 * torch.randn(2, 4, 5, 5) + 1)
+    model = Model(lambda self, y, x: self.norm(y))
+    model.norm = norm.eval()
+    assert_as_torch(make_remote, model)
+    with pytest.raises(convgrad.Unimplemented, match="updates running statistics"):
+        make_remote(copy.deepcopy(model).train())(torch.randn(2, 3, 4, 6))
 
 
 class Recurrent(nn.Module):

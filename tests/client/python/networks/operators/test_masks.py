@@ -166,6 +166,7 @@ def test_a_mask_in_bf16(make_remote):
     lambda y: (y / 0).clamp(torch.finfo(y.dtype).min, torch.finfo(y.dtype).max),
     lambda y: F.pad(y, [1, 0], value=torch.finfo(y.dtype).min),
     lambda y: (y / 0).nan_to_num(),
+    lambda y: (y + (y > -99).to(y.dtype) * torch.finfo(y.dtype).min).softmax(-1),
     lambda y: y.masked_fill(y > 0, -math.inf)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_largest_numbers(client, make_remote, function, dtype):
@@ -180,6 +181,19 @@ def test_the_largest_numbers(client, make_remote, function, dtype):
         attached_net = convgrad.torch.remote(model, attached, dtype=dtype)
         for found in (net(x), attached_net(x)):
             torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_mask_of_float32_under_autocast(make_remote):
+    """A row of which nothing is left isn't NaN, as in torch, whose product is in float32."""
+    def forward(self, x):
+        masked = self.fc(x[:, :4]) + (1 - x[:, 4:]) * torch.finfo(torch.float32).min
+        return masked.softmax(-1)
+
+    x = torch.tensor([[1.0, 2, 0, -1, 1, 0, 1], [0, 1, 1, 1, 0, 0, 0]])
+    model = Module(forward, fc=nn.Linear(4, 3))
+    net = make_remote(copy.deepcopy(model))
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(net(x), model(x).float(), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("least", [None, -math.inf, torch.finfo().min])

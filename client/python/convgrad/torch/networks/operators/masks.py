@@ -5,7 +5,7 @@ that change with a written one."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from convgrad.shapes import MOST_AXES
 from convgrad.torch.networks.operators import elements
 from convgrad.torch.networks.operators.known import Known, all_of
 from convgrad.torch.networks.operators.sums import reduce
-from convgrad.torch.networks.operators.values import Importer, Value
+from convgrad.torch.networks.operators.values import Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, expanded, reshaped
 
 
@@ -87,6 +87,20 @@ def where(to: Importer, mask: Any, x: Any, y: Any) -> Value:
 
 def masked_fill(to: Importer, x: Value, mask: Any, number: Any) -> Value:
     return where(to, mask, number, x)
+
+
+def index_put(to: Importer, x: Value, indices: Sequence[Any], values: Any,
+              accumulate: bool = False) -> Value:
+    """What `x[mask] = number` calls, also with `:` before the mask."""
+    given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
+    axis, mask = given[0]
+    if accumulate or len(given) > 1 or getattr(mask, "dtype", None) != torch.bool:
+        raise to.refuse("a write at places", "x[mask] = y, with a mask of booleans")
+    if isinstance(values, Value) and any(n != 1 for n in values.shape):
+        raise to.refuse(f"a write of {text_of(values.shape)} by a mask", "of a single number")
+    behind = len(x.shape) - axis - len(mask.shape)
+    wide = reshaped(to, mask, (*[1] * axis, *mask.shape, *[1] * behind))
+    return chosen(to, wide, values, x)
 
 
 def chosen(to: Importer, mask: Value, x: Any, y: Any) -> Value:

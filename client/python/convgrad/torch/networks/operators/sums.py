@@ -73,10 +73,12 @@ def _axes(x: Value, dim: Any) -> list[int]:
 
 def norm(to: Importer, x: Value, order: float | None = 2, dim: Any = None,
          keepdim: bool = False, dtype: torch.dtype | None = None) -> Value:
-    if order not in (None, 1, 2) or dtype not in (None, torch.float32):
-        raise to.refuse(f"a norm of order {order}, {dtype}", "1 or 2, torch.float32")
+    if order not in (None, 1, 2, math.inf) or dtype not in (None, torch.float32):
+        raise to.refuse(f"a norm of order {order}, {dtype}", "1, 2 or inf, torch.float32")
     if order == 1:
         return reduce(to, "sum", of_each(to, "abs", x), dim, keepdim)
+    if order == math.inf:
+        return reduce(to, "amax", of_each(to, "abs", x), dim, keepdim)
     return reduce(to, "norm", x, dim, keepdim)
 
 

@@ -60,7 +60,7 @@ _ELEMENTS: dict[str, Function] = {
     **{name: elements.pointwise(name) for name in (
         "relu", "relu6", "sigmoid", "silu", "tanh", "mish", "hardsigmoid", "hardswish", "neg",
         "abs", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "reciprocal")},
-    **_own(elements, "exp2 elu hardtanh glu log_sigmoid prelu add mul rsub"),
+    **_own(elements, "exp2 elu logit hardtanh glu log_sigmoid prelu add mul rsub"),
     "gelu": elements.pointwise("gelu", "approximate"),
     "leaky_relu": elements.pointwise("leaky_relu", "negative_slope"),
     "softplus": elements.pointwise("softplus", "beta", "threshold"),
@@ -93,7 +93,7 @@ _VIEWS: dict[str, Function] = {
     "triu": places.triangle(torch.triu), "tril": places.triangle(torch.tril),
 }
 _WRITES: dict[str, Function] = {
-    **_own(masks, "copy fill where masked_fill"),
+    **_own(masks, "copy fill where masked_fill index_put"),
     **_each("full full_like", masks.full(1)), "new_full": masks.full(2),
     **_each("zero zeros new_zeros zeros_like", masks.full_of(0.0)),
     **_each("ones new_ones ones_like", masks.full_of(1.0)),

@@ -56,8 +56,11 @@ def group_norm(to: Importer, x: Value, groups: int, weight: Value | None, bias: 
 def instance_norm(to: Importer, x: Value, weight: Value | None, bias: Value | None,
                   running_mean: Value | None, running_var: Value | None,
                   uses_input: bool, _: float, eps: float, *__: Any) -> Value:
-    if not uses_input or running_mean is not None or running_var is not None:
-        raise to.refuse("instance_norm with running statistics", "statistics of the input")
+    if not uses_input:
+        return normalized(to, "batch_norm", x, (weight, bias), len(x.shape) - 2,
+                          (running_mean, running_var), training=False, eps=float(eps))
+    if running_mean is not None or running_var is not None:
+        raise to.refuse("instance_norm that updates running statistics", "its eval mode")
     return group_norm(to, x, x.shape[1], weight, bias, eps)
 
 
