@@ -31,10 +31,12 @@ using U32Vector = hn::Vec<U32Tag>;
 constexpr bool kHasNativeHalf = HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2;
 
 // Returns a mask of the lanes with left > right. Requires: all below 2^31.
-HWY_INLINE auto Above(U32Vector left, uint32_t right) {
-  return hn::RebindMask(U32Tag(),
-                        hn::Gt(hn::BitCast(I32Tag(), left),
-                               hn::Set(I32Tag(), static_cast<int32_t>(right))));
+template <class V>
+HWY_INLINE auto Above(V left, uint32_t right) {
+  const hn::DFromV<V> d;
+  const hn::RebindToSigned<decltype(d)> di;
+  return hn::RebindMask(d, hn::Gt(hn::BitCast(di, left),
+                                  hn::Set(di, static_cast<int32_t>(right))));
 }
 
 HWY_INLINE U32Vector Magnitude(U32Vector bits) {
@@ -81,9 +83,10 @@ struct BFloat16 {
 };
 
 // Returns the f32 bits of f16 bits (in 32-bit lanes).
-HWY_INLINE U32Vector WidenHalf(U32Vector half) {
-  const U32Tag d;
-  const F32Tag df;
+template <class V>
+HWY_INLINE V WidenHalf(V half) {
+  const hn::DFromV<V> d;
+  const hn::RebindToFloat<decltype(d)> df;
   const auto sign = hn::ShiftLeft<16>(hn::And(half, hn::Set(d, 0x8000u)));
   const auto magnitude = hn::And(half, hn::Set(d, 0x7fffu));
   const auto normal =
@@ -100,6 +103,19 @@ HWY_INLINE U32Vector WidenHalf(U32Vector half) {
   result = hn::IfThenElse(Above(magnitude, 0x7bffu), special, result);
   result = hn::IfThenElse(Above(magnitude, 0x7c00u), quiet, result);
   return hn::Or(sign, result);
+}
+
+// Returns f16 elements as f32.
+template <class D>
+HWY_INLINE hn::Vec<D> LoadHalf(D d, const uint16_t* p) {
+  const hn::Rebind<uint16_t, D> d16;
+  const auto bits = hn::LoadU(d16, p);
+  if constexpr (kHasNativeHalf) {
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), bits));
+  } else {
+    const hn::RebindToUnsigned<D> du;
+    return hn::BitCast(d, WidenHalf(hn::PromoteTo(du, bits)));
+  }
 }
 
 // Returns the f16 bits (in 32-bit lanes) of f32 bits.
@@ -135,12 +151,7 @@ HWY_INLINE U32Vector RoundToHalf(U32Vector bits) {
 struct Half {
   using Bits = uint16_t;
   static HWY_INLINE F32Vector Load(const Bits* p) {
-    const auto bits = hn::LoadU(U16Tag(), p);
-    if constexpr (kHasNativeHalf) {
-      return hn::PromoteTo(F32Tag(), hn::BitCast(F16Tag(), bits));
-    } else {
-      return hn::BitCast(F32Tag(), WidenHalf(hn::PromoteTo(U32Tag(), bits)));
-    }
+    return LoadHalf(F32Tag(), p);
   }
   static HWY_INLINE void Store(F32Vector value, Bits* p) {
     if constexpr (kHasNativeHalf) {

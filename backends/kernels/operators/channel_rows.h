@@ -67,29 +67,30 @@ class MemoryParts {
 class ChannelParts {
  public:
   explicit ChannelParts(const ChannelBlocks& blocks)
-      : blocks_(blocks), rows_(blocks.batch * blocks.spatial) {
-    const int64_t wanted = std::max<int64_t>(
-        kParts / std::max<int64_t>(blocks.block_count(), 1), 1);
+      : blocks_(blocks),
+        block_count_(blocks.block_count()),
+        rows_(blocks.batch * blocks.spatial) {
+    const int64_t wanted =
+        std::max<int64_t>(kParts / std::max<int64_t>(block_count_, 1), 1);
     const int64_t most = std::max<int64_t>(rows_ / kRows, 1);
     rows_per_piece_ = std::max<int64_t>(
         (rows_ + std::min(wanted, most) - 1) / std::min(wanted, most), 1);
+    pieces_ = (rows_ + rows_per_piece_ - 1) / rows_per_piece_;
   }
 
   // Returns the number of parts of each block of channels.
-  int64_t pieces() const {
-    return (rows_ + rows_per_piece_ - 1) / rows_per_piece_;
-  }
-  int64_t count() const { return pieces() * blocks_.block_count(); }
+  int64_t pieces() const { return pieces_; }
+  int64_t count() const { return pieces_ * block_count_; }
 
   template <class Body>
   void ForEachRun(int64_t part, const Body& body) const {
-    const int64_t block_index = part / pieces();
-    const int64_t begin = part % pieces() * rows_per_piece_;
+    const int64_t block_index = part / pieces_;
+    const int64_t begin = part % pieces_ * rows_per_piece_;
     const int64_t end = std::min(begin + rows_per_piece_, rows_);
     for (int64_t row = begin; row < end;) {
       const int64_t image = row / blocks_.spatial;
       const int64_t next = std::min((image + 1) * blocks_.spatial, end);
-      const int64_t plane = image * blocks_.block_count() + block_index;
+      const int64_t plane = image * block_count_ + block_index;
       const int64_t position = row - image * blocks_.spatial;
       body(RowRun{(plane * blocks_.spatial + position) * blocks_.block,
                   next - row, image, block_index});
@@ -104,8 +105,10 @@ class ChannelParts {
   static constexpr int64_t kRows = 64;
 
   ChannelBlocks blocks_;
+  int64_t block_count_;
   int64_t rows_;
   int64_t rows_per_piece_;
+  int64_t pieces_;
 };
 
 // Returns how many rows a sum processes together, vector by vector along the

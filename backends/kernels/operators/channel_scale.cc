@@ -107,9 +107,8 @@ void ScaleChannels(const ChannelBlocks& blocks, const ChannelScale& numbers,
 
 void SumChannels(const ChannelBlocks& blocks, const void* a, const void* b,
                  double* scratch, RunParts run, ChannelSums sums) {
-  const int64_t padded = blocks.padded_channels();
   double* center = scratch + SumScratch(blocks);
-  std::fill_n(center, padded, 0.0);
+  std::fill_n(center, blocks.padded_channels(), 0.0);
   SumTerms(blocks, {.a = a, .b = b, .center = center}, scratch, run, sums.sum,
            sums.product);
 }

@@ -33,13 +33,12 @@ void ScaleChannels(const ChannelBlocks& blocks, const ChannelScale& numbers,
                    const ChannelScaleTensors& tensors, RunParts run);
 
 // Writes sum[c] = the sum of a over images and positions, and product[c] = the
-// sum of a * b (of a * a if `b` is null), in double, padded_channels() each.
-// These are the gradients of broadcast operands; call it for one image at a
-// time if the operand has a number per image. `scratch` has
-// BatchNormScratch(blocks) elements.
+// sum of a * b, in double, padded_channels() each. These are the gradients of
+// broadcast operands; call it for one image at a time if the operand has a
+// number per image. `scratch` has BatchNormScratch(blocks) elements.
 struct ChannelSums {
   double* sum;
-  double* product;
+  double* product;  // null: `b` isn't read
 };
 void SumChannels(const ChannelBlocks& blocks, const void* a, const void* b,
                  double* scratch, RunParts run, ChannelSums sums);

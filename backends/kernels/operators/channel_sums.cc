@@ -15,7 +15,7 @@ namespace convgrad {
 namespace HWY_NAMESPACE {
 namespace {
 
-enum class Kind { kSquares, kProducts, kMasked, kMaskedSum };
+enum class Kind { kSum, kSquares, kProducts, kMasked, kMaskedSum };
 
 // Selects the terms of the sums, and whether the masked tensor bypasses the
 // caches.
@@ -23,6 +23,7 @@ template <Kind kKindOf, Activation kActivationOf = Activation::kNone,
           bool kStreamOf = false>
 struct Terms {
   static constexpr Kind kKind = kKindOf;
+  static constexpr bool kHasProducts = kKind != Kind::kSum;
   static constexpr Activation kActivation = kActivationOf;
   static constexpr bool kStream = kStreamOf;
 };
@@ -73,23 +74,27 @@ HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
   hn::Vec<D> middle[kVectors], sum[kVectors], product[kVectors];
   for (int v = 0; v < kVectors; ++v) {
     const size_t at = c + v * hn::Lanes(d);
-    middle[v] = hn::LoadU(d, center + at);
     sum[v] = hn::LoadU(d, sums + at);
-    product[v] = hn::LoadU(d, products + at);
+    if constexpr (Terms::kHasProducts) {
+      middle[v] = hn::LoadU(d, center + at);
+      product[v] = hn::LoadU(d, products + at);
+    }
   }
   for (int64_t r = 0; r < rows.count; ++r) {
     for (int v = 0; v < kVectors; ++v) {
       const size_t at = r * rows.pitch + c + v * hn::Lanes(d);
       // The CPU prefetches a single stream too late; this prefetch saves 20 %.
-      if constexpr (Terms::kKind == Kind::kSquares)
+      if constexpr (Terms::kKind == Kind::kSum ||
+                    Terms::kKind == Kind::kSquares) {
         hwy::Prefetch(rows.a + at + 256);
+      }
       auto a =
           hn::PromoteTo(d, Counted<Terms>(df, rows, at, c + v * hn::Lanes(d),
                                           LoadElements(df, rows.a + at)));
       if constexpr (Terms::kKind == Kind::kSquares) {
         a = hn::Sub(a, middle[v]);
         product[v] = hn::MulAdd(a, a, product[v]);
-      } else {
+      } else if constexpr (Terms::kHasProducts) {
         const auto b = hn::PromoteTo(d, LoadElements(df, rows.b + at));
         product[v] = hn::MulAdd(a, hn::Sub(b, middle[v]), product[v]);
       }
@@ -99,7 +104,9 @@ HWY_INLINE void AddChannels(D d, const Rows<T>& rows, size_t c,
   for (int v = 0; v < kVectors; ++v) {
     const size_t at = c + v * hn::Lanes(d);
     hn::StoreU(sum[v], d, sums + at);
-    hn::StoreU(product[v], d, products + at);
+    if constexpr (Terms::kHasProducts) {
+      hn::StoreU(product[v], d, products + at);
+    }
   }
 }
 
@@ -108,10 +115,12 @@ void AddRows(const Rows<T>& rows, size_t channels, const double* center,
              double* sums, double* products) {
   const hn::CappedTag<double, 8> wide;
   const hn::CappedTag<double, 1> single;
+  // Enough independent additions to overlap, as far as registers suffice.
+  constexpr int kVectors = Terms::kHasProducts ? 2 : 4;
   const size_t lanes = hn::Lanes(wide);
   size_t c = 0;
-  for (; c + 2 * lanes <= channels; c += 2 * lanes) {
-    AddChannels<Terms, 2>(wide, rows, c, center, sums, products);
+  for (; c + kVectors * lanes <= channels; c += kVectors * lanes) {
+    AddChannels<Terms, kVectors>(wide, rows, c, center, sums, products);
   }
   for (; c + lanes <= channels; c += lanes) {
     AddChannels<Terms, 1>(wide, rows, c, center, sums, products);
@@ -121,9 +130,44 @@ void AddRows(const Rows<T>& rows, size_t channels, const double* center,
   }
 }
 
+// Returns the sum of elements of one channel.
+template <class T>
+double SumElements(const T* elements, int64_t count) {
+  const hn::CappedTag<double, 8> wide;
+  const hn::CappedTag<double, 1> single;
+  constexpr int kVectors = 4;  // overlap, as in AddRows
+  const auto lanes = static_cast<int64_t>(hn::Lanes(wide));
+  const auto load = [&](auto d, int64_t at) HWY_ATTR {
+    const hn::Rebind<float, decltype(d)> df;
+    return hn::PromoteTo(d, LoadElements(df, elements + at));
+  };
+  hn::Vec<decltype(wide)> sum[kVectors];
+  for (auto& part : sum) part = hn::Zero(wide);
+  int64_t i = 0;
+  for (; i + kVectors * lanes <= count; i += kVectors * lanes) {
+    hwy::Prefetch(elements + i + 256);
+    for (int v = 0; v < kVectors; ++v) {
+      sum[v] = hn::Add(sum[v], load(wide, i + v * lanes));
+    }
+  }
+  for (; i + lanes <= count; i += lanes) {
+    sum[0] = hn::Add(sum[0], load(wide, i));
+  }
+  sum[0] = hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]));
+  double total = hn::GetLane(hn::SumOfLanes(wide, sum[0]));
+  for (; i < count; ++i) total += hn::GetLane(load(single, i));
+  return total;
+}
+
 template <class Terms, class T>
 void AddRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
             const RowRun& run, double* sums, double* products) {
+  if constexpr (!Terms::kHasProducts) {
+    if (blocks.block == 1) {
+      *sums += SumElements(Moved<const T>(terms.a, run.offset), run.rows);
+      return;
+    }
+  }
   const int64_t first = run.block_index * blocks.block;
   ChannelScale numbers = {};
   if (Terms::kActivation != Activation::kNone) {
@@ -138,7 +182,8 @@ void AddRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
         Moved<const T>(terms.mask, at), Moved<const T>(terms.more, at),
         Moved<T>(terms.masked, at),     numbers,
         std::min(step, run.rows - row), blocks.block};
-    AddRows<Terms>(rows, blocks.block, terms.center + first, sums, products);
+    AddRows<Terms>(rows, blocks.block, Moved<const double>(terms.center, first),
+                   sums, products);
   }
 }
 
@@ -154,9 +199,15 @@ void AddMaskedRun(const ChannelBlocks& blocks, const ChannelTerms& terms,
 
 void AddTerms(const ChannelBlocks& blocks, const ChannelTerms& terms,
               const RowRun& run, double* sums, double* products) {
+  if (blocks.dtype == DataType::kF16) {
+    return AddRun<Terms<Kind::kSum>, hwy::float16_t>(blocks, terms, run, sums,
+                                                     products);
+  }
   WithElements(blocks.dtype, [&](auto* element) HWY_ATTR {
     using T = std::remove_pointer_t<decltype(element)>;
-    if (terms.b == nullptr) {
+    if (products == nullptr) {
+      AddRun<Terms<Kind::kSum>, T>(blocks, terms, run, sums, products);
+    } else if (terms.b == nullptr) {
       AddRun<Terms<Kind::kSquares>, T>(blocks, terms, run, sums, products);
     } else if (terms.mask == nullptr) {
       WithRectifier(terms.activation, [&](auto kind) HWY_ATTR {
@@ -184,32 +235,41 @@ HWY_EXPORT(AddTerms);
 
 }  // namespace
 
-int64_t SumScratch(const ChannelBlocks& blocks) {
-  return 2 * ChannelParts(blocks).pieces() * blocks.padded_channels();
+int64_t SumScratch(const ChannelBlocks& blocks, int sums) {
+  // The first piece's sums are written to the result.
+  return std::max<int64_t>(ChannelParts(blocks).pieces() - 1, 0) * sums *
+         blocks.padded_channels();
 }
 
 void SumTerms(const ChannelBlocks& blocks, const ChannelTerms& terms,
               double* scratch, RunParts run, double* sum, double* product) {
   const ChannelParts parts(blocks);
   const int64_t padded = blocks.padded_channels();
-  double* sums = scratch;
-  double* products = scratch + parts.pieces() * padded;
+  const int64_t results = product == nullptr ? 1 : 2;
+  const auto sums_of = [&](int64_t piece, int64_t first) -> ChannelSums {
+    double* own = piece == 0 ? sum : scratch + (piece - 1) * results * padded;
+    double* products = piece == 0 ? product : own + padded;
+    return {own + first, product == nullptr ? nullptr : products + first};
+  };
+  const auto clear = [](const ChannelSums& sums, int64_t count) {
+    std::fill_n(sums.sum, count, 0.0);
+    if (sums.product != nullptr) std::fill_n(sums.product, count, 0.0);
+  };
+  if (parts.count() == 0) clear({sum, product}, padded);
   run(parts.count(), [&](int64_t part) {
-    const int64_t at =
-        part % parts.pieces() * padded + part / parts.pieces() * blocks.block;
-    std::fill_n(sums + at, blocks.block, 0.0);
-    std::fill_n(products + at, blocks.block, 0.0);
+    const ChannelSums own =
+        sums_of(part % parts.pieces(), part / parts.pieces() * blocks.block);
+    clear(own, blocks.block);
     parts.ForEachRun(part, [&](const RowRun& rows) {
       HWY_DYNAMIC_DISPATCH(AddTerms)
-      (blocks, terms, rows, sums + at, products + at);
+      (blocks, terms, rows, own.sum, own.product);
     });
   });
-  std::fill_n(sum, padded, 0.0);
-  std::fill_n(product, padded, 0.0);
-  for (int64_t piece = 0; piece < parts.pieces(); ++piece) {
+  for (int64_t piece = 1; piece < parts.pieces(); ++piece) {
+    const ChannelSums more = sums_of(piece, 0);
     for (int64_t c = 0; c < padded; ++c) {
-      sum[c] += sums[piece * padded + c];
-      product[c] += products[piece * padded + c];
+      sum[c] += more.sum[c];
+      if (product != nullptr) product[c] += more.product[c];
     }
   }
 }

@@ -25,7 +25,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Returns elements as f32; converts bf16 bits.
+// Returns elements as f32; converts bf16 bits and f16.
 template <class D>
 HWY_INLINE hn::Vec<D> LoadElements(D d, const float* p) {
   return hn::LoadU(d, p);
@@ -37,6 +37,11 @@ HWY_INLINE hn::Vec<D> LoadElements(D d, const uint16_t* p) {
   const hn::Rebind<uint16_t, D> d16;
   return hn::BitCast(d,
                      hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, p))));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> LoadElements(D d, const hwy::float16_t* p) {
+  return LoadHalf(d, reinterpret_cast<const uint16_t*>(p));
 }
 
 // Stores bypass the caches if kStream, except for vectors of 8 bytes, for which

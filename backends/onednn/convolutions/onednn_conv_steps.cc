@@ -49,15 +49,15 @@ Tensor AddBiasInF32(const Tensor& bias, int64_t size, Schedule* schedule) {
 
 // Appends the reduction of the row-major `gradient` to `bias`.
 void AddReduction(const Tensor& gradient, const Tensor& bias, float scale,
-                  int threads, Schedule* schedule) {
+                  Schedule* schedule) {
   const auto reduction = std::make_shared<const BiasReduction>(
-      gradient.descriptor, bias.descriptor.dims, threads);
+      gradient.descriptor, bias.descriptor.dims);
   const Location scratch = schedule->AddBuffer(reduction->scratch_bytes());
   schedule->Add(kLayoutKind, {gradient.location}, {bias.location, scratch},
                 [=](const RunContext& at) {
                   reduction->Run(at.At(gradient.location), scale,
                                  bias.descriptor.dtype, at.At(bias.location),
-                                 at.At(scratch));
+                                 at.At(scratch), at.parts());
                 });
 }
 
@@ -244,8 +244,7 @@ absl::StatusOr<std::unique_ptr<Plan>> Translator::Translate() {
   if (!passes_.empty()) RETURN_IF_ERROR(AddPasses());
   if (bias_sum_) {
     AddReduction(copies_.RowMajor(Locate(bias_sum_->gradient)),
-                 Locate(bias_sum_->bias), bias_sum_->scale, options_.threads,
-                 &schedule_);
+                 Locate(bias_sum_->bias), bias_sum_->scale, &schedule_);
   }
   if (implementation_.empty()) {
     AppendImplementation(operation_.problem.batch == 0 ? "zero" : "sum");

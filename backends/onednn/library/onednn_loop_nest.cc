@@ -6,15 +6,22 @@
 
 namespace convgrad::onednn {
 
-LoopNest::LoopNest(const Dims& dims, const Dims& strides, const Dims& others) {
+StridedLoops LoopsInMemory(const Dims& dims, const Dims& strides,
+                           const Dims& others) {
+  StridedLoops loops;
   for (size_t i = 0; i < dims.size(); ++i) {
-    loops_.push_back({dims[i], strides[i], others[i]});
+    loops.push_back({dims[i], strides[i], others[i]});
   }
-  std::stable_sort(loops_.begin(), loops_.end(),
+  std::stable_sort(loops.begin(), loops.end(),
                    [](const StridedLoop& a, const StridedLoop& b) {
                      return a.source_stride > b.source_stride;
                    });
-  MergeLoops(&loops_);
+  MergeLoops(&loops);
+  return loops;
+}
+
+LoopNest::LoopNest(const Dims& dims, const Dims& strides, const Dims& others)
+    : loops_(LoopsInMemory(dims, strides, others)) {
   if (!loops_.empty()) {
     run_ = loops_.back();
     loops_.pop_back();

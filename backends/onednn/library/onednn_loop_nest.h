@@ -16,6 +16,11 @@ namespace convgrad::onednn {
 // takes about 5 us, the time for this many elements at 4 GB/s.
 inline constexpr int64_t kGrainElements = 8192;
 
+// Returns loops over a tensor in memory order, outermost first, merged. The
+// strides are those of LoopNest.
+StridedLoops LoopsInMemory(const Dims& dims, const Dims& strides,
+                           const Dims& others);
+
 // One innermost run: for i in [0, length), the tensor's element is at offset +
 // i, and the other tensor's at other + i * stride. Units: elements.
 struct Run {

@@ -2,7 +2,12 @@
 // along which the bias was broadcast. Doesn't use the library.
 #pragma once
 
-#include "backends/core/convolution/conv_operation.h"
+#include <cstdint>
+
+#include "backends/core/data_type.h"
+#include "backends/core/tensor_descriptor.h"
+#include "backends/kernels/copies/strided_copy.h"
+#include "backends/kernels/operators/channel_blocks.h"
 
 namespace convgrad::onednn {
 
@@ -10,23 +15,24 @@ namespace convgrad::onednn {
 class BiasReduction {
  public:
   // `bias` has grad's rank; each of its axes is 1 or grad's extent. Requires:
-  // grad row-major.
-  BiasReduction(TensorDescriptor grad, Dims bias, int threads);
+  // grad row-major and not empty.
+  BiasReduction(const TensorDescriptor& grad, const Dims& bias);
 
   // Returns the bytes of scratch that Run needs for sums in f64.
   int64_t scratch_bytes() const;
 
   // Writes scale * sum, rounded once to `dtype`, row-major in bias's dims. The
-  // order of summation depends only on dims, layout and the number of threads.
+  // order of summation depends only on dims and layout.
   void Run(const void* grad, float scale, DataType dtype, void* result,
-           void* scratch) const;
+           void* scratch, RunParts run) const;
 
  private:
-  TensorDescriptor grad_;
-  Dims bias_;
-  int threads_;
-  int64_t bias_count_;
-  int parts_;
+  // Sums over the innermost axes of grad, of which memory has runs: a "channel"
+  // is a number for the remaining axes.
+  ChannelBlocks inner_;
+  // Loops over the channels: along axes of the bias, with its strides as
+  // destination, and along those that are still to be summed.
+  StridedLoops kept_, summed_;
 };
 
 }  // namespace convgrad::onednn

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "backends/kernels/operators/batch_norm.h"
-#include "backends/kernels/operators/channel_scale.h"
+#include "backends/kernels/operators/channel_sums.h"
 #include "backends/kernels/operators/combine.h"
 
 namespace convgrad::onednn {
@@ -12,19 +11,18 @@ void AddBiasGradient(absl::string_view kind, const NetworkTensor& dy,
                      BufferId gradient, Schedule* schedule) {
   const ChannelBlocks blocks = dy.blocks;
   const int64_t padded = blocks.padded_channels();
-  // Sums, unused sums of squares, and the kernel's scratch.
   const BufferId sums =
-      schedule->AddArray<double>(2 * padded + BatchNormScratch(blocks));
-  schedule->Add(
-      kind, {dy.buffer}, {gradient, sums},
-      [=, from = dy.buffer](const RunContext& context) {
-        auto* sum = context.Write<double>(sums);
-        SumChannels(blocks, context.At(from), nullptr, sum + 2 * padded,
-                    context.parts(), {sum, sum + padded});
-        for (int64_t c = 0; c < blocks.channels; ++c) {
-          context.Write<float>(gradient)[c] = static_cast<float>(sum[c]);
-        }
-      });
+      schedule->AddArray<double>(padded + SumScratch(blocks, 1));
+  schedule->Add(kind, {dy.buffer}, {gradient, sums},
+                [=, from = dy.buffer](const RunContext& context) {
+                  auto* sum = context.Write<double>(sums);
+                  SumTerms(blocks, {.a = context.At(from)}, sum + padded,
+                           context.parts(), sum, nullptr);
+                  for (int64_t c = 0; c < blocks.channels; ++c) {
+                    context.Write<float>(gradient)[c] =
+                        static_cast<float>(sum[c]);
+                  }
+                });
 }
 
 void AddBias(BufferId bias, const NetworkTensor& y, Schedule* schedule) {

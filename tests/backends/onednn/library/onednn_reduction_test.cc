@@ -1,11 +1,12 @@
-// Compares every dtype with plain sums in double. The code doesn't depend on
-// the CPU's instructions.
+// Compares every dtype with plain sums in double, with every instruction set.
 #include "backends/onednn/library/onednn_reduction.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/logical_tensor.h"
+#include "tests/backends/kernels/operators/channel_tensors.h"
+#include "tests/backends/kernels/simd_targets.h"
 #include "tests/backends/onednn/library/element_samples.h"
 
 namespace convgrad::onednn {
@@ -38,31 +39,31 @@ std::vector<double> PlainSums(const Sample& grad, const Dims& bias) {
   return sums;
 }
 
-Sample Reduce(const BiasReduction& reduction, const Sample& grad, float scale,
-              const TensorDescriptor& bias) {
+Sample Reduce(const Sample& grad, float scale, const TensorDescriptor& bias,
+              RunParts run = InOrder) {
   Sample result(bias);
-  std::vector<double> scratch(reduction.scratch_bytes() / sizeof(double));
+  const BiasReduction reduction(grad.descriptor, bias.dims);
+  std::vector<double> scratch(reduction.scratch_bytes() / sizeof(double), NAN);
   reduction.Run(grad.bytes.data(), scale, bias.dtype, result.bytes.data(),
-                scratch.data());
+                scratch.data(), run);
   return result;
 }
 
 void Check(const BiasCase& given) {
   const Sample grad = MakeSample(given.grad, given.unit, given.nonfinite, 1);
   const std::vector<double> sums = PlainSums(grad, given.bias);
-  for (int threads : {1, 3}) {
-    const BiasReduction reduction(given.grad, given.bias, threads);
-    for (DataType dtype : kAllDataTypes) {
-      for (float scale : {1.0f, 0.7f}) {
-        SCOPED_TRACE(absl::StrCat(NameOf(dtype), " times ", scale));
-        const Sample result =
-            Reduce(reduction, grad, scale, {dtype, Layout::kNCX, given.bias});
+  for (DataType dtype : kAllDataTypes) {
+    for (float scale : {1.0f, 0.7f}) {
+      SCOPED_TRACE(absl::StrCat(NameOf(dtype), " times ", scale));
+      const TensorDescriptor bias{dtype, Layout::kNCX, given.bias};
+      ForEachSimdTarget([&] {
+        const Sample result = Reduce(grad, scale, bias);
         for (size_t i = 0; i < sums.size(); ++i) {
           ASSERT_TRUE(IsRounded(
               result, i,
               scale == 1 ? sums[i] : static_cast<float>(sums[i]) * scale));
         }
-      }
+      });
     }
   }
 }
@@ -82,7 +83,8 @@ TEST(BiasReduction, SumsEveryDtypeIntoEveryBias) {
   ForEachGradient({2, 5, 3, 7}, [](const TensorDescriptor& grad) {
     for (const Dims& bias :
          {Dims{1, 1, 1, 1}, Dims{1, 5, 1, 1}, Dims{2, 1, 1, 1},
-          Dims{1, 1, 3, 7}, Dims{1, 5, 3, 1}, Dims{2, 5, 3, 7}}) {
+          Dims{1, 1, 3, 7}, Dims{1, 5, 3, 1}, Dims{1, 5, 1, 7},
+          Dims{2, 1, 3, 1}, Dims{2, 1, 1, 7}, Dims{2, 5, 3, 7}}) {
       SCOPED_TRACE(ToString(bias));
       Check({grad, bias});
       Check({grad, bias, SmallestSubnormal(grad.dtype)});
@@ -92,11 +94,20 @@ TEST(BiasReduction, SumsEveryDtypeIntoEveryBias) {
 }
 
 TEST(BiasReduction, SumsRunsOfAnyLength) {
-  for (int64_t length : {1, 7, 8, 9, 1023, 1024, 1025, 3001, 20003}) {
+  for (int64_t length : {1, 7, 8, 9, 31, 32, 33, 41, 1023, 20003}) {
     ForEachGradient({2, 3, length}, [](const TensorDescriptor& grad) {
       Check({grad, {1, 3, 1}});
       Check({grad, {1, 1, grad.dims[2]}});
     });
+  }
+}
+
+TEST(BiasReduction, SumsAnyNumberOfChannels) {
+  for (int64_t channels = 1; channels <= 67; ++channels) {
+    ForEachGradient({2, channels, 37}, [&](const TensorDescriptor& grad) {
+      Check({grad, {1, channels, 1}});
+    });
+    if (testing::Test::HasFatalFailure()) return;
   }
 }
 
@@ -127,10 +138,23 @@ TEST(BiasReduction, AddsInTheSameOrderInEveryDtype) {
     StoreRounded(wide.dtype, grad.Value(i), same.At(i));
   }
   const TensorDescriptor result{DataType::kF32, Layout::kNCX, bias};
-  for (int threads : {1, 3}) {
-    EXPECT_EQ(
-        Reduce(BiasReduction(narrow, bias, threads), grad, 1, result).bytes,
-        Reduce(BiasReduction(wide, bias, threads), same, 1, result).bytes);
+  ForEachSimdTarget([&] {
+    EXPECT_EQ(Reduce(grad, 1, result).bytes, Reduce(same, 1, result).bytes);
+  });
+}
+
+TEST(BiasReduction, ThreadsDontChangeBits) {
+  for (Layout layout : kBothLayouts) {
+    const Sample grad =
+        MakeSample({DataType::kF32, layout, {3, 5, 4099}}, 0x1p-30, false, 1);
+    Sample wide = grad;
+    for (int64_t i = 0; i < ElementCount(grad.descriptor); i += 2) {
+      StoreRounded(DataType::kF32, i % 4 == 0 ? 0x1p30 : -0x1p30, wide.At(i));
+    }
+    const TensorDescriptor bias{DataType::kF32, Layout::kNCX, {1, 5, 1}};
+    const Sample result = Reduce(wide, 1, bias);
+    EXPECT_EQ(result.bytes, Reduce(wide, 1, bias, Backwards).bytes);
+    EXPECT_EQ(result.bytes, Reduce(wide, 1, bias, OnThreeThreads).bytes);
   }
 }
 

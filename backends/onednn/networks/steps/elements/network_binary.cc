@@ -245,7 +245,8 @@ class Binary final : public NetworkGroup {
           for (int64_t n = 0; n < to.batch; ++n) {
             SumChannels(part, context.At(dy) + n * part.bytes(),
                         is_product ? context.At(a) + n * part.bytes() : nullptr,
-                        sum + 2 * padded, context.parts(), {sum, sum + padded});
+                        sum + 2 * padded, context.parts(),
+                        {sum, is_product ? sum + padded : nullptr});
             double* const own = is_product ? sum + padded : sum;
             for (int64_t c = 0; c < blocks.channels; ++c) {
               if (op == Operator::kSub) own[c] = -own[c];
