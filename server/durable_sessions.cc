@@ -13,32 +13,6 @@
 namespace convgrad {
 namespace {
 
-SessionTable::StoredSession StoredOf(const SnapshotEntry& entry) {
-  SessionTable::StoredSession stored;
-  const ImageHead& head = entry.head;
-  stored.settings.id = head.id;
-  stored.settings.name = head.name;
-  stored.settings.client = head.client;
-  stored.settings.owner = head.owner;
-  stored.settings.readers = head.readers;
-  stored.settings.lease = head.lease;
-  stored.settings.quota_bytes = head.quota_bytes;
-  stored.settings.durable = true;
-  stored.settings.open_id = head.open_id;
-  stored.number = head.number;
-  stored.epochs = EpochsOf(head);
-  stored.totals.tensors = entry.tensors;
-  stored.totals.quota_bytes = entry.bytes;
-  for (const NamedEntry& named : entry.named) {
-    stored.snapshots[named.name] = {named.number, named.bytes};
-    if (named.status.ok()) continue;
-    spdlog::error("session {}: the snapshot '{}' is damaged: {}",
-                  entry.key.substr(0, kHandleDigits), named.name,
-                  std::string(named.status.message()));
-  }
-  return stored;
-}
-
 absl::Status BadFolder(const std::string& folder, const absl::Status& why) {
   return MakeError(absl::StatusCode::kInvalidArgument,
                    {Reason::kBackendUnavailable, "--state_dir",
@@ -86,6 +60,11 @@ absl::Status DurableSessions::AddStored() {
   for (const SnapshotEntry& entry : entries) {
     const std::string handle = entry.key.substr(0, kHandleDigits);
     absl::Status status = entry.status;
+    for (const NamedEntry& named : entry.named) {
+      if (named.status.ok()) continue;
+      spdlog::error("session {}: the snapshot '{}' is damaged: {}", handle,
+                    named.name, std::string(named.status.message()));
+    }
     if (status.ok()) {
       status = sessions_->AddStored(StoredOf(entry));
       if (absl::IsResourceExhausted(status)) return status;

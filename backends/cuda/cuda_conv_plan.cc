@@ -1,7 +1,6 @@
 #include "backends/cuda/cuda_conv_plan.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "backends/core/batch_slices.h"
@@ -22,29 +21,6 @@ constexpr int64_t kMinSliceBytes = int64_t{8} << 20;
 
 // Approximate size of a plan's step with one graph.
 constexpr int64_t kStepBytes = 64 << 10;
-
-// Handles a batch of 0: the output and grad_input are empty, the sums are 0.
-class ZeroPlan final : public Plan {
- public:
-  explicit ZeroPlan(const ConvOperation& operation) {
-    for (const ResultRequest& request : operation.results) {
-      bytes_.push_back(*ByteSize(request.descriptor));
-    }
-  }
-
-  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
-    for (size_t i = 0; i < bytes_.size(); ++i) {
-      if (bytes_[i] > 0) std::memset(buffers.results[i], 0, bytes_[i]);
-    }
-    return RunTimes();
-  }
-  int64_t scratch_bytes() const override { return 0; }
-  int64_t resident_bytes() const override { return sizeof(*this); }
-  absl::string_view implementation() const override { return "zero"; }
-
- private:
-  std::vector<int64_t> bytes_;
-};
 
 std::vector<Crossing> CrossingsOf(const TensorUses& uses) {
   std::vector<Crossing> crossings;
@@ -192,9 +168,6 @@ int64_t SliceCount(const ConvOperation& operation) {
 
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
     const ConvOperation& operation, Worker* worker) {
-  if (operation.problem.batch == 0) {
-    return std::make_unique<ZeroPlan>(operation);
-  }
   auto plan =
       std::make_unique<SlicedPlan>(operation, SliceCount(operation), worker);
   RETURN_IF_ERROR(plan->Build());

@@ -51,7 +51,6 @@ class Translator {
   absl::Status Add(const CopyStep& step);
   absl::Status Add(const PassStep& step);
   absl::Status Add(const BiasSumStep& step);
-  absl::Status Add(const ZeroStep& step);
 
   // Appends the graph and the copies that it needs; writes the result to
   // `sink`.
@@ -160,12 +159,6 @@ absl::Status Translator::Add(const CopyStep& step) {
 absl::Status Translator::Add(const BiasSumStep& step) {
   AddBiasSum(Mapped(step.gradient), step.bias.descriptor, step.scale,
              Locate(step.bias).location, &made_.steps);
-  return absl::OkStatus();
-}
-
-absl::Status Translator::Add(const ZeroStep& step) {
-  const Tensor result = Locate(step.result);
-  made_.steps.AddZero(result.location, *ByteSize(result.descriptor));
   return absl::OkStatus();
 }
 

@@ -82,15 +82,18 @@ absl::StatusOr<std::shared_ptr<const KeptState>> StateOf(
   for (const ImageProgram& program : image.programs) {
     ASSIGN_OR_RETURN(writes.programs[program.name], ProgramOf(program, memory));
   }
-  if (!image.head.trainer_state.empty()) {
+  if (!image.head.trainer_state().empty()) {
     writes.trainer_state =
-        std::make_shared<const std::string>(image.head.trainer_state);
+        std::make_shared<const std::string>(image.head.trainer_state());
   }
   KeptState state = After(KeptState(), writes);
-  state.number = image.head.number;
+  state.number = image.head.number();
   state.trainer_state_number = state.number;
-  state.computed_by =
-      std::make_shared<const MachineFacts>(image.head.computed_by);
+  MachineFacts facts;
+  for (const snapshots::Fact& fact : image.head.computed_by()) {
+    facts[fact.name()] = fact.text();
+  }
+  state.computed_by = std::make_shared<const MachineFacts>(std::move(facts));
   for (const ImageTensor& tensor : image.tensors) {
     state.tensors.find(tensor.name)->second.version = tensor.version;
   }
@@ -124,35 +127,64 @@ absl::Status AddReplies(const SessionCapture& capture,
   return absl::OkStatus();
 }
 
+ChangeOrder::Epochs EpochsOf(const snapshots::Session& head) {
+  return {head.epoch(), head.first_epoch(), head.resumed_by()};
+}
+
 }  // namespace
 
-ChangeOrder::Epochs EpochsOf(const ImageHead& head) {
-  return {head.epoch, head.first_epoch, head.resumed_by};
+SessionTable::StoredSession StoredOf(const SnapshotEntry& entry) {
+  SessionTable::StoredSession stored;
+  const snapshots::Session& head = entry.head;
+  stored.settings.id = head.id();
+  stored.settings.name = head.name();
+  stored.settings.client = head.client();
+  stored.settings.owner = head.owner();
+  stored.settings.readers = {head.readers().begin(), head.readers().end()};
+  stored.settings.lease = absl::Nanoseconds(head.lease_nanoseconds());
+  stored.settings.quota_bytes = head.quota_bytes();
+  stored.settings.durable = true;
+  stored.settings.open_id = head.open_id();
+  stored.number = head.number();
+  stored.epochs = EpochsOf(head);
+  stored.totals.tensors = entry.tensors;
+  stored.totals.quota_bytes = entry.bytes;
+  for (const NamedEntry& named : entry.named) {
+    stored.snapshots[named.name] = {named.number, named.bytes};
+  }
+  return stored;
 }
 
 absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,
                                       const SessionCapture& capture,
+                                      const MachineFacts& facts,
                                       const ReplyFormat& replies,
                                       KeptMemory* memory) {
   const KeptState& state = *capture.state;
   CapturedImage captured;
-  ImageHead& head = captured.image.head;
-  head.id = settings.id;
-  head.open_id = settings.open_id;
-  head.name = settings.name;
-  head.client = settings.client;
-  head.owner = settings.owner;
-  head.readers = settings.readers;
-  head.lease = settings.lease;
-  head.quota_bytes = settings.quota_bytes;
-  head.number = state.number;
-  head.epoch = capture.epochs.newest;
-  head.first_epoch = capture.epochs.first;
-  head.resumed_by = capture.epochs.resumed_by;
+  snapshots::Session& head = captured.image.head;
+  head.set_id(settings.id);
+  head.set_open_id(settings.open_id);
+  head.set_name(settings.name);
+  head.set_client(settings.client);
+  head.set_owner(settings.owner);
+  head.mutable_readers()->Assign(settings.readers.begin(),
+                                 settings.readers.end());
+  head.set_lease_nanoseconds(absl::ToInt64Nanoseconds(settings.lease));
+  head.set_quota_bytes(settings.quota_bytes);
+  head.set_number(state.number);
+  head.set_epoch(capture.epochs.newest);
+  head.set_first_epoch(capture.epochs.first);
+  head.set_resumed_by(capture.epochs.resumed_by);
   if (state.trainer_state != nullptr) {
-    head.trainer_state = *state.trainer_state;
+    head.set_trainer_state(*state.trainer_state);
   }
-  if (state.computed_by != nullptr) head.computed_by = *state.computed_by;
+  const MachineFacts& by = state.computed_by ? *state.computed_by : facts;
+  for (const auto& [name, text] : by) {
+    snapshots::Fact& fact = *head.add_computed_by();
+    fact.set_name(name);
+    fact.set_text(text);
+  }
   for (const auto& [name, tensor] : state.tensors) {
     captured.image.tensors.push_back(
         {name,
@@ -190,10 +222,10 @@ absl::StatusOr<SessionCapture> LoadCapture(SnapshotStore* store,
   ASSIGN_OR_RETURN(capture.state, StateOf(image, memory));
   int64_t before = 0;
   for (const ImageReply& reply : image.replies) {
-    if (reply.number <= before || reply.number > image.head.number) {
-      return Damaged(
-          absl::StrCat("reply ", reply.number),
-          absl::StrCat("one after ", before, ", at most ", image.head.number));
+    if (reply.number <= before || reply.number > image.head.number()) {
+      return Damaged(absl::StrCat("reply ", reply.number),
+                     absl::StrCat("one after ", before, ", at most ",
+                                  image.head.number()));
     }
     before = reply.number;
     ChangeOrder::Unacknowledged change{reply.number, reply.call_id, nullptr, 0};

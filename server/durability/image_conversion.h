@@ -10,6 +10,7 @@
 #include "server/sessions/kept_memory.h"
 #include "server/sessions/session.h"
 #include "server/sessions/session_capture.h"
+#include "server/sessions/session_table.h"
 #include "server/snapshots/session_image.h"
 #include "server/snapshots/snapshot_store.h"
 
@@ -32,15 +33,17 @@ struct CapturedImage {
   Reservation paid;
 };
 
-// Returns the epochs in a snapshot's head.
-ChangeOrder::Epochs EpochsOf(const ImageHead& head);
+// Returns the session of a snapshot, whose tensors aren't loaded.
+// Requires: entry.status.ok().
+SessionTable::StoredSession StoredOf(const SnapshotEntry& entry);
 
-// Returns the image of `capture`. It shares the bytes of the tensors. Its
-// `computed_by` is empty if this server has computed the state.
+// Returns the image of `capture`. It shares the bytes of the tensors. `facts`
+// are those of this server.
 // Errors: kResourceExhausted, reason BUSY, if there is no memory to copy
 // replies.
 absl::StatusOr<CapturedImage> Capture(const KeptSession::Settings& settings,
                                       const SessionCapture& capture,
+                                      const MachineFacts& facts,
                                       const ReplyFormat& replies,
                                       KeptMemory* memory);
 

@@ -273,11 +273,8 @@ absl::Status Snapshotter::WriteCapture(const KeptSession& session,
                                        const SessionCapture& capture,
                                        int64_t* bytes) {
   ASSIGN_OR_RETURN(CapturedImage captured,
-                   Capture(session.settings(), capture, options_.replies,
-                           sessions_->memory().get()));
-  if (capture.state->computed_by == nullptr) {
-    captured.image.head.computed_by = options_.facts;
-  }
+                   Capture(session.settings(), capture, options_.facts,
+                           options_.replies, sessions_->memory().get()));
   RETURN_IF_ERROR(store_->Write(captured.image));
   for (const ImageTensor& tensor : captured.image.tensors) {
     *bytes += std::ssize(tensor.data.bytes);

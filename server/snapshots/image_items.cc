@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "backends/core/status.h"
 #include "server/snapshots/session_files.h"
 
@@ -15,7 +16,7 @@ namespace {
 constexpr size_t kIdBytes = 16;
 constexpr size_t kMostTrainerState = size_t{64} << 10;
 constexpr size_t kMostName = 255;
-constexpr size_t kMostFacts = 64;
+constexpr int kMostFacts = 64;
 constexpr size_t kMostFactBytes = 1024;
 constexpr size_t kMostRank = 8;
 // The rank that backends/core's blocked layouts have at most.
@@ -76,42 +77,43 @@ absl::Status CheckTensor(const ImageTensor& tensor) {
                       absl::StrCat(bytes, " of ", ToString(tensor.descriptor)));
 }
 
-absl::Status CheckFacts(const ImageHead& head) {
-  if (head.computed_by.size() > kMostFacts) {
+absl::Status CheckFacts(const snapshots::Session& head) {
+  if (head.computed_by_size() > kMostFacts) {
     return InvalidField(Reason::kOutOfRange, "computed_by facts",
-                        head.computed_by.size(), "at most 64");
+                        head.computed_by_size(), "at most 64");
   }
-  for (const auto& [name, text] : head.computed_by) {
-    const std::string fact = name + text;
-    if (fact.size() <= kMostFactBytes && IsPrintable(fact)) continue;
+  for (const snapshots::Fact& fact : head.computed_by()) {
+    const std::string both = fact.name() + fact.text();
+    if (both.size() <= kMostFactBytes && IsPrintable(both)) continue;
     return InvalidField(Reason::kMalformed, "computed_by",
-                        absl::StrCat("a fact of ", fact.size(), " bytes"),
+                        absl::StrCat("a fact of ", both.size(), " bytes"),
                         "at most 1024 bytes of printable ASCII");
   }
   return absl::OkStatus();
 }
 
-absl::Status CheckHead(const ImageHead& head) {
-  if (head.id.size() != kIdBytes) {
-    return InvalidField(Reason::kOutOfRange, "session id bytes", head.id.size(),
-                        "16");
+absl::Status CheckHead(const snapshots::Session& head) {
+  if (head.id().size() != kIdBytes) {
+    return InvalidField(Reason::kOutOfRange, "session id bytes",
+                        head.id().size(), "16");
   }
-  if (!head.resumed_by.empty() && head.resumed_by.size() != kIdBytes) {
+  if (!head.resumed_by().empty() && head.resumed_by().size() != kIdBytes) {
     return InvalidField(Reason::kOutOfRange, "resumed_by bytes",
-                        head.resumed_by.size(), "16 or 0");
+                        head.resumed_by().size(), "16 or 0");
   }
-  if (head.trainer_state.size() > kMostTrainerState) {
+  if (head.trainer_state().size() > kMostTrainerState) {
     return InvalidField(Reason::kOutOfRange, "trainer_state bytes",
-                        head.trainer_state.size(), "at most 65536");
+                        head.trainer_state().size(), "at most 65536");
   }
   RETURN_IF_ERROR(CheckFacts(head));
-  RETURN_IF_ERROR(CheckCount("number", head.number));
-  RETURN_IF_ERROR(CheckCount("epoch", head.epoch));
-  RETURN_IF_ERROR(CheckCount("first_epoch", head.first_epoch));
-  RETURN_IF_ERROR(CheckCount("quota_bytes", head.quota_bytes));
-  if (head.lease >= absl::ZeroDuration()) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, "lease",
-                      absl::FormatDuration(head.lease), "at least 0");
+  RETURN_IF_ERROR(CheckCount("number", head.number()));
+  RETURN_IF_ERROR(CheckCount("epoch", head.epoch()));
+  RETURN_IF_ERROR(CheckCount("first_epoch", head.first_epoch()));
+  RETURN_IF_ERROR(CheckCount("quota_bytes", head.quota_bytes()));
+  const absl::Duration lease = absl::Nanoseconds(head.lease_nanoseconds());
+  if (lease >= absl::ZeroDuration()) return absl::OkStatus();
+  return InvalidField(Reason::kOutOfRange, "lease", absl::FormatDuration(lease),
+                      "at least 0");
 }
 
 std::vector<int64_t> ShapeOf(const TensorDescriptor& descriptor) {

@@ -5,52 +5,9 @@
 #include "backends/core/status.h"
 #include "proto/sha256.h"
 #include "server/snapshots/image_items.h"
-#include "server/snapshots/manifest.pb.h"
 
 namespace convgrad {
 namespace {
-
-void EncodeHead(const ImageHead& head, snapshots::Session* session) {
-  session->set_id(head.id);
-  session->set_open_id(head.open_id);
-  session->set_name(head.name);
-  session->set_client(head.client);
-  session->set_owner(head.owner);
-  for (const std::string& reader : head.readers) session->add_readers(reader);
-  session->set_lease_nanoseconds(absl::ToInt64Nanoseconds(head.lease));
-  session->set_quota_bytes(head.quota_bytes);
-  session->set_number(head.number);
-  session->set_epoch(head.epoch);
-  session->set_first_epoch(head.first_epoch);
-  session->set_resumed_by(head.resumed_by);
-  session->set_trainer_state(head.trainer_state);
-  for (const auto& [name, text] : head.computed_by) {
-    snapshots::Fact& fact = *session->add_computed_by();
-    fact.set_name(name);
-    fact.set_text(text);
-  }
-}
-
-ImageHead DecodeHead(const snapshots::Session& session) {
-  ImageHead head;
-  head.id = session.id();
-  head.open_id = session.open_id();
-  head.name = session.name();
-  head.client = session.client();
-  head.owner = session.owner();
-  head.readers.assign(session.readers().begin(), session.readers().end());
-  head.lease = absl::Nanoseconds(session.lease_nanoseconds());
-  head.quota_bytes = session.quota_bytes();
-  head.number = session.number();
-  head.epoch = session.epoch();
-  head.first_epoch = session.first_epoch();
-  head.resumed_by = session.resumed_by();
-  head.trainer_state = session.trainer_state();
-  for (const snapshots::Fact& fact : session.computed_by()) {
-    head.computed_by[fact.name()] = fact.text();
-  }
-  return head;
-}
 
 void EncodeTensor(const ImageTensor& tensor, snapshots::Tensor* message) {
   const TensorDescriptor& descriptor = tensor.descriptor;
@@ -184,7 +141,7 @@ std::string EncodeManifest(const Manifest& manifest) {
   message.set_format_version(kSnapshotFormatVersion);
   message.set_fencing_number(manifest.fencing_number);
   message.set_generation(manifest.generation);
-  EncodeHead(image.head, message.mutable_session());
+  *message.mutable_session() = image.head;
   for (const ManifestPart& part : manifest.parts) {
     snapshots::Part& encoded = *message.add_parts();
     encoded.set_sha256(part.sha256);
@@ -226,7 +183,7 @@ absl::StatusOr<Manifest> DecodeManifest(absl::string_view file) {
   Manifest manifest;
   manifest.fencing_number = message.fencing_number();
   manifest.generation = message.generation();
-  manifest.image.head = DecodeHead(message.session());
+  manifest.image.head = message.session();
   for (const snapshots::Part& part : message.parts()) {
     ASSIGN_OR_RETURN(manifest.parts.emplace_back(), DecodePart(part));
   }

@@ -105,7 +105,7 @@ absl::StatusOr<Manifest> SessionFolder::ReadManifestFile(
   if (!manifest.ok()) {
     return WithFieldPrefix(manifest.status(), absl::StrCat(Path(file), ": "));
   }
-  if (SessionKeyOf(manifest->image.head.id) == key_) return manifest;
+  if (SessionKeyOf(manifest->image.head.id()) == key_) return manifest;
   return InvalidField(Reason::kMalformed,
                       absl::StrCat(Path(file), ": session.id"),
                       "another session", "the session of the folder");

@@ -65,7 +65,7 @@ struct SnapshotEntry {
   // Why no manifest of the session can be used; OK if one can. The other
   // members are only set if it is OK.
   absl::Status status;
-  ImageHead head;
+  snapshots::Session head;
   int64_t fencing_number = 0;  // Of the server that wrote it.
   int64_t generation = 0;
   int64_t tensors = 0;

@@ -84,7 +84,7 @@ std::vector<NamedEntry> SessionFolder::ReadNamed(
     const auto manifest = ReadManifestFile(file);
     entry.status = manifest.status();
     if (!manifest.ok()) continue;
-    entry.number = manifest->image.head.number;
+    entry.number = manifest->image.head.number();
     std::set<std::string>& digests = (*parts)[*name];
     for (const ManifestPart& part : manifest->parts) {
       entry.bytes += part.bytes;

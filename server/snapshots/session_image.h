@@ -4,15 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "backends/core/tensor_descriptor.h"
+#include "server/snapshots/manifest.pb.h"
 
 namespace convgrad {
 
@@ -51,34 +50,11 @@ struct ImageReply {
   std::optional<ImageBytes> message;
 };
 
-// Everything of a session that is small. Value type.
-struct ImageHead {
-  std::string id;  // 16 bytes, secret.
-  std::string open_id;
-  std::string name;
-  std::string client;
-  std::string owner;
-  std::vector<std::string> readers;
-  absl::Duration lease;
-  int64_t quota_bytes = 0;
-  int64_t number = 0;
-  // Epochs from `first_epoch` to `epoch` are those of the client that resumed
-  // the session last, with the call `resumed_by` (empty if it had no id). 0 in
-  // manifests of earlier servers.
-  int64_t epoch = 0;
-  int64_t first_epoch = 0;
-  std::string resumed_by;
-  std::string trainer_state;  // At most 64 KiB.
-  // What the server was that committed the change `number`: at most 64 facts
-  // by name, each with its name at most 1 KiB of printable ASCII. Empty if
-  // unknown.
-  std::map<std::string, std::string> computed_by = {};
-};
-
 // Value type. Names of tensors, names of programs, and numbers of replies are
 // unique.
 struct SessionImage {
-  ImageHead head;
+  // Everything that is small.
+  snapshots::Session head;
   std::vector<ImageTensor> tensors;
   std::vector<ImageProgram> programs;
   std::vector<ImageReply> replies;

@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<SnapshotStore>> SnapshotStore::Open(
 }
 
 absl::Status SnapshotStore::Write(const SessionImage& image) {
-  return FolderOf(SessionKeyOf(image.head.id))->Write(image);
+  return FolderOf(SessionKeyOf(image.head.id()))->Write(image);
 }
 
 absl::StatusOr<std::vector<SnapshotEntry>> SnapshotStore::List() {

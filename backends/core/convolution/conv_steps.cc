@@ -55,7 +55,7 @@ std::vector<ConvStep> StepsOf(const ConvOperation& operation) {
   StepTensor gradient;
   if (operation.direction == Direction::kBackward) {
     gradient = OperandTensor(operation, Operand::kGradOutput);
-    if (problem.relu && problem.batch > 0) {
+    if (problem.relu) {
       StepTensor masked = {gradient.descriptor,
                            StepTensor::Home::kMaskedGradient};
       steps.emplace_back(MaskStep{
@@ -67,10 +67,7 @@ std::vector<ConvStep> StepsOf(const ConvOperation& operation) {
     const ResultRequest& request = operation.results[i];
     const StepTensor result = {request.descriptor, StepTensor::Home::kResult,
                                static_cast<int>(i)};
-    if (problem.batch == 0) {
-      if (*ByteSize(result.descriptor) > 0)
-        steps.emplace_back(ZeroStep{result});
-    } else if (request.which == Result::kGradResidual) {
+    if (request.which == Result::kGradResidual) {
       steps.emplace_back(CopyStep{gradient, result, request.scale});
     } else if (request.which == Result::kGradBias) {
       sums.emplace_back(

@@ -67,17 +67,11 @@ struct BiasSumStep {
   float scale = 1;
 };
 
-// Writes zeros, which are the sums over a batch of 0.
-struct ZeroStep {
-  StepTensor result;
-};
-
-using ConvStep =
-    std::variant<MaskStep, CopyStep, PassStep, BiasSumStep, ZeroStep>;
+using ConvStep = std::variant<MaskStep, CopyStep, PassStep, BiasSumStep>;
 
 // Returns the steps that compute all results of `operation`, in execution
 // order: the mask, copies of the gradient, the passes, and the bias sums.
-// Requires: Validate(operation).ok().
+// Requires: Validate(operation).ok(); a batch of at least 1.
 std::vector<ConvStep> StepsOf(const ConvOperation& operation);
 
 // Returns whether a step's bias has one number per output channel.

@@ -1,5 +1,9 @@
 #include "backends/core/program/conv_backend.h"
 
+#include <cstring>
+#include <memory>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "backends/core/optimizer/update_plan.h"
 #include "backends/core/status.h"
@@ -12,6 +16,30 @@ absl::Status Refusal(const Backend& backend, const Operation& operation) {
                      absl::StrCat("a convolution or its gradients, all that ",
                                   backend.name(), " computes"));
 }
+
+// Computes a convolution of an empty batch: the output and grad_input are
+// empty, the sums are 0.
+class ZeroPlan final : public Plan {
+ public:
+  explicit ZeroPlan(const ConvOperation& operation) {
+    for (const ResultRequest& request : operation.results) {
+      bytes_.push_back(*ByteSize(request.descriptor));
+    }
+  }
+
+  absl::StatusOr<RunTimes> Run(const RunBuffers& buffers) const override {
+    for (size_t i = 0; i < bytes_.size(); ++i) {
+      if (bytes_[i] > 0) std::memset(buffers.results[i], 0, bytes_[i]);
+    }
+    return RunTimes();
+  }
+  int64_t scratch_bytes() const override { return 0; }
+  int64_t resident_bytes() const override { return sizeof(*this); }
+  absl::string_view implementation() const override { return "zero"; }
+
+ private:
+  std::vector<int64_t> bytes_;
+};
 
 }  // namespace
 
@@ -41,6 +69,9 @@ absl::Status ConvBackend::CheckSupport(const Operation& operation) const {
 absl::StatusOr<std::unique_ptr<Plan>> ConvBackend::MakePlan(
     const Operation& operation, const PlanOptions& options) const {
   if (const ConvOperation* convolution = AsConvolution(operation)) {
+    if (convolution->batch() == 0) {
+      return std::make_unique<ZeroPlan>(*convolution);
+    }
     return PlanConvolution(*convolution, options);
   }
   const UpdateOperation* update = AsUpdate(operation);

@@ -1,6 +1,6 @@
 // `ConvBackend` is the base class of backends. A subclass computes convolutions
-// and optionally programs; the base class computes optimizer steps for backends
-// without devices.
+// and optionally programs; the base class computes convolutions of an empty
+// batch, and optimizer steps for backends without devices.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,8 @@ class ConvBackend : public Backend {
   // results, dtypes and layouts.
   static BackendCapabilities EveryConvolution();
 
-  // Do the same as CheckSupport and MakePlan.
+  // Do the same as CheckSupport and MakePlan. PlanConvolution requires a batch
+  // of at least 1.
   virtual absl::Status CheckConvolution(
       const ConvOperation& /*operation*/) const {
     return absl::OkStatus();

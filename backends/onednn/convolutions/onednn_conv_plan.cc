@@ -44,7 +44,6 @@ Partition PartitionIn(absl::string_view implementation) {
 
 Partition ChoosePartition(const ConvOperation& operation, int threads,
                           absl::string_view like) {
-  if (operation.problem.batch == 0) return {};
   const std::vector<Partition> possible = PartitionsOf(operation, threads);
   if (possible.empty()) return {};
   if (like.empty()) return PredictPartition(operation, possible, threads);

@@ -104,7 +104,6 @@ class Translator {
   void Add(const CopyStep& step);
   void Add(const PassStep& step);
   void Add(const BiasSumStep& step) { bias_sum_ = step; }
-  void Add(const ZeroStep& step) { AddZero(Locate(step.result), &schedule_); }
 
   absl::Status AddPasses();
   // Appends a word that says how a pass is computed.
@@ -246,9 +245,7 @@ absl::StatusOr<std::unique_ptr<Plan>> Translator::Translate() {
     AddReduction(copies_.RowMajor(Locate(bias_sum_->gradient)),
                  Locate(bias_sum_->bias), bias_sum_->scale, &schedule_);
   }
-  if (implementation_.empty()) {
-    AppendImplementation(operation_.problem.batch == 0 ? "zero" : "sum");
-  }
+  if (implementation_.empty()) AppendImplementation("sum");
   return Guard("planning", [&]() -> absl::StatusOr<std::unique_ptr<Plan>> {
     return std::make_unique<ScheduledPlan>(Place(std::move(schedule_)),
                                            std::move(implementation_),

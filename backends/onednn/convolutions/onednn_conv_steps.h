@@ -12,8 +12,8 @@
 namespace convgrad::onednn {
 
 // The plan's implementation() has one "pass=implementation/format" per
-// convolution; "sum" if there is none, "zero" for a batch of 0.
-// Requires: Validate(operation).ok(). Errors: kInternal.
+// convolution; "sum" if there is none.
+// Requires: Validate(operation).ok(); a batch of at least 1. Errors: kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> BuildConvPlan(
     const ConvOperation& operation, const ComputeOptions& options,
     const FormatPreference& preference);

@@ -23,7 +23,7 @@ class ImageConversionTest : public ::testing::Test {
   absl::StatusOr<SessionCapture> WriteAndLoad(const SessionUse& use) {
     const auto capture = use->NewestCapture(absl::Now());
     const absl::StatusOr<CapturedImage> captured =
-        Capture(use->settings(), *capture, TextReplies(), memory());
+        Capture(use->settings(), *capture, {}, TextReplies(), memory());
     EXPECT_TRUE(captured.ok()) << captured.status();
     EXPECT_TRUE(stored_.store->Write(captured->image).ok());
     head_ = captured->image.head;
@@ -38,7 +38,7 @@ class ImageConversionTest : public ::testing::Test {
   MemoryFiles files_;
   NoArchive archive_;
   StoredTable stored_{&files_};
-  ImageHead head_;
+  snapshots::Session head_;
   std::vector<std::string> broken_;
 };
 
@@ -75,11 +75,12 @@ TEST_F(ImageConversionTest, ASessionComesBackAsItWas) {
   EXPECT_EQ(loaded->replies[1].call_id, "call id number 2");
   EXPECT_EQ(*static_cast<const std::string*>(loaded->replies[1].reply.get()),
             "reply 2");
-  EXPECT_EQ(head_.name, "digits");
-  EXPECT_EQ(head_.owner, "ada");
-  EXPECT_EQ(head_.readers, std::vector<std::string>{"reader"});
-  EXPECT_EQ(head_.id, use->settings().id);
-  EXPECT_EQ(head_.open_id, std::string(16, 'a'));
+  EXPECT_EQ(head_.name(), "digits");
+  EXPECT_EQ(head_.owner(), "ada");
+  ASSERT_EQ(head_.readers_size(), 1);
+  EXPECT_EQ(head_.readers(0), "reader");
+  EXPECT_EQ(head_.id(), use->settings().id);
+  EXPECT_EQ(head_.open_id(), std::string(16, 'a'));
 }
 
 TEST_F(ImageConversionTest, AStateKeepsTheServerThatComputedIt) {
@@ -87,17 +88,20 @@ TEST_F(ImageConversionTest, AStateKeepsTheServerThatComputedIt) {
   stored_.Change(use, stored_.WritesOf("w", 3));
   SessionCapture capture = *use->NewestCapture(absl::Now());
   EXPECT_EQ(capture.state->computed_by, nullptr);
-  SessionImage image =
-      Capture(use->settings(), capture, TextReplies(), memory())->image;
-  image.head.computed_by = {{"cpu", "another"}};
-  ASSERT_TRUE(stored_.store->Write(image).ok());
+  const MachineFacts facts = {{"cpu", "this"}, {"os", "any"}};
+  const auto image_of = [&](const MachineFacts& here) {
+    return Capture(use->settings(), capture, here, TextReplies(), memory())
+        ->image;
+  };
+  ASSERT_TRUE(stored_.store->Write(image_of(facts)).ok());
   capture = *Load(use->settings().id);
   const KeptState& loaded = *capture.state;
-  EXPECT_EQ(*loaded.computed_by, image.head.computed_by);
+  EXPECT_EQ(*loaded.computed_by, facts);
   EXPECT_EQ(WithoutTapes(loaded).computed_by, loaded.computed_by);
-  EXPECT_EQ(Capture(use->settings(), capture, TextReplies(), memory())
-                ->image.head.computed_by,
-            image.head.computed_by);
+  const snapshots::Session again = image_of({{"cpu", "another"}}).head;
+  ASSERT_EQ(again.computed_by_size(), 2);
+  EXPECT_EQ(again.computed_by(0).name(), "cpu");
+  EXPECT_EQ(again.computed_by(0).text(), "this");
   EXPECT_EQ(After(loaded, stored_.WritesOf("w", 4)).computed_by, nullptr);
 }
 
@@ -136,10 +140,10 @@ TEST_F(ImageConversionTest, WhatIsDamagedOrMissingIsDataLoss) {
   EXPECT_EQ(missing.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(DetailOf(missing)->reason, Reason::kMalformed);
   SessionImage image;
-  image.head.id = std::string(16, 'i');
-  image.head.open_id = std::string(16, 'o');
-  image.head.client = "ada";
-  image.head.lease = absl::Seconds(60);
+  image.head.set_id(std::string(16, 'i'));
+  image.head.set_open_id(std::string(16, 'o'));
+  image.head.set_client("ada");
+  image.head.set_lease_nanoseconds(60'000'000'000);
   const auto text = std::make_shared<const std::string>("no program");
   image.programs.push_back(
       {"net",
@@ -147,7 +151,7 @@ TEST_F(ImageConversionTest, WhatIsDamagedOrMissingIsDataLoss) {
         {reinterpret_cast<const std::byte*>(text->data()), text->size()}}});
   const absl::Status written = stored_.store->Write(image);
   ASSERT_TRUE(written.ok()) << written;
-  EXPECT_EQ(Load(image.head.id).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Load(image.head.id()).status().code(), absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

@@ -22,20 +22,7 @@ void AddStored(SnapshotStore* from, SessionTable* table) {
   ASSERT_TRUE(entries.ok()) << entries.status();
   for (const SnapshotEntry& entry : *entries) {
     ASSERT_TRUE(entry.status.ok()) << entry.status;
-    SessionTable::StoredSession stored;
-    stored.settings.id = entry.head.id;
-    stored.settings.client = entry.head.client;
-    stored.settings.owner = entry.head.owner;
-    stored.settings.lease = entry.head.lease;
-    stored.settings.quota_bytes = entry.head.quota_bytes;
-    stored.settings.open_id = entry.head.open_id;
-    stored.settings.durable = true;
-    stored.number = entry.head.number;
-    stored.epochs = EpochsOf(entry.head);
-    for (const NamedEntry& named : entry.named) {
-      stored.snapshots[named.name] = {named.number, named.bytes};
-    }
-    ASSERT_TRUE(table->AddStored(stored).ok());
+    ASSERT_TRUE(table->AddStored(StoredOf(entry)).ok());
   }
 }
 

@@ -9,8 +9,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "server/snapshots/session_folder.h"
 #include "server/snapshots/session_image.h"
 
@@ -53,20 +53,27 @@ inline std::string IdOf(int64_t session) {
 // number, but for "frozen".
 inline SessionImage ImageOf(int64_t number, int64_t session = 0) {
   SessionImage image;
-  image.head = {IdOf(session),
-                "open",
-                "digits",
-                "client",
-                "owner",
-                {"reader", "other \xff"},
-                absl::Minutes(10),
-                1 << 20,
-                number,
-                7,
-                5,
-                "sixteen bytes id",
-                absl::StrCat("state of ", number),
-                {{"cpu", "a model"}, {"onednn", "3.1"}}};
+  snapshots::Session& head = image.head;
+  head.set_id(IdOf(session));
+  head.set_open_id("open");
+  head.set_name("digits");
+  head.set_client("client");
+  head.set_owner("owner");
+  head.add_readers("reader");
+  head.add_readers("other \xff");
+  head.set_lease_nanoseconds(absl::ToInt64Nanoseconds(absl::Minutes(10)));
+  head.set_quota_bytes(1 << 20);
+  head.set_number(number);
+  head.set_epoch(7);
+  head.set_first_epoch(5);
+  head.set_resumed_by("sixteen bytes id");
+  head.set_trainer_state(absl::StrCat("state of ", number));
+  for (const auto& [name, text] :
+       {std::pair("cpu", "a model"), {"onednn", "3.1"}}) {
+    snapshots::Fact& fact = *head.add_computed_by();
+    fact.set_name(name);
+    fact.set_text(text);
+  }
   image.tensors = {
       TensorOf("conv.weight", {DataType::kF32, Layout::kOIX, {8, 4, 3, 3}},
                number),
@@ -84,16 +91,7 @@ inline SessionImage ImageOf(int64_t number, int64_t session = 0) {
 
 // Returns all of an image as text, to compare it.
 inline std::string TextOf(const SessionImage& image) {
-  const ImageHead& head = image.head;
-  std::string text = absl::StrCat(
-      absl::BytesToHexString(head.id), " ", head.open_id, " ", head.name, " ",
-      head.client, " ", head.owner, " ", absl::StrJoin(head.readers, ","), " ",
-      absl::FormatDuration(head.lease), " ", head.quota_bytes, " ", head.number,
-      " ", head.epoch, " ", head.first_epoch, " ", head.resumed_by, " ",
-      head.trainer_state, "\n");
-  for (const auto& [name, fact] : head.computed_by) {
-    absl::StrAppend(&text, name, ": ", fact, "\n");
-  }
+  std::string text = absl::StrCat(image.head.ShortDebugString(), "\n");
   for (const ImageTensor& tensor : image.tensors) {
     absl::StrAppend(&text, tensor.name, " ", ToString(tensor.descriptor), " g",
                     tensor.descriptor.groups, " v", tensor.version, " ",

@@ -91,7 +91,7 @@ void CheckRecovery(MemoryFiles* files, const Milestone& before,
   const auto loaded = (*store)->Load(Key(), AllocateForTest);
   int64_t number = 0;
   if (loaded.ok()) {
-    number = loaded->image.head.number;
+    number = loaded->image.head.number();
     EXPECT_THAT(loaded->broken, IsEmpty());
     EXPECT_EQ(TextOf(loaded->image), TextOf(ImageWithBlocks(number)));
   } else {

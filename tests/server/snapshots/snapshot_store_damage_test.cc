@@ -103,7 +103,7 @@ TEST_F(SnapshotDamageTest, AWriteReplacesALostPart) {
   SessionImage image = ImageOf(3);
   image.tensors = {VectorOf("frozen", 2 << 20, 0)};
   for (int64_t number = 4; number <= 5; ++number) {
-    image.head.number = number;
+    image.head.set_number(number);
     ASSERT_TRUE(store_->Write(image).ok());
   }
   std::string shared;
@@ -116,7 +116,7 @@ TEST_F(SnapshotDamageTest, AWriteReplacesALostPart) {
       std::function<void()>([&] { files_.Put(shared, content.substr(1)); })};
   for (const auto& damage : damages) {
     damage();
-    ++image.head.number;
+    image.head.set_number(image.head.number() + 1);
     ASSERT_TRUE(store_->Write(image).ok());
     const auto loaded = store_->Load(key_, AllocateForTest);
     ASSERT_TRUE(loaded.ok()) << loaded.status();

@@ -84,7 +84,7 @@ void CheckAfterWrite(const absl::Status& written, Disk* disk) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   // The error doesn't say whether the generation is there, but it's whole.
   EXPECT_THAT(loaded->broken, IsEmpty());
-  const int64_t number = loaded->image.head.number;
+  const int64_t number = loaded->image.head.number();
   EXPECT_TRUE(number == 3 || (number == 2 && !written.ok())) << number;
   ExpectNumber(loaded, number);
   // The store goes on without a restart, and leaves nothing behind.
@@ -150,7 +150,7 @@ TEST_P(SnapshotOneFaultTest, KeepsItThroughACrash) {
               disk->files().operations(), [&] { return random() % 2 == 0; });
           const auto loaded = disk->LoadAfter(files.get());
           ASSERT_TRUE(loaded.ok()) << loaded.status();
-          const int64_t number = loaded->image.head.number;
+          const int64_t number = loaded->image.head.number();
           EXPECT_TRUE(number == 3 || (number == 2 && !written.ok())) << number;
           ExpectNumber(loaded, number);
         }
@@ -173,7 +173,7 @@ TEST_P(SnapshotOneFaultTest, LoadsNothingElse) {
       continue;
     }
     EXPECT_TRUE(GetParam() != Fault::kNoSpace);
-    const int64_t number = loaded->image.head.number;
+    const int64_t number = loaded->image.head.number();
     EXPECT_THAT(loaded->broken, SizeIs(2 - number));
     ExpectNumber(loaded, number);
   }

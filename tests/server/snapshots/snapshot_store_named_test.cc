@@ -41,8 +41,8 @@ int64_t NumberOf(SnapshotStore* store, const std::string& name) {
         << image.status();
     return -1;
   }
-  EXPECT_EQ(TextOf(*image), TextOf(ImageOf(image->head.number)));
-  return image->head.number;
+  EXPECT_EQ(TextOf(*image), TextOf(ImageOf(image->head.number())));
+  return image->head.number();
 }
 
 std::unique_ptr<SnapshotStore> Open(FileSystem* files) {
@@ -77,8 +77,8 @@ class NamedSnapshotTest : public testing::Test {
     if (!loaded.ok()) return -1;
     EXPECT_THAT(loaded->broken, IsEmpty());
     EXPECT_EQ(TextOf(loaded->image),
-              TextOf(ImageOf(loaded->image.head.number)));
-    return loaded->image.head.number;
+              TextOf(ImageOf(loaded->image.head.number())));
+    return loaded->image.head.number();
   }
   std::vector<NamedEntry> Listed() { return (*store_->List())[0].named; }
   std::vector<std::string> Names() {
@@ -256,7 +256,7 @@ void ForEachFault(
       const auto next = Open(found.get());
       const auto loaded = next->Load(Key(), AllocateForTest);
       ASSERT_TRUE(loaded.ok()) << loaded.status();
-      EXPECT_EQ(loaded->image.head.number, 3);
+      EXPECT_EQ(loaded->image.head.number(), 3);
       check(worked, next.get());
     }
     // The server goes on.
@@ -315,8 +315,8 @@ TEST_P(NamedSnapshotFaultTest, IsKeptByAWriteThatFails) {
       [](SnapshotStore* store) {
         // Shares parts with the snapshot.
         SessionImage image = ImageOf(1);
-        image.head.number = 3;
-        image.head.trainer_state = ImageOf(3).head.trainer_state;
+        image.head.set_number(3);
+        image.head.set_trainer_state(ImageOf(3).head.trainer_state());
         store->Write(image).IgnoreError();
         return absl::OkStatus();
       },

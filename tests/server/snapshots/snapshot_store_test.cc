@@ -94,7 +94,7 @@ TEST_F(SnapshotStoreTest, WorksOnTheSystemsFiles) {
 
 TEST_F(SnapshotStoreTest, LoadsAnImageWithoutItems) {
   SessionImage image;
-  image.head.id = IdOf(0);
+  image.head.set_id(IdOf(0));
   ASSERT_TRUE(store_->Write(image).ok());
   ExpectLoads(image);
 }
@@ -162,7 +162,7 @@ TEST_F(SnapshotStoreTest, WritesNoEqualPartTwice) {
   ASSERT_TRUE(store_->Write(ImageOf(5)).ok());
   const size_t before = Creations();
   SessionImage image = ImageOf(5);  // Other owners.
-  image.head.number = 6;
+  image.head.set_number(6);
   ASSERT_TRUE(store_->Write(image).ok());
   EXPECT_EQ(Creations() - before, 1) << "only a manifest";
   ExpectLoads(image);
@@ -179,7 +179,7 @@ TEST_F(SnapshotStoreTest, KnowsAfterLoadingWhatIsOnTheDisk) {
   auto loaded = Load();
   ASSERT_TRUE(loaded.ok());
   const size_t before = Creations();
-  loaded->image.head.number = 6;
+  loaded->image.head.set_number(6);
   ASSERT_TRUE(store_->Write(loaded->image).ok());
   EXPECT_EQ(Creations() - before, 1) << "only a manifest";
 }
@@ -227,8 +227,8 @@ TEST_F(SnapshotStoreTest, ListsSessions) {
       continue;
     }
     ASSERT_TRUE(entry.status.ok()) << entry.status;
-    EXPECT_EQ(entry.head.number, 6);
-    EXPECT_EQ(entry.head.id, IdOf(1));
+    EXPECT_EQ(entry.head.number(), 6);
+    EXPECT_EQ(entry.head.id(), IdOf(1));
     EXPECT_EQ(entry.generation, 2);
     EXPECT_EQ(entry.tensors, 6);
     EXPECT_GT(entry.bytes, 11000);

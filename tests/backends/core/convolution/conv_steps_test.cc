@@ -86,17 +86,5 @@ TEST(ConvSteps, WithoutAReluTheGradientIsTheCallers) {
   }
 }
 
-TEST(ConvSteps, ABatchOfNothingHasSumsOfZero) {
-  const ConvOperation operation =
-      WholeOperation(*Parse("conv2d_n0_c4_o6_i5_k3_b_relu"),
-                     Direction::kBackward, DataType::kF32, Layout::kNCX);
-  for (const ConvStep& step : StepsOf(operation)) {
-    const auto& zero = std::get<ZeroStep>(step);
-    const Result which = operation.results[zero.result.index].which;
-    EXPECT_TRUE(which == Result::kGradWeight || which == Result::kGradBias);
-  }
-  EXPECT_EQ(StepsOf(operation).size(), 2);
-}
-
 }  // namespace
 }  // namespace convgrad
