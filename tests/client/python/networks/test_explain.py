@@ -29,6 +29,17 @@ class Atan(nn.Module):
         return torch.atan(x)
 
 
+class Forward(nn.Module):
+    """Calls a function of the module and the input."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.conv, self.function = nn.Conv2d(3, 4, 3), function
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -127,6 +138,11 @@ def test_what_the_client_computes(tool):
     assert found.inputs == {"x": (3, 5, 4), "lengths": (3,)}
 
 
+def test_a_shape_that_follows_from_values(tool):
+    model = Forward(lambda self, x: self.conv(x)[:, :, (x[0, 0, :6, 0] > -9).nonzero()[:, 0]])
+    assert "index_select" in {cost.operator for cost in explain(model, images()).costs}
+
+
 def test_without_the_tool(monkeypatch):
     monkeypatch.setenv("PATH", "")
     found = explain(make("Vgg"), images())
@@ -161,17 +177,6 @@ def test_examples_that_no_server_takes(tool):
         explain(nn.ReLU(), torch.ones(2, 1, 1, 1, 1, 3))
     with pytest.raises(convgrad.InvalidArgument, match="torch.nn.Module"):
         explain("a model", torch.ones(3))
-
-
-class Forward(nn.Module):
-    """Calls a function of the module and the input."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.conv, self.function = nn.Conv2d(3, 4, 3), function
-
-    def forward(self, x):
-        return self.function(self, x)
 
 
 @pytest.mark.parametrize("function, field, said", [

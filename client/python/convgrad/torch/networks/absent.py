@@ -98,6 +98,15 @@ def names_of_state(model: nn.Module) -> dict[str, str]:
             if tensor is not None and name not in module._non_persistent_buffers_set}
 
 
+def places_of(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, torch.Tensor]]:
+    """Yields the dictionary of a module in which each parameter and buffer is, its name there,
+    and the tensor. The caller may replace it there."""
+    for module in model.modules():
+        parts: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for own in parts:
+            yield from ((own, name, one) for name, one in own.items() if one is not None)
+
+
 def tensors_of(model: nn.Module) -> dict[str, torch.Tensor]:
     """Returns parameters and buffers. A tied tensor has the first of its names."""
     return dict((*model.named_parameters(), *model.named_buffers()))
@@ -146,16 +155,13 @@ def lent(model: nn.Module, values: Mapping[str, torch.Tensor | None],
     found: dict[str, torch.Tensor] = {}
     places = []
     with _TORCH.inference_mode(False):  # tensors made in inference mode have no version counter
-        for module in model.modules():
-            parts: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
-            for own in parts:
-                for name, stand_in in own.items():
-                    key = names.get(id(stand_in), "")
-                    if stand_in is not None and stand_in.is_meta and key in values:
-                        if key not in found:
-                            found[key] = _with_memory(stand_in, values[key])
-                        places.append((own, name, stand_in, key, found[key]))
-                        own[name] = found[key]
+        for own, name, stand_in in places_of(model):
+            key = names.get(id(stand_in), "")
+            if stand_in.is_meta and key in values:
+                if key not in found:
+                    found[key] = _with_memory(stand_in, values[key])
+                places.append((own, name, stand_in, key, found[key]))
+                own[name] = found[key]
         try:
             yield found
         finally:

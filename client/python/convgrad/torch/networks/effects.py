@@ -8,6 +8,7 @@ import pickle
 import random
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -214,11 +215,11 @@ def forwards_of_functions() -> dict[types.CodeType, str]:
 def check_callers(forwards: Mapping[types.CodeType, str], until: types.CodeType) -> None:
     """Raises Unimplemented if one of the forwards calls, also by way of an `apply` that was
     looked up before no_functions(). Frames from `until` on don't count."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code is not until:
+    for frame, _ in traceback.walk_stack(sys._getframe(1)):
+        if frame.f_code is until:
+            break
         if frame.f_code in forwards:
             raise _function(forwards[frame.f_code])
-        frame = frame.f_back
 
 
 def _function(name: str) -> Unimplemented:
@@ -263,24 +264,24 @@ def _state_of(model: nn.Module) -> dict[tuple[str, str], Any]:
     return found
 
 
-def chance() -> tuple[Any, ...]:
+def random_states() -> tuple[Any, ...]:
     """Returns the state of the random generators that a forward may ask; torch's own are
     followed as calls."""
     return random.getstate(), repr(np.random.get_state(legacy=False))
 
 
 def draws_numbers(before: tuple[Any, ...], again: Callable[[], object]) -> bool:
-    """Returns whether a forward has drawn random numbers since chance() was `before`.
+    """Returns whether a forward has drawn random numbers since random_states() was `before`.
 
     Another thread may have drawn them: `again`, which follows the forward again, then draws
     some each time, or doesn't.
     """
     for _ in range(_TRIES):
-        if chance() == before:
+        if random_states() == before:
             return False
-        before = chance()
+        before = random_states()
         again()
-    return chance() != before
+    return random_states() != before
 
 
 def rerun(wrapper: nn.Module, examples: Sequence[torch.Tensor]) -> None:

@@ -160,7 +160,7 @@ def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
             _TORCH.inference_mode(False), torch.enable_grad(), \
             torch.autocast("cpu", enabled=False), \
             torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is):
-        before = effects.chance()
+        before = effects.random_states()
         trained = call.trained if call else ()
         examples = tuple(_example(shape).requires_grad_(name.split()[0] in trained)
                          for name, shape in inputs.items())  # "x", or "x again"

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from convgrad.errors import unimplemented
-from convgrad.torch.networks.absent import absent, tensors_of
+from convgrad.torch.networks.absent import absent, places_of, tensors_of
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.settings import Settings
 from convgrad.torch.networks.tracing import check_model
@@ -87,10 +87,7 @@ def _is_within_functional_call() -> bool:
 def _drop_values(model: nn.Module) -> None:
     """Replaces the model's tensors by their shapes. Tied tensors stay tied."""
     shapes: dict[int, Any] = {}
-    for module in model.modules():
-        for own in (module._parameters, module._buffers):
-            for name, tensor in own.items():
-                if tensor is not None and not tensor.is_meta:
-                    # Keeps the tensor as well, so that no other tensor gets its id.
-                    _, own[name] = shapes.setdefault(
-                        id(tensor), (tensor, absent(tensor)))
+    for own, name, tensor in places_of(model):
+        if not tensor.is_meta:
+            # Keeps the tensor as well, so that no other tensor gets its id.
+            _, own[name] = shapes.setdefault(id(tensor), (tensor, absent(tensor)))

@@ -207,14 +207,10 @@ class RemoteState(RemoteModule):
         dropped.
         """
         made = sorted(zero - self.kept_gradients.names()) if parameters and zero else []
-        keywords: Any = dict(input_gradients=inputs, leave_parameters=not parameters,
-                             retain=True)
-        found = None
+        begin: Callable[..., Run | None] = self.pipeline.call if inputs else self.pipeline.send
         with self.kept_gradients.sending(parameters):
-            if inputs:
-                found = self.pipeline.call(self.session.backward, tape, gradients, **keywords)
-            else:
-                self.pipeline.send(self.session.backward, tape, gradients, **keywords)
+            found = begin(self.session.backward, tape, gradients, input_gradients=inputs,
+                          leave_parameters=not parameters, retain=True)
             if made:
                 self.pipeline.send(self.session.drop, *map(gradient_name, made))
         return found

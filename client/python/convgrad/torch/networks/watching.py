@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -136,7 +137,7 @@ class Watch(TorchFunctionMode):
             self._refuse_question(question)
         return None if asked == "grad" else False
 
-    def checkpointed(self, function: Callable[..., Any], _keeps_chance: bool,
+    def checkpointed(self, function: Callable[..., Any], _keeps_random_state: bool,
                      *args: Any) -> Any:
         """Does what torch.utils.checkpoint does with use_reentrant=True, except that the server
         keeps the values: without an argument that requires a gradient, the results don't."""
@@ -267,19 +268,19 @@ def _is_from_inside(name: str) -> bool:
 
 def _is_within(name: str) -> bool:
     """Returns whether a function of torch's with this name has set a mode."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(INSIDE[0]):
+    for frame, _ in traceback.walk_stack(sys._getframe(2)):
+        if not frame.f_code.co_filename.startswith(INSIDE[0]):
+            break
         if frame.f_code.co_name == name:
             return True
-        frame = frame.f_back
     return False
 
 
 def _line_under_way(until: types.CodeType) -> str:
     """Returns file and line of the innermost code outside torch and this package, if any."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_code is not until:
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
+        if frame.f_code is until:
+            break
         if not is_inside(frame):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
+            return f"{frame.f_code.co_filename}:{line}"
     return ""

@@ -86,10 +86,15 @@ class Prelude:
         return target(*args, **kwargs)
 
     def shapes(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
-        """Returns the shapes of the program's inputs by name, without their values."""
+        """Returns the shapes of the program's inputs by name. Computes the inputs only if a
+        shape follows from values, as that of nonzero()."""
         symbols = self._symbols(inputs)
-        return {name: tuple(_number_of(n, symbols) for n in _results_of(one.node)[
-            one.part or 0].shape) for name, one in self.given.items()}
+        found = {name: _results_of(one.node)[one.part or 0].shape
+                 for name, one in self.given.items()}
+        if not all(_free(n) <= symbols.keys() for shape in found.values() for n in shape):
+            return {name: tuple(x.shape) for name, x in self(inputs).items()}
+        return {name: tuple(_number_of(n, symbols) for n in shape)
+                for name, shape in found.items()}
 
     def _symbols(self, inputs: Mapping[str, torch.Tensor]) -> dict[Any, int]:
         """Returns the extents that the call's inputs have in place of symbols."""

@@ -65,11 +65,11 @@ def layers(kind: str) -> Callable[..., list[Value]]:
     def row(to: Importer, x: Value, state: Any, weights: Sequence[Value], has_biases: bool,
             count: int, p: float, training: bool, is_bidirectional: bool,
             batch_first: bool) -> list[Value]:
-        directions, each = 1 + is_bidirectional, 2 + 2 * has_biases
+        axis, directions, each = int(batch_first), 1 + is_bidirectional, 2 + 2 * has_biases
         if len(x.shape) != 3 or len(weights) != count * directions * each:
             raise to.refuse(f"{kind} of {text_of(x.shape)} with {len(weights)} weights",
                             "a batch of sequences, and no proj_size")
-        length = extent_of(to, x, 1 if batch_first else 0)
+        length = extent_of(to, x, axis)
         if length * count * directions > _MOST:
             raise to.refuse(f"{kind} of sequences of {length} elements",
                             f"at most {_MOST // (count * directions)}")
@@ -80,9 +80,8 @@ def layers(kind: str) -> Callable[..., list[Value]]:
             for direction in range(directions):
                 at = layer * directions + direction
                 own = weights[at * each:(at + 1) * each]
-                y, ends = _sequence(to, kind, x, own, [select(to, one, 0, at)
-                                                       for one in states],
-                                    1 if batch_first else 0, bool(direction))
+                before = [select(to, one, 0, at) for one in states]
+                y, ends = _sequence(to, kind, x, own, before, axis, bool(direction))
                 outputs.append(y)
                 for ending, one in zip(last, ends):
                     ending.append(one)
