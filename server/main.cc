@@ -149,7 +149,7 @@ void ReloadAndTell(const std::vector<std::string>& arguments, Server* server) {
 int Serve(const std::vector<std::string>& arguments, const Config& given) {
   const Config config = WithDefaults(given, ReadMachine());
   TuneMalloc(config);
-  TakeGrpcLog();
+  TakeLibraryLogs();
   // Never undone: when gRPC's last user ends, gRPC joins a thread that may wait
   // another 10 s in epoll_wait (1.51, its backup poller). Docker would send
   // SIGKILL meanwhile.

@@ -49,7 +49,7 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   if (request.dtypes_size() > 0) work.dtypes.clear();
   for (int wire : request.dtypes()) {
     const auto dtype = DecodeDataType(static_cast<v1::DataType>(wire));
-    if (!dtype) {
+    if (!dtype || !IsFloating(*dtype)) {
       return InvalidField(Reason::kInvalidEnum, "dtypes", wire,
                           "F32, BF16 or F16");
     }

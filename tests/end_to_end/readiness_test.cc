@@ -167,9 +167,11 @@ TEST(Warmup, RefusesWhatItCannotRead) {
   request.add_problems("conv2d_n1_c1_o1_i3_k9");
   EXPECT_TRUE(absl::StartsWith(field(request), "problems[1]."));
   request.clear_problems();
-  request.add_dtypes(static_cast<v1::DataType>(77));
-  EXPECT_EQ(field(request), "dtypes");
-  request.clear_dtypes();
+  for (const int dtype : {77, int{v1::DATA_TYPE_I64}}) {
+    request.add_dtypes(static_cast<v1::DataType>(dtype));
+    EXPECT_EQ(field(request), "dtypes");
+    request.clear_dtypes();
+  }
   for (int i = 0; i < 2; ++i) request.add_dtypes(v1::DATA_TYPE_F32);
   EXPECT_EQ(field(request), "dtypes");
   request.clear_dtypes();

@@ -13,10 +13,6 @@ namespace {
 // The steps in which a buffer is in use, both included.
 struct Period {
   int first, last;
-
-  bool Meets(const Period& other) const {
-    return first <= other.last && other.first <= last;
-  }
 };
 
 // The periods of a buffer. The second one begins at the first step that writes
@@ -32,14 +28,6 @@ struct Lifetime {
   void WriteAgain(int now) {
     if (!is_again) periods.push_back({now, now});
     is_again = true;
-  }
-  bool Meets(const Lifetime& other) const {
-    for (const Period& period : periods) {
-      for (const Period& another : other.periods) {
-        if (period.Meets(another)) return true;
-      }
-    }
-    return false;
   }
 };
 
@@ -58,22 +46,55 @@ std::vector<Lifetime> LifetimesOf(const Schedule& schedule) {
   return lifetimes;
 }
 
-struct Placed {
-  int64_t begin, end;
-  Lifetime lifetime;
+// The buffers that begin at one offset. No two of them are in use at once, so
+// that a search in time finds those that a lifetime meets: a program of 10,000
+// steps has tens of thousands of buffers at a few offsets.
+struct Place {
+  struct Use {
+    Period period;
+    int64_t end;
+  };
+
+  int64_t begin;
+  std::vector<Use> uses;  // In the order of time.
+
+  // Returns the first use that ends at `step` or later.
+  std::vector<Use>::const_iterator From(int step) const {
+    return std::partition_point(
+        uses.begin(), uses.end(),
+        [step](const Use& use) { return use.period.last < step; });
+  }
 };
 
 // Returns the lowest offset where `bytes` are free throughout `lifetime`.
-// `placed` is sorted by `begin`.
-int64_t LowestGap(const std::vector<Placed>& placed, int64_t bytes,
+// `places` is sorted by `begin`.
+int64_t LowestGap(const std::vector<Place>& places, int64_t bytes,
                   const Lifetime& lifetime) {
   int64_t offset = 0;
-  for (const Placed& other : placed) {
-    if (!other.lifetime.Meets(lifetime)) continue;
-    if (other.begin - offset >= bytes) break;
-    offset = std::max(offset, other.end);
+  for (const Place& place : places) {
+    if (place.begin - offset >= bytes) break;
+    for (const Period& period : lifetime.periods) {
+      for (auto use = place.From(period.first);
+           use != place.uses.end() && use->period.first <= period.last; ++use) {
+        offset = std::max(offset, use->end);
+      }
+    }
   }
   return offset;
+}
+
+// Adds `bytes` at `offset` to `places`.
+void Occupy(int64_t offset, int64_t bytes, const Lifetime& lifetime,
+            std::vector<Place>* places) {
+  auto place = std::partition_point(
+      places->begin(), places->end(),
+      [offset](const Place& other) { return other.begin < offset; });
+  if (place == places->end() || place->begin > offset) {
+    place = places->insert(place, {offset, {}});
+  }
+  for (const Period& period : lifetime.periods) {
+    place->uses.insert(place->From(period.first), {period, offset + bytes});
+  }
 }
 
 }  // namespace
@@ -100,18 +121,13 @@ MemoryMap PlaceBuffers(const Schedule& schedule,
   std::stable_sort(by_size.begin(), by_size.end(), [&](BufferId a, BufferId b) {
     return buffers[a].bytes > buffers[b].bytes;
   });
-  std::vector<Placed> placed;
+  std::vector<Place> places;
   for (const BufferId buffer : by_size) {
     const int64_t bytes = RoundUpToLine(buffers[buffer].bytes);
-    const int64_t offset = LowestGap(placed, bytes, lifetimes[buffer]);
+    const int64_t offset = LowestGap(places, bytes, lifetimes[buffer]);
     map.scratch_offsets[buffer] = offset;
     map.scratch_bytes = std::max(map.scratch_bytes, offset + bytes);
-    const Placed here = {offset, offset + bytes, lifetimes[buffer]};
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), here,
-                                   [](const Placed& a, const Placed& b) {
-                                     return a.begin < b.begin;
-                                   }),
-                  here);
+    if (bytes > 0) Occupy(offset, bytes, lifetimes[buffer], &places);
   }
   return map;
 }

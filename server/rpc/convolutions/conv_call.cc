@@ -8,7 +8,7 @@
 #include "backends/core/status.h"
 #include "server/rpc/calls/report.h"
 #include "server/rpc/tensors/tensor_resolver.h"
-#include "spdlog/spdlog.h"
+#include "server/rpc/transport/refusal_log.h"
 
 namespace convgrad {
 namespace {
@@ -105,8 +105,7 @@ absl::StatusOr<grpc::ByteBuffer> ConvCall<kDirection>::Encode(
                head.mutable_report());
   const auto& check = outcome.findings.self_check;
   if (check && !check->passed) {
-    spdlog::warn("self-check failed: {} by {}", ToString(operation),
-                 outcome.implementation);
+    LogFailedSelfCheck(ToString(operation), outcome.implementation);
   }
   return JoinMessage(head, std::move(payloads));
 }

@@ -192,6 +192,8 @@ absl::StatusOr<std::optional<KeptTensor>> OptimizerStep::FindState(
 absl::Status OptimizerStep::Write(const std::string& name,
                                   const TensorDescriptor& descriptor,
                                   TensorPlaces* places) {
+  // A suffix may make a name too long, and snapshots keep no such name.
+  RETURN_IF_ERROR(CheckName(name, name));
   ASSIGN_OR_RETURN(places->results.emplace_back(),
                    session_.Write(name, descriptor, &paid_));
   written_.push_back(name);

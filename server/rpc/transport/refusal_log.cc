@@ -65,4 +65,19 @@ void LogGrpcError(absl::string_view message) {
       "gRPC: ", absl::CHexEscape(message.substr(0, kMostMessageBytes))));
 }
 
+void LogProtobufError(absl::string_view message) {
+  static LimitedLog* const kLog =
+      new LimitedLog(spdlog::level::warn, "protobuf: $0 more errors before");
+  kLog->Log(absl::StrCat(
+      "protobuf: ", absl::CHexEscape(message.substr(0, kMostMessageBytes))));
+}
+
+void LogFailedSelfCheck(absl::string_view operation,
+                        absl::string_view implementation) {
+  static LimitedLog* const kLog =
+      new LimitedLog(spdlog::level::warn, "$0 more self-checks failed before");
+  kLog->Log(
+      absl::StrCat("self-check failed: ", operation, " by ", implementation));
+}
+
 }  // namespace convgrad

@@ -16,4 +16,14 @@ void LogRefusal(absl::string_view peer, absl::string_view reason);
 // the line has at most 500 bytes of `message`, escaped. Thread-safe.
 void LogGrpcError(absl::string_view message);
 
+// Logs as a warning what protobuf says about a message, with the same limits.
+// Each message with invalid UTF-8 makes it say something. Thread-safe.
+void LogProtobufError(absl::string_view message);
+
+// Logs as a warning that the self-check of `operation` failed, with the same
+// limit on the lines. A client may change its regions, or send numbers that
+// underflow, so that the checks of correct results fail. Thread-safe.
+void LogFailedSelfCheck(absl::string_view operation,
+                        absl::string_view implementation);
+
 }  // namespace convgrad

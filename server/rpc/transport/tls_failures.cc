@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "google/protobuf/stubs/logging.h"
 #include "grpc/support/log.h"
 #include "server/rpc/transport/refusal_log.h"
 #include "spdlog/spdlog.h"
@@ -101,6 +102,11 @@ void OnGrpcLine(gpr_log_func_args* line) {
               "gRPC: {}", line->message);
 }
 
+void OnProtobufLine(google::protobuf::LogLevel /*level*/, const char* /*file*/,
+                    int /*line*/, const std::string& message) {
+  LogProtobufError(message);
+}
+
 }  // namespace
 
 HandshakesOf::HandshakesOf(std::string peer) : peer_(std::move(peer)) {
@@ -110,6 +116,9 @@ HandshakesOf::HandshakesOf(std::string peer) : peer_(std::move(peer)) {
 
 HandshakesOf::~HandshakesOf() { thread_peer = nullptr; }
 
-void TakeGrpcLog() { gpr_set_log_function(OnGrpcLine); }
+void TakeLibraryLogs() {
+  gpr_set_log_function(OnGrpcLine);
+  google::protobuf::SetLogHandler(OnProtobufLine);
+}
 
 }  // namespace convgrad

@@ -20,8 +20,8 @@ class HandshakesOf {
   const std::string peer_;
 };
 
-// Sends gRPC's log lines to the server's log, except lines that report a failed
-// handshake without its peer. Affects the whole process.
-void TakeGrpcLog();
+// Sends the log lines of gRPC and protobuf to the server's log, except lines
+// that report a failed handshake without its peer. Affects the whole process.
+void TakeLibraryLogs();
 
 }  // namespace convgrad

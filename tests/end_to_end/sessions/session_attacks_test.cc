@@ -195,6 +195,33 @@ TEST(SessionAttacks, NamesCount) {
   EXPECT_LT(MetricOf(server, "convgrad_kept_bytes"), 4096);
 }
 
+// A snapshot keeps no longer names, so the session would never be durable.
+TEST(SessionAttacks, AnUpdateMakesNoTooLongNames) {
+  TestServer server;
+  NetworkClient client(server.channel());
+  const std::string longest(255, 'x');
+  const std::string state = longest.substr(0, 255 - 16);  // "#momentum_buffer"
+  for (const std::string& name : {longest, state, state + "y"}) {
+    client.Put(name, {1}, {1});
+  }
+  client.Put(state + "#gradient", {1}, {1});
+  client.Put(state + "y#gradient", {1}, {1});
+  v1::UpdateParametersRequest request;
+  request.set_algorithm(v1::UpdateParametersRequest::ALGORITHM_SGD);
+  auto* group = request.add_groups();
+  group->set_momentum(0.9);
+  group->add_parameters(state + "y");
+  ExpectRefused(client.Update(request), grpc::StatusCode::INVALID_ARGUMENT,
+                state + "y#momentum_buffer");
+  group->set_parameters(0, state);
+  request.set_ema_decay(0.5);
+  request.add_averaged(longest);
+  ExpectRefused(client.Update(request), grpc::StatusCode::INVALID_ARGUMENT,
+                longest + "#ema");
+  request.clear_averaged();
+  EXPECT_TRUE(client.Update(request).status.ok());
+}
+
 TEST(SessionAttacks, ASessionHasSoManyTensors) {
   TestServer server;
   SessionClient client(server.channel());

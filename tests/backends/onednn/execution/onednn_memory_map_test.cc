@@ -67,6 +67,22 @@ TEST(PlaceBuffers, TheTapeHasEachBufferToItself) {
   EXPECT_EQ(map.scratch_bytes, 0);
 }
 
+// Comparing each buffer with each other would take more than a minute.
+TEST(PlaceBuffers, AChainOfManyStepsIsPlacedFast) {
+  constexpr int kSteps = 200'000;
+  Schedule schedule;
+  for (int i = 0; i < kSteps; ++i) {
+    const BufferId result = schedule.AddBuffer(64);
+    schedule.Add(i == 0 ? MakeStep({}, {result})
+                        : MakeStep({result - 1}, {result}));
+  }
+  const MemoryMap map = Place(schedule);
+  EXPECT_EQ(map.scratch_bytes, 128);
+  for (int i = 0; i < kSteps; ++i) {
+    ASSERT_EQ(map.scratch_offsets[i], i % 2 * 64);
+  }
+}
+
 TEST(PlaceBuffers, BuffersInUseTogetherNeverOverlap) {
   std::mt19937 random(1);
   for (int round = 0; round < 50; ++round) {

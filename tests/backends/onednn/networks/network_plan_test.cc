@@ -104,6 +104,22 @@ TEST(NetworkPlan, CountsPrimitivesBeforehand) {
   }
 }
 
+TEST(NetworkPlan, ManyTinyStepsAreSeveralQuanta) {
+  std::string text = "input x\nv0 = relu(x)\n";
+  for (int i = 0; i < 5000; ++i) {
+    absl::StrAppend(&text, "v", i + 1, " = softmax(v", i, ")\n");
+  }
+  ProgramRequest request;
+  request.program = std::make_shared<const convgrad::Program>(
+      *ParseProgram(text + "output v5000\n"));
+  request.inputs.resize(1);
+  request.inputs[0].dims = {2, 2};
+  const auto plan =
+      MakeNetworkPlan(**ProgramOperation::Make(std::move(request)), {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ((*plan)->quanta(), 2);
+}
+
 TEST(NetworkPlan, CountsAFunctionOfEachOperandBeforehand) {
   std::string step = "concat(x";
   for (int i = 0; i < 500; ++i) step += ", x";

@@ -4,8 +4,10 @@
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "convgrad/v1/network.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/rpc/transport/tls_failures.h"
 #include "tests/client/cpp/stand_in_clock.h"
 
 namespace convgrad {
@@ -25,6 +27,22 @@ TEST(RefusalLog, ErrorsOfGrpcForgeNoLinesAndFillNoDisk) {
   EXPECT_THAT(text, Not(HasSubstr("\n[info]")));
   // Ten lines a second; the calls take less than five seconds.
   EXPECT_LT(text.size(), 5 * 11 * 600u);
+}
+
+TEST(RefusalLog, MalformedMessagesAndFailedChecksFillNoDisk) {
+  TakeLibraryLogs();
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  v1::LoadProgramRequest request;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_FALSE(request.ParseFromString("\x0a\x01\xff"));
+    LogFailedSelfCheck("an operation", "a kernel");
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(text, HasSubstr("convgrad.v1.LoadProgramRequest.name"));
+  EXPECT_THAT(text, HasSubstr("self-check failed: an operation by a kernel\n"));
+  EXPECT_LT(text.size(), 5 * 2 * 11 * 600u);
 }
 
 TEST(RefusalLog, GoesOnAfterTheClockWasSetBack) {
