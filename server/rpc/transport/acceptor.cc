@@ -210,11 +210,14 @@ void Acceptor::EndSomeTaken(absl::Time now) {
 }
 
 bool Acceptor::MakeRoom(int error, absl::Time now) {
-  if (!waiting_.empty()) {
+  while (!waiting_.empty()) {
     // Closes the connection that has been silent for the longest time. Clients
-    // send first, so it is probably not a client.
-    DropFirst();
-    return true;
+    // send first, so it is probably not a client. After a burst of connections,
+    // it may have sent bytes that this thread hasn't seen yet.
+    const int first = waiting_.front().socket.get();
+    Look(first);
+    if (by_socket_.contains(first)) DropFirst();
+    if (HasRoom()) return true;
   }
   EndSomeTaken(now);
   if (now >= complain_at_) {

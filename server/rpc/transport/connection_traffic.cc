@@ -22,11 +22,23 @@ namespace {
 
 constexpr absl::string_view kUnix = "unix";  // PeerOf a UNIX socket.
 
-// Converts gRPC's name of a peer to that of PeerOf.
+// Removes the interface of a link-local address, such as "%eth0": gRPC writes
+// its number instead.
+std::string WithoutInterface(std::string name) {
+  const size_t interface = name.find('%');
+  if (interface != name.npos) {
+    name.erase(interface, name.find(']') - interface);
+  }
+  return name;
+}
+
+std::string NameOf(int socket) { return WithoutInterface(PeerOf(socket)); }
+
+// Converts gRPC's name of a peer to that of NameOf its socket.
 std::string NameOf(absl::string_view peer) {
   if (absl::StartsWith(peer, kUnix)) return std::string(kUnix);
-  return absl::StrReplaceAll(peer.substr(peer.find(':') + 1),
-                             {{"%5B", "["}, {"%5D", "]"}});
+  return WithoutInterface(absl::StrReplaceAll(peer.substr(peer.find(':') + 1),
+                                              {{"%5B", "["}, {"%5D", "]"}}));
 }
 
 int64_t BytesOf(int socket, const std::string& peer, bool only_received) {
@@ -40,7 +52,7 @@ int64_t BytesOf(int socket, const std::string& peer, bool only_received) {
   }
   // gRPC may have closed the socket, and the descriptor may belong to another
   // connection.
-  if (PeerOf(socket) != peer) return 0;
+  if (NameOf(socket) != peer) return 0;
   return static_cast<int64_t>(info.tcpi_bytes_received +
                               (only_received ? 0 : info.tcpi_bytes_acked));
 }
@@ -68,7 +80,7 @@ bool Shutdown(int socket, uint64_t cookie) {
 }  // namespace
 
 void ConnectionTraffic::Add(int socket, absl::Time now) {
-  std::string peer = PeerOf(socket);
+  std::string peer = NameOf(socket);
   MutexLock lock(&mutex_);
   Remove(socket);
   peers_[peer].sockets.insert(socket);

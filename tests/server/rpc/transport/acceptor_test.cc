@@ -142,6 +142,35 @@ TEST(Acceptor, LeavesDescriptorsForFiles) {
   AwaitHearing(&acceptor, Hearing::kGood);
 }
 
+TEST(Acceptor, ClosesNoneThatHasSentBytesInABurst) {
+  constexpr int kClients = 20;
+  std::list<FileDescriptor> taken;
+  std::atomic<int> count = 0;
+  Acceptor acceptor(absl::Hours(1));
+  const auto port =
+      acceptor.Listen("127.0.0.1:0", /*speaks_tls=*/false, [&](int socket) {
+        taken.emplace_back(socket);
+        ++count;
+      });
+  ASSERT_TRUE(port.ok()) << port.status();
+  std::list<RawConnection> clients;
+  for (int i = 0; i < kClients; ++i) clients.emplace_back(*port).Send("P");
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  // Half of the connections have a descriptor.
+  const rlimit lower = {static_cast<rlim_t>(Duplicate().get() + kClients / 2),
+                        limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
+  acceptor.Start();
+  AwaitHearing(&acceptor, Hearing::kDeaf);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  const absl::Time give_up = absl::Now() + absl::Seconds(10);
+  while (count < kClients && absl::Now() < give_up) {
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+  EXPECT_EQ(count, kClients);
+}
+
 TEST(Acceptor, EndsTakenConnectionsBeforeDescriptorsAreShort) {
   constexpr int kLimit = 320;
   constexpr int kSpare = kLimit / 16;

@@ -1,8 +1,11 @@
 #include "server/rpc/transport/connection_traffic.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +99,52 @@ TEST_F(ConnectionTrafficTest, CountsAllConnectionsOfAPeer) {
   EXPECT_EQ(count() - before, 2 * 5000);
   also_accepted = FileDescriptor();
   EXPECT_EQ(count() - before, 5000);
+}
+
+// Returns a link-local address of this machine; ::1 if it has none.
+sockaddr_in6 LinkLocalAddress() {
+  sockaddr_in6 address = {};
+  address.sin6_family = AF_INET6;
+  address.sin6_addr = in6addr_loopback;
+  ifaddrs* all = nullptr;
+  getifaddrs(&all);
+  for (const ifaddrs* it = all; it != nullptr; it = it->ifa_next) {
+    if (it->ifa_addr == nullptr || it->ifa_addr->sa_family != AF_INET6) {
+      continue;
+    }
+    const auto* found = reinterpret_cast<const sockaddr_in6*>(it->ifa_addr);
+    if (IN6_IS_ADDR_LINKLOCAL(&found->sin6_addr)) address = *found;
+  }
+  freeifaddrs(all);
+  return address;
+}
+
+TEST_F(ConnectionTrafficTest, KnowsPeersWithLinkLocalAddresses) {
+  const absl::StatusOr<ListeningSockets> listening = ListenAt("[::]:0");
+  if (!listening.ok()) return;  // This machine has no IPv6.
+  sockaddr_in6 address = LinkLocalAddress();
+  address.sin6_port = htons(listening->port);
+  const FileDescriptor client(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(connect(client.get(), reinterpret_cast<const sockaddr*>(&address),
+                    sizeof(address)),
+            0);
+  const FileDescriptor accepted(
+      accept(listening->sockets.front().get(), nullptr, nullptr));
+  traffic_.Add(accepted.get(), now_);
+  std::array<char, INET6_ADDRSTRLEN> host;
+  inet_ntop(AF_INET6, &address.sin6_addr, host.data(), host.size());
+  const std::string interface =
+      address.sin6_scope_id == 0 ? ""
+                                 : absl::StrCat("%25", address.sin6_scope_id);
+  const auto count =
+      traffic_.CountOf(absl::StrCat("ipv6:%5B", host.data(), interface,
+                                    "%5D:", PortOf(PeerOf(accepted.get()))));
+  ASSERT_NE(count, nullptr);
+  const int64_t before = count();
+  send(client.get(), "x", 1, 0);
+  char byte;
+  recv(accepted.get(), &byte, 1, MSG_WAITALL);
+  EXPECT_EQ(count() - before, 1);
 }
 
 TEST_F(ConnectionTrafficTest, KnowsNothingOfOthers) {
