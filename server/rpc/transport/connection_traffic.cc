@@ -37,8 +37,8 @@ std::string NameOf(int socket) { return WithoutInterface(PeerOf(socket)); }
 // Converts gRPC's name of a peer to that of NameOf its socket.
 std::string NameOf(absl::string_view peer) {
   if (absl::StartsWith(peer, kUnix)) return std::string(kUnix);
-  return WithoutInterface(absl::StrReplaceAll(
-      peer.substr(peer.find(':') + 1), {{"%5B", "["}, {"%5D", "]"}}));
+  return WithoutInterface(absl::StrReplaceAll(peer.substr(peer.find(':') + 1),
+                                              {{"%5B", "["}, {"%5D", "]"}}));
 }
 
 int64_t BytesOf(int socket, const std::string& peer, bool only_received) {

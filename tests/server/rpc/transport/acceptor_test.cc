@@ -158,8 +158,8 @@ TEST(Acceptor, ClosesNoneThatHasSentBytesInABurst) {
   rlimit limit = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
   // Half of the connections have a descriptor.
-  const rlimit lower = {
-      static_cast<rlim_t>(Duplicate().get() + kClients / 2), limit.rlim_max};
+  const rlimit lower = {static_cast<rlim_t>(Duplicate().get() + kClients / 2),
+                        limit.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &lower), 0);
   acceptor.Start();
   AwaitHearing(&acceptor, Hearing::kDeaf);

@@ -136,9 +136,9 @@ TEST_F(ConnectionTrafficTest, KnowsPeersWithLinkLocalAddresses) {
   const std::string interface =
       address.sin6_scope_id == 0 ? ""
                                  : absl::StrCat("%25", address.sin6_scope_id);
-  const auto count = traffic_.CountOf(
-      absl::StrCat("ipv6:%5B", host.data(), interface, "%5D:",
-                   PortOf(PeerOf(accepted.get()))));
+  const auto count =
+      traffic_.CountOf(absl::StrCat("ipv6:%5B", host.data(), interface,
+                                    "%5D:", PortOf(PeerOf(accepted.get()))));
   ASSERT_NE(count, nullptr);
   const int64_t before = count();
   send(client.get(), "x", 1, 0);
