@@ -115,12 +115,16 @@ void AddRows(const Rows<T>& rows, size_t channels, const double* center,
              double* sums, double* products) {
   const hn::CappedTag<double, 8> wide;
   const hn::CappedTag<double, 1> single;
-  // Enough independent additions to overlap, as far as registers suffice.
-  constexpr int kVectors = Terms::kHasProducts ? 2 : 4;
   const size_t lanes = hn::Lanes(wide);
   size_t c = 0;
-  for (; c + kVectors * lanes <= channels; c += kVectors * lanes) {
-    AddChannels<Terms, kVectors>(wide, rows, c, center, sums, products);
+  // Independent additions overlap.
+  if constexpr (!Terms::kHasProducts) {
+    for (; c + 4 * lanes <= channels; c += 4 * lanes) {
+      AddChannels<Terms, 4>(wide, rows, c, center, sums, products);
+    }
+  }
+  for (; c + 2 * lanes <= channels; c += 2 * lanes) {
+    AddChannels<Terms, 2>(wide, rows, c, center, sums, products);
   }
   for (; c + lanes <= channels; c += lanes) {
     AddChannels<Terms, 1>(wide, rows, c, center, sums, products);
@@ -135,7 +139,7 @@ template <class T>
 double SumElements(const T* elements, int64_t count) {
   const hn::CappedTag<double, 8> wide;
   const hn::CappedTag<double, 1> single;
-  constexpr int kVectors = 4;  // overlap, as in AddRows
+  constexpr int kVectors = 4;  // whose additions overlap
   const auto lanes = static_cast<int64_t>(hn::Lanes(wide));
   const auto load = [&](auto d, int64_t at) HWY_ATTR {
     const hn::Rebind<float, decltype(d)> df;

@@ -27,11 +27,11 @@ class BiasReduction {
            void* scratch, RunParts run) const;
 
  private:
-  // Sums over the innermost axes of grad, of which memory has runs: a "channel"
-  // is a number for the remaining axes.
+  // What SumTerms sums. Each of its channels is one index along the other axes
+  // of grad.
   ChannelBlocks inner_;
-  // Loops over the channels: along axes of the bias, with its strides as
-  // destination, and along those that are still to be summed.
+  // Loops over these channels: along axes of the bias, whose strides are the
+  // destination's, and along axes that are still to be summed.
   StridedLoops kept_, summed_;
 };
 
