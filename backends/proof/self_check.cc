@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "backends/core/convolution/error_bound.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "backends/kernels/operators/nonfinite.h"
@@ -55,6 +56,12 @@ Products Dot(const CanonicalTensor& a, const CanonicalTensor& b) {
     products.absolute += std::fabs(product);
   }
   return products;
+}
+
+double SumOfAbsolutes(const CanonicalTensor& tensor) {
+  double sum = 0;
+  for (int64_t i = 0; i < tensor.count(); ++i) sum += std::fabs(tensor.data[i]);
+  return sum;
 }
 
 void TakeAbsolute(const CanonicalTensor& tensor) {
@@ -213,18 +220,26 @@ class Checking {
   absl::Status CheckIdentity() {
     Load(Operand::kInput, arrays_.x);
     Load(Operand::kWeight, arrays_.w);
-    const double roundoff = MultiplyGradients();
+    const Rounding rounding = MultiplyGradients();
     RETURN_IF_ERROR(Convolve(arrays_.y));
     report_.forward = Dot(arrays_.g, arrays_.y).sum;
     RETURN_IF_ERROR(ConvolveAbsolutes(arrays_.y));
-    report_.bound = (1e-6 + roundoff) * Dot(arrays_.g, arrays_.y).absolute;
+    report_.bound =
+        (1e-6 + rounding.relative) * Dot(arrays_.g, arrays_.y).absolute +
+        rounding.absolute;
     return absl::OkStatus();
   }
 
-  // Sets the gradients' sides of the identity. Returns the largest unit
-  // roundoff of the gradients.
-  double MultiplyGradients() {
-    double roundoff = UnitRoundoff(DataType::kF32);
+  // What a side of the identity may lose because its gradient is rounded.
+  struct Rounding {
+    double relative = UnitRoundoff(DataType::kF32);
+    double absolute = 0;  // By elements near 0, which become subnormal or 0.
+  };
+
+  // Sets the gradients' sides of the identity. Returns the largest rounding of
+  // the gradients.
+  Rounding MultiplyGradients() {
+    Rounding rounding;
     for (size_t i = 0; i < operation_.results.size(); ++i) {
       const ResultRequest& request = operation_.results[i];
       const bool is_input = request.which == Result::kGradInput;
@@ -238,9 +253,14 @@ class Checking {
       LoadCanonical(request.descriptor, buffers_.results[i], gradient);
       (is_input ? report_.grad_input : report_.grad_weight) =
           Dot(factor, gradient).sum / request.scale;
-      roundoff = std::max(roundoff, UnitRoundoff(request.descriptor.dtype));
+      rounding.relative =
+          std::max(rounding.relative, UnitRoundoff(request.descriptor.dtype));
+      const double step = ErrorBound(operation_, request).Allowed(0, 0);
+      rounding.absolute =
+          std::max(rounding.absolute,
+                   step * SumOfAbsolutes(factor) / std::fabs(request.scale));
     }
-    return roundoff;
+    return rounding;
   }
 
   const ConvOperation& operation_;
