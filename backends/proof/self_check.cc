@@ -43,27 +43,6 @@ ConvOperation ConvolutionOf(const ConvOperation& operation) {
   return forward;
 }
 
-struct Products {
-  double sum = 0;
-  double absolute = 0;
-};
-
-Products Dot(const CanonicalTensor& a, const CanonicalTensor& b) {
-  Products products;
-  for (int64_t i = 0; i < a.count(); ++i) {
-    const double product = static_cast<double>(a.data[i]) * b.data[i];
-    products.sum += product;
-    products.absolute += std::fabs(product);
-  }
-  return products;
-}
-
-double SumOfAbsolutes(const CanonicalTensor& tensor) {
-  double sum = 0;
-  for (int64_t i = 0; i < tensor.count(); ++i) sum += std::fabs(tensor.data[i]);
-  return sum;
-}
-
 void TakeAbsolute(const CanonicalTensor& tensor) {
   for (int64_t i = 0; i < tensor.count(); ++i) {
     tensor.data[i] = std::fabs(tensor.data[i]);
@@ -258,7 +237,8 @@ class Checking {
       const double step = ErrorBound(operation_, request).Allowed(0, 0);
       rounding.absolute =
           std::max(rounding.absolute,
-                   step * SumOfAbsolutes(factor) / std::fabs(request.scale));
+                   step * SumOfAbsolutes(factor.data, factor.count()) /
+                       std::fabs(request.scale));
     }
     return rounding;
   }

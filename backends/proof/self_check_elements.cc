@@ -47,13 +47,23 @@ double RowSum(const float* row, int64_t count) {
   return sum;
 }
 
-double AbsoluteRowSum(const float* row, int64_t count) {
+}  // namespace
+
+double SumOfAbsolutes(const float* data, int64_t count) {
   double sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += std::fabs(row[i]);
+  for (int64_t i = 0; i < count; ++i) sum += std::fabs(data[i]);
   return sum;
 }
 
-}  // namespace
+Products Dot(const CanonicalTensor& a, const CanonicalTensor& b) {
+  Products products;
+  for (int64_t i = 0; i < a.count(); ++i) {
+    const double product = static_cast<double>(a.data[i]) * b.data[i];
+    products.sum += product;
+    products.absolute += std::fabs(product);
+  }
+  return products;
+}
 
 TensorDescriptor CanonicalOf(const TensorDescriptor& tensor) {
   return {DataType::kF32,
@@ -80,7 +90,7 @@ double GradBiasError(const FoundResult& found, const CanonicalTensor& g,
     const float* row = g.data + run.output;
     if (run.bias_step == 0) {
       sum[run.bias] += RowSum(row, run.count);
-      absolute[run.bias] += AbsoluteRowSum(row, run.count);
+      absolute[run.bias] += SumOfAbsolutes(row, run.count);
       return;
     }
     for (int64_t i = 0; i < run.count; ++i) {

@@ -1,6 +1,7 @@
-// Implements the parts of a self-check that compare element by element. Each
-// function returns the largest error of an element relative to the error that
-// the contract allows (ErrorBound); a correct result gives at most 1.
+// The tensors of a self-check, and its parts that compare element by element:
+// the functions named ...Error return the largest error of an element relative
+// to the error that the contract allows (ErrorBound). A correct result gives at
+// most 1.
 #pragma once
 
 #include "absl/types/span.h"
@@ -23,6 +24,18 @@ TensorDescriptor CanonicalOf(const TensorDescriptor& tensor);
 // CanonicalOf(tensor).
 void LoadCanonical(const TensorDescriptor& tensor, const void* data,
                    const CanonicalTensor& to);
+
+// Returns the sum of the absolute values of `count` elements.
+double SumOfAbsolutes(const float* data, int64_t count);
+
+// Sums of the products of two tensors, and of their absolute values.
+struct Products {
+  double sum = 0;
+  double absolute = 0;
+};
+
+// Requires: as many elements of `a` as of `b`.
+Products Dot(const CanonicalTensor& a, const CanonicalTensor& b);
 
 // A result that an operation's Run has written. Value type.
 struct FoundResult {
