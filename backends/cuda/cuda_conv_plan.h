@@ -24,8 +24,8 @@ struct Worker {
 };
 
 // Returns a plan for `worker`, which must outlive it. A plan of a worker
-// without device and lane can't run. Requires: no unneeded operand.
-// Errors: kUnimplemented, kInternal.
+// without device and lane can't run. Requires: a batch of at least 1; no
+// unneeded operand. Errors: kUnimplemented, kInternal.
 absl::StatusOr<std::unique_ptr<Plan>> MakeConvPlan(
     const ConvOperation& operation, Worker* worker);
 

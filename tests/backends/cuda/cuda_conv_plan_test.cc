@@ -46,9 +46,10 @@ class CudaConvPlan : public testing::Test {
     return plan.ok() ? std::string((*plan)->implementation()) : "";
   }
 
-  // Plans forward and all gradients.
+  // Plans forward and all gradients. ConvBackend plans empty batches.
   void PlanBoth(absl::string_view text, DataType dtype,
                 const LayoutSet& layouts) {
+    if (Parse(text)->batch == 0) return;
     for (const std::vector<Result>& results :
          {std::vector<Result>{Result::kOutput},
           {Result::kGradInput, Result::kGradWeight, Result::kGradBias,
