@@ -30,7 +30,7 @@ struct SelfCheckReport {
   // The three sides, and the contract's bound on their differences: (1e-6 + u)
   // * <|g|, conv(|x|, |w|)>, u the largest unit roundoff of the results
   // compared, and what elements near 0 may lose: the smallest subnormal
-  // (2^-126 in bf16 operations) * the sum of |x|, or of |w|.
+  // (2^-126 in bf16 operations) * the sum of |x|, or of |w|, / |scale|.
   std::optional<double> forward;      // <g, conv(x, w)>
   std::optional<double> grad_input;   // <x, grad_input>
   std::optional<double> grad_weight;  // <w, grad_weight>

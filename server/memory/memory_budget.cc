@@ -34,8 +34,8 @@ absl::StatusOr<Reservation> MemoryBudget::TryReserve(int64_t bytes,
   {
     MutexLock lock(&mutex_);
     if (bytes > 0) account = AccountOf(holder.client);
-    RETURN_IF_ERROR(
-        Take(bytes, holder.held_bytes, account, !OthersWait(account)));
+    RETURN_IF_ERROR(Take(bytes, holder.held_bytes, account,
+                         holder.has_begun || !OthersWait(account)));
   }
   taken_();
   return Reservation(this, bytes, account);
@@ -75,15 +75,15 @@ absl::StatusOr<uint64_t> MemoryBudget::Wait(const Claim& claim,
   RETURN_IF_ERROR(CheckFits(claim.bytes));
   uint64_t id;
   ClientAccount* account;
-  bool at_once;
+  Granted at_once;
   Waiters grantable;
   {
     MutexLock lock(&mutex_);
     id = next_id_++;
     account = AccountOf(claim.client);
-    at_once = NobodyWaits() && HasRoom(claim.bytes) &&
-              (account == nullptr || MayHave(account->bytes, claim.bytes));
-    if (at_once) {
+    if (NobodyWaits() && HasRoom(claim.bytes) &&
+        (account == nullptr || MayHave(account->bytes, claim.bytes))) {
+      at_once = std::move(granted);
       used_bytes_ += claim.bytes;
       Book(account, claim.bytes, 0);
     } else {
@@ -99,7 +99,7 @@ absl::StatusOr<uint64_t> MemoryBudget::Wait(const Claim& claim,
   }
   if (at_once) {
     taken_();
-    granted(Reservation(this, claim.bytes, account));
+    at_once(Reservation(this, claim.bytes, account));
   } else {
     Grant(std::move(grantable));
   }

@@ -55,10 +55,12 @@ class MemoryBudget {
   };
 
   // The client for whose job a worker takes bytes, and the bytes that the job's
-  // call holds. The client "" has no share that limits it.
+  // call holds. The client "" has no share that limits it. A job that has begun
+  // may exceed the share, because its work would be lost.
   struct Holder {
     std::string client = "";
     int64_t held_bytes = 0;
+    bool has_begun = false;
   };
 
   // A call may pass a waiting call that asks for at least kSmallFactor times as

@@ -64,7 +64,8 @@ class ActiveJob {
  private:
   // Returns the client and the bytes that it holds for the job.
   MemoryBudget::Holder Holder() const {
-    return {job.client, job.held_bytes + sliced_.reserved_bytes()};
+    return {job.client, job.held_bytes + sliced_.reserved_bytes(),
+            next_ > 0 || job.continues};
   }
   // Copies the operands of the whole job into its buffers, and cuts these into
   // slices.

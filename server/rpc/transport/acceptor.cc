@@ -30,6 +30,9 @@ namespace {
 // between two calls of EndSome.
 constexpr absl::Duration kPause = absl::Milliseconds(100);
 
+// The pause after a call of EndSome that ended none.
+constexpr absl::Duration kPauseInVain = absl::Seconds(1);
+
 constexpr absl::Duration kComplaintPeriod = absl::Minutes(1);
 
 // The thread looks at its sockets at least once a second. A longer silence, of
@@ -107,7 +110,7 @@ Acceptor::~Acceptor() {
 }
 
 absl::StatusOr<int> Acceptor::Listen(const std::string& address,
-                                     bool speaks_tls, Take take) {
+                                     bool speaks_tls, const Take& take) {
   ASSIGN_OR_RETURN(ListeningSockets listening, ListenAt(address));
   for (FileDescriptor& socket : listening.sockets) {
     const int file = socket.get();
@@ -203,6 +206,8 @@ void Acceptor::EndSomeTaken(absl::Time now) {
   if (now < end_some_at_) return;
   end_some_at_ = now + kPause;
   const int ended = end_some_(static_cast<int>(std::max<int64_t>(Spare(), 1)));
+  // A search takes long if there are very many connections.
+  if (ended == 0) end_some_at_ = now + kPauseInVain;
   if (ended == 0 || now < tell_ended_at_) return;
   spdlog::warn("few descriptors are left: ended {} connections without calls",
                ended);

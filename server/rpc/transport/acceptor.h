@@ -55,7 +55,7 @@ class Acceptor {
   // plaintext unless `speaks_tls`.
   // Errors: those of ListenAt.
   absl::StatusOr<int> Listen(const std::string& address, bool speaks_tls,
-                             Take take);
+                             const Take& take);
 
   // Starts the thread. Call it once, after the last Listen.
   void Start();

@@ -1,8 +1,10 @@
 #include "server/rpc/transport/connection_traffic.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,6 +21,9 @@
 
 namespace convgrad {
 namespace {
+
+// So long a peer may take to acknowledge the last answer.
+constexpr absl::Duration kMostIdle = absl::Minutes(1);
 
 constexpr absl::string_view kUnix = "unix";  // PeerOf a UNIX socket.
 
@@ -64,6 +69,12 @@ uint64_t CookieOf(int file) {
   socklen_t size = sizeof(cookie);
   if (getsockopt(file, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return 0;
   return cookie;
+}
+
+// Returns whether the kernel keeps bytes that the peer hasn't acknowledged.
+bool HasUnacknowledged(int socket) {
+  int bytes = 0;
+  return ioctl(socket, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 // Ends the connection of `socket`, unless the descriptor is that of another
@@ -153,6 +164,8 @@ int ConnectionTraffic::EndIdle(int most, absl::Time now) {
   int ended = 0;
   for (const auto& [since, added_at, socket] : idle) {
     if (ended == most) break;
+    // A slow client may still take the last answer from the kernel.
+    if (now - since < kMostIdle && HasUnacknowledged(socket)) continue;
     if (!Shutdown(socket, connections_[socket].cookie)) continue;
     ++ended;
     Remove(socket);

@@ -38,9 +38,10 @@ class ConnectionTraffic {
   void BeginCall(const std::string& peer);
   void EndCall(const std::string& peer, absl::Time now);
 
-  // Ends up to `most` connections that have had no call for kLeastIdle, those
-  // without calls for the longest time first. gRPC then closes their sockets.
-  // Returns how many it ended.
+  // Ends up to `most` connections that have had no call for kLeastIdle, or for
+  // a minute if the peer hasn't acknowledged all bytes, those without calls for
+  // the longest time first. gRPC then closes their sockets. Returns how many it
+  // ended.
   int EndIdle(int most, absl::Time now);
 
  private:

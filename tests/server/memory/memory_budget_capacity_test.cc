@@ -126,6 +126,8 @@ TEST_F(CapacityTest, AWorkersBytesCountInTheShareOfTheClient) {
   // The only call of a client may have any size.
   EXPECT_TRUE(budget_.TryReserve(kMiB, {"a", 60 * kMiB}).ok());
   EXPECT_TRUE(budget_.TryReserve(kMiB, {"c"}).ok());
+  // A job that has begun would lose its work.
+  EXPECT_TRUE(budget_.TryReserve(kMiB, {"a", 0, /*has_begun=*/true}).ok());
   *scratch = Reservation();
   EXPECT_TRUE(own.has_value());
   EXPECT_TRUE(other.has_value());

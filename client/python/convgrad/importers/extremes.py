@@ -12,7 +12,7 @@ from convgrad.programs import Program
 
 # Steps whose numbers become elements of a value, or factors of them.
 _PUTS = frozenset(("add", "clamp", "hardtanh", "mul", "pad", "sub", "where"))
-_MOST = float(ml_dtypes.finfo(layouts.DTYPES["bf16"]).max)
+_MOST = float(ml_dtypes.finfo(layouts.DTYPES["bf16"]).max)  # type: ignore[no-untyped-call]
 
 
 def for_dtype(program: Program, compute_dtype: str) -> Program:

@@ -223,6 +223,19 @@ TEST_F(ConnectionTrafficTest, EndsThoseWithoutCallsForTheLongestTimeFirst) {
   EXPECT_FALSE(HasEnded(clients[2]));
 }
 
+TEST_F(ConnectionTrafficTest, LeavesAPeerAMinuteForTheLastAnswer) {
+  const FileDescriptor client = ConnectFrom(0, listening_.port);
+  const FileDescriptor accepted = AddNext();
+  // More than the client's kernel takes while the client reads nothing.
+  const std::string bytes(1 << 20, 'x');
+  while (send(accepted.get(), bytes.data(), bytes.size(), MSG_DONTWAIT) > 0) {
+  }
+  now_ += ConnectionTraffic::kLeastIdle;
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 0);
+  now_ += absl::Minutes(1);
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 1);
+}
+
 TEST_F(ConnectionTrafficTest, EndsNoFileThatHasTheDescriptorByNow) {
   const FileDescriptor client = ConnectFrom(0, listening_.port);
   const FileDescriptor accepted = AddNext();

@@ -172,7 +172,7 @@ def _export(model: nn.Module, inputs: Mapping[str, Shape], constants: Mapping[st
             raise
         except Exception as error:
             watch.check()
-            cause = error.__cause__ if isinstance(error, Raised) else error
+            cause = (error.__cause__ if isinstance(error, Raised) else None) or error
             raise failed(copied, watch, cause) from cause
         exported = _exported(program, inputs, watch.returned, change)
         if effects.draws_numbers(before, lambda: effects.rerun(wrapper, examples)):
