@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from convgrad import layouts
-from convgrad.errors import invalid
+from convgrad.errors import NotFound, invalid
 from convgrad.importers.extremes import for_dtype
 from convgrad.layouts import Array
 from convgrad.networks import COMPUTE_DTYPES
@@ -100,10 +100,18 @@ class Network:
         batch = self._batch_of(arrays)
         dtype = layouts.name_of_dtype(compute_dtype, "compute_dtype", COMPUTE_DTYPES)
         are_indices = {one.name: one.is_index for one in self.program.message.inputs}
-        run = session.run(self._name(name, dtype), {
+        values = {
             key: _indices_of(key, array) if are_indices[key] else
             _numbers_of(key, array, dtype).reshape([*[1] * (2 - array.ndim), *array.shape])
-            for key, array in arrays.items()}, compute_dtype=dtype)
+            for key, array in arrays.items()}
+        own = self._name(name, dtype)
+        try:
+            run = session.run(own, values, compute_dtype=dtype)
+        except NotFound:
+            if own == name:
+                raise
+            # Only `program` was loaded, and not by put().
+            run = session.run(name, values, compute_dtype=dtype)
         return {key: run.values[key].reshape([_size(n, batch) for n in shape])
                 for key, shape in self.outputs.items()}
 

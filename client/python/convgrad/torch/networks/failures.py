@@ -49,7 +49,7 @@ def failed(model: nn.Module, watch: Watch, error: BaseException) -> ConvgradErro
     where = named(model, watch.path)
     line = _line_of(error)
     # torch.export calls a batch s77.
-    said = re.sub(r"\bs\d+\b", "N", (str(error) or repr(error)).strip().splitlines()[0])
+    said = re.sub(r"\bs\d+\b", "N", (str(error).strip() or repr(error)).splitlines()[0])
     of_operator = type(error) in (RuntimeError, ValueError) and watch.in_operator
     found: ConvgradError
     if of_operator and re.search(r"types?\b", said):

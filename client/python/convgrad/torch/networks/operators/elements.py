@@ -63,12 +63,6 @@ def log_to(base: int) -> Callable[[Importer, Value], Value]:
     return lambda to, x: of_each(to, "log", x) * (1 / math.log(base))
 
 
-def logit(to: Importer, x: Value, eps: float | None = None) -> Value:
-    if eps is not None:
-        x = clamp(to, x, eps, 1 - eps)
-    return of_each(to, "log", x / (1 - x))
-
-
 def elu(to: Importer, x: Value, alpha: float, scale: float, input_scale: float) -> Value:
     if input_scale != 1:
         raise to.refuse(f"elu with input_scale={input_scale}", "1")

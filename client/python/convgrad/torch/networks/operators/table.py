@@ -60,7 +60,7 @@ _ELEMENTS: dict[str, Function] = {
     **{name: elements.pointwise(name) for name in (
         "relu", "relu6", "sigmoid", "silu", "tanh", "mish", "hardsigmoid", "hardswish", "neg",
         "abs", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "reciprocal")},
-    **_own(elements, "exp2 elu logit hardtanh glu log_sigmoid prelu add mul rsub"),
+    **_own(elements, "exp2 elu hardtanh glu log_sigmoid prelu add mul rsub"),
     "gelu": elements.pointwise("gelu", "approximate"),
     "leaky_relu": elements.pointwise("leaky_relu", "negative_slope"),
     "softplus": elements.pointwise("softplus", "beta", "threshold"),
