@@ -234,6 +234,7 @@ class Checking {
           Dot(factor, gradient).sum / request.scale;
       rounding.relative =
           std::max(rounding.relative, UnitRoundoff(request.descriptor.dtype));
+      // The error that the contract allows an element of 0.
       const double step = ErrorBound(operation_, request).Allowed(0, 0);
       rounding.absolute =
           std::max(rounding.absolute,

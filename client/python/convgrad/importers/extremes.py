@@ -10,7 +10,8 @@ import ml_dtypes
 from convgrad import layouts
 from convgrad.programs import Program
 
-# Steps whose numbers become elements of a value, or factors of them.
+# Steps whose numbers become elements of a value, or factors of them. A factor is limited even
+# if the product would be finite: that costs one rounding.
 _PUTS = frozenset(("add", "clamp", "hardtanh", "mul", "pad", "sub", "where"))
 _MOST = float(ml_dtypes.finfo(layouts.DTYPES["bf16"]).max)  # type: ignore[no-untyped-call]
 
