@@ -44,7 +44,7 @@ absl::StatusOr<Groups> AddGroups(Fusion fusion, NetworkBuilder* builder) {
                    MakeGroup(program, builder->shapes(), steps)});
     builder->BeginForwardOf(group.result, DtypeOf(steps, *builder));
     group.group->Forward(builder);
-    RETURN_IF_ERROR(builder->schedule().status());
+    RETURN_IF_ERROR(builder->status());
   }
   return groups;
 }
@@ -71,8 +71,7 @@ absl::StatusOr<WholeSchedule> BuildInference(const ProgramOperation& operation,
   RETURN_IF_ERROR(AddForward(Fusion::kOfInference, &fused));
   std::vector<bool> wanted = fused.Wanted();
   if (!fused.may_repeat()) {
-    return ForwardOnly(std::move(fused.schedule()), std::move(wanted),
-                       fused.fast());
+    return ForwardOnly(fused.TakeSchedule(), std::move(wanted), fused.fast());
   }
   std::vector<BufferId> results = fused.fetched();
   for (const ProgramParameter& parameter : operation.program().parameters) {
@@ -81,18 +80,18 @@ absl::StatusOr<WholeSchedule> BuildInference(const ProgramOperation& operation,
     results.push_back(fused.Parameter(parameter.name));
   }
   for (const BufferId values : results) {
-    fused.RepeatIf(AddFiniteCheck(DataType::kF32, values, &fused.schedule()));
+    fused.RepeatIf(AddFiniteCheck(DataType::kF32, values, &fused));
   }
-  const BufferId flag = AddAnyOf(fused.repeats_if(), &fused.schedule());
-  const size_t end = fused.schedule().steps().size();
-  NetworkBuilder plain(operation, options, false, std::move(fused.schedule()));
+  const BufferId flag = AddAnyOf(fused.repeats_if(), &fused);
+  const size_t end = fused.steps().size();
+  NetworkBuilder plain(operation, options, false, fused.TakeSchedule());
   RETURN_IF_ERROR(AddForward(Fusion::kOfTraining, &plain));
-  plain.schedule().RunOnlyIf(flag, end);
+  plain.RunOnlyIf(flag, end);
   std::vector<bool> wanted_again = plain.Wanted();
   std::transform(wanted.begin(), wanted.end(), wanted_again.begin(),
                  wanted_again.begin(), std::logical_or<bool>());
   wanted_again[flag] = true;
-  return ForwardOnly(std::move(plain.schedule()), std::move(wanted_again),
+  return ForwardOnly(plain.TakeSchedule(), std::move(wanted_again),
                      fused.fast());
 }
 
@@ -104,22 +103,22 @@ absl::StatusOr<WholeSchedule> BuildSchedule(const ProgramOperation& operation,
   NetworkBuilder builder(operation, options, everything);
   ASSIGN_OR_RETURN(const Groups groups, AddGroups(fusion, &builder));
   ForwardAndBackward parts;
-  parts.forward_end = builder.schedule().steps().size();
+  parts.forward_end = builder.steps().size();
   builder.FetchValues();
-  parts.backward_begin = builder.schedule().steps().size();
+  parts.backward_begin = builder.steps().size();
   if (builder.has_backward()) {
     builder.BeginBackward();
     for (size_t i = groups.size(); i-- > 0;) {
       if (!builder.HasGradient(groups[i].result)) continue;
       builder.BeginBackwardOf(groups[i].result);
       groups[i].group->Backward(&builder);
-      RETURN_IF_ERROR(builder.schedule().status());
+      RETURN_IF_ERROR(builder.status());
     }
     builder.EndBackward();
   }
   parts.is_result = builder.Wanted();
   parts.is_lasting = builder.LastingParameters();
-  return WholeSchedule{std::move(builder.schedule()), std::move(parts),
+  return WholeSchedule{builder.TakeSchedule(), std::move(parts),
                        builder.fast()};
 }
 

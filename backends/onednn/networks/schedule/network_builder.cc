@@ -9,22 +9,22 @@ namespace convgrad::onednn {
 NetworkBuilder::NetworkBuilder(const ProgramOperation& operation,
                                const NetworkOptions& options, bool everything,
                                Schedule schedule)
-    : operation_(operation),
+    : Schedule(std::move(schedule)),
+      operation_(operation),
       options_(options),
       part_(operation.request().part),
       everything_(everything),
       forms_(FormsOf(operation.program(), operation.shapes())),
-      dtype_(operation.request().compute_dtype),
-      schedule_(std::move(schedule)) {
+      dtype_(operation.request().compute_dtype) {
   size_t next = FirstParameterOperand();
   for (const ProgramParameter& parameter : program().parameters) {
-    parameters_[parameter.name] = schedule_.AddBuffer(
+    parameters_[parameter.name] = AddBuffer(
         {*ByteSize(ParameterDescriptor(parameter)), Area::kOperand, next++});
   }
   for (const ProgramStep& step : program().steps) {
     for (const std::string& operand : step.operands) ++uses_[operand];
   }
-  results_ = PlaceResults(operation, everything, &schedule_);
+  results_ = PlaceResults(operation, everything, this);
 }
 
 size_t NetworkBuilder::FirstParameterOperand() const {
@@ -65,7 +65,7 @@ NetworkTensor NetworkBuilder::Like(const std::string& name, Form form) const {
 }
 
 NetworkTensor NetworkBuilder::AddValue(const std::string& name) {
-  return AddValue(name, schedule_.AddBuffer(LikeOwn(name).blocks.bytes()));
+  return AddValue(name, AddBuffer(LikeOwn(name).blocks.bytes()));
 }
 
 NetworkTensor NetworkBuilder::AddValue(const std::string& name,
@@ -84,8 +84,8 @@ NetworkTensor NetworkBuilder::ConvertedValue(const std::string& name, Form form,
   const NetworkTensor own = OwnValue(name);
   const auto [place, is_new] = converted_.try_emplace({name, form, dtype});
   if (is_new) {
-    place->second = Converted(InForm(own, form, options_.block, &schedule_),
-                              dtype, &schedule_);
+    place->second =
+        Converted(InForm(own, form, options_.block, this), dtype, this);
   }
   return place->second;
 }
@@ -118,12 +118,12 @@ NetworkTensor NetworkBuilder::OwnValue(const std::string& name) {
   const NetworkTensor like = LikeOwn(name);
   if (LiesAlike(descriptor, like)) return AddValue(name, InputBuffer(name));
   NetworkTensor tensor = AddValue(name);
-  AddImport(CallersBytes(name), descriptor, tensor, &schedule_);
+  AddImport(CallersBytes(name), descriptor, tensor, this);
   return tensor;
 }
 
 BufferId NetworkBuilder::CallersBytes(const std::string& name) {
-  return schedule_.AddBuffer(
+  return AddBuffer(
       {*ByteSize(*InputDescriptor(name)), Area::kOperand, InputIndex(name)});
 }
 
@@ -136,7 +136,7 @@ void NetworkBuilder::CopyValue(const std::string& name,
                             ? ElementsOf(Value(name))
                             : Elements{convgrad::PhysicalLayoutOf(*input),
                                        input->dtype, CallersBytes(name)};
-  AddReorder(from, {layout, dtype, to}, &schedule_);
+  AddReorder(from, {layout, dtype, to}, this);
 }
 
 const TensorDescriptor* NetworkBuilder::InputDescriptor(
@@ -157,10 +157,10 @@ BufferId NetworkBuilder::InputBuffer(const std::string& name) {
   if (inputs_.contains(name)) return inputs_.at(name);
   const size_t index = InputIndex(name);
   const int64_t bytes = *ByteSize(operation_.request().inputs[index]);
-  BufferId buffer = schedule_.AddBuffer({bytes, Area::kOperand, index});
+  BufferId buffer = AddBuffer({bytes, Area::kOperand, index});
   if (part_ == ProgramPart::kForwardTape || part_ == ProgramPart::kBackward) {
-    const BufferId kept = schedule_.AddBuffer(bytes);
-    AddCopy(buffer, kept, bytes, &schedule_);
+    const BufferId kept = AddBuffer(bytes);
+    AddCopy(buffer, kept, bytes, this);
     buffer = kept;
   }
   return inputs_[name] = buffer;
@@ -175,7 +175,7 @@ BufferId NetworkBuilder::Parameter(const std::string& name) {
 
 BufferId NetworkBuilder::Randomness() {
   const size_t index = program().inputs.size() + program().parameters.size();
-  return schedule_.AddBuffer({2 * sizeof(int64_t), Area::kOperand, index});
+  return AddBuffer({2 * sizeof(int64_t), Area::kOperand, index});
 }
 
 BufferId NetworkBuilder::NewStatistic(const std::string& name) {
@@ -185,18 +185,18 @@ BufferId NetworkBuilder::NewStatistic(const std::string& name) {
 void NetworkBuilder::FetchValues() {
   const std::vector<std::string>& names = operation_.request().fetched;
   for (size_t i = 0; i < results_.fetched.size(); ++i) {
-    AddExport(OwnValue(names[i]), results_.fetched[i], &schedule_);
+    AddExport(OwnValue(names[i]), results_.fetched[i], this);
   }
 }
 
 std::vector<bool> NetworkBuilder::Wanted() const {
-  std::vector<bool> wanted(schedule_.buffers().size());
+  std::vector<bool> wanted(buffers().size());
   for (const BufferId buffer : results_.wanted) wanted[buffer] = true;
   return wanted;
 }
 
 std::vector<bool> NetworkBuilder::LastingParameters() const {
-  std::vector<bool> is_lasting(schedule_.buffers().size());
+  std::vector<bool> is_lasting(buffers().size());
   for (const auto& [name, buffer] : parameters_) {
     is_lasting[buffer] = !results_.statistics.contains(name);
   }

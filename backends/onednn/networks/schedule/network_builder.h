@@ -1,5 +1,5 @@
-// `NetworkBuilder` provides the schedule, values, parameters and gradients from
-// which the groups of a network build a plan.
+// `NetworkBuilder` is the schedule to which the groups of a network add their
+// steps. It knows the program's values, parameters and gradients by name.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ struct NetworkOptions {
 };
 
 // Owned by one thread. Names are those of the program.
-class NetworkBuilder {
+class NetworkBuilder : public Schedule {
  public:
   // With `everything`, all results that a backward can return count as wanted,
   // not only those that the request names. This determines the contents of a
@@ -45,7 +45,8 @@ class NetworkBuilder {
   const ProgramOperation& operation() const { return operation_; }
   const ProgramShapes& shapes() const { return operation_.shapes(); }
   const NetworkOptions& options() const { return options_; }
-  Schedule& schedule() { return schedule_; }
+  // Moves the schedule out.
+  Schedule TakeSchedule() { return std::move(*this); }
   // Returns whether a backward follows, in this schedule or by a tape.
   bool has_backward() const { return part_ != ProgramPart::kForward; }
 
@@ -174,7 +175,6 @@ class NetworkBuilder {
   // The dtype of each group's result.
   std::map<std::string, DataType> dtypes_;
   DataType dtype_;
-  Schedule schedule_;
   // Values in the form that their steps made.
   std::map<std::string, NetworkTensor> values_;
   std::map<std::tuple<std::string, Form, DataType>, NetworkTensor> converted_;

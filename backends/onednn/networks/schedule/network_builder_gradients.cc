@@ -6,8 +6,7 @@
 namespace convgrad::onednn {
 
 NetworkTensor NetworkBuilder::NewGradient(const std::string& value, Form form) {
-  AddGradient(value, schedule_.AddBuffer(Like(value, form).blocks.bytes()),
-              form);
+  AddGradient(value, AddBuffer(Like(value, form).blocks.bytes()), form);
   return gradients_[value].back();
 }
 
@@ -29,14 +28,14 @@ std::vector<BufferId> NetworkBuilder::OwnGradients(const std::string& value) {
        AddParts(parts_[value],
                 TensorLike(own_like.dims, own_like.blocks.dtype, Form::kRows,
                            options_.block),
-                &schedule_)) {
+                this)) {
     gradients_[value].push_back(gradient);
   }
   parts_.erase(value);
   std::vector<BufferId> own;
   for (NetworkTensor& gradient : gradients_[value]) {
-    gradient = InForm(gradient, forms_.at(value), options_.block, &schedule_);
-    gradient = Converted(gradient, own_like.blocks.dtype, &schedule_);
+    gradient = InForm(gradient, forms_.at(value), options_.block, this);
+    gradient = Converted(gradient, own_like.blocks.dtype, this);
     own.push_back(gradient.buffer);
   }
   return own;
@@ -46,17 +45,16 @@ BufferId NetworkBuilder::NewParameterGradient(const std::string& name) {
   if (FindParameter(program(), name) == nullptr) {
     NetworkTensor gradient = Like(name, Form::kRows);
     gradient.blocks.dtype = DataType::kF32;
-    gradient.buffer = schedule_.AddBuffer(gradient.blocks.bytes());
+    gradient.buffer = AddBuffer(gradient.blocks.bytes());
     gradients_[name].push_back(gradient);
     return gradient.buffer;
   }
   const auto result = results_.parameter_gradients.find(name);
   const bool is_result =
       result != results_.parameter_gradients.end() && uses_.at(name) == 1;
-  const BufferId buffer =
-      is_result ? result->second
-                : schedule_.AddBuffer(*ByteSize(
-                      ParameterDescriptor(*FindParameter(program(), name))));
+  const BufferId buffer = is_result ? result->second
+                                    : AddBuffer(*ByteSize(ParameterDescriptor(
+                                          *FindParameter(program(), name))));
   parameter_gradients_[name].push_back(buffer);
   return buffer;
 }
@@ -69,8 +67,8 @@ NetworkTensor NetworkBuilder::GradientOf(const std::string& value) {
   const std::vector<BufferId> addends = OwnGradients(value);
   if (addends.size() == 1) return gradients_[value][0];
   NetworkTensor sum = LikeOwn(value);
-  sum.buffer = schedule_.AddBuffer(sum.blocks.bytes());
-  AddSums(sum.buffer, addends, sum.blocks, &schedule_);
+  sum.buffer = AddBuffer(sum.blocks.bytes());
+  AddSums(sum.buffer, addends, sum.blocks, this);
   gradients_[value] = {sum};
   return sum;
 }
@@ -87,8 +85,8 @@ void NetworkBuilder::SeedGradient(const std::string& output,
   NetworkTensor tensor = LikeOwn(output);
   const TensorDescriptor descriptor = {.dims = tensor.dims};
   if (!LiesAlike(descriptor, tensor)) {
-    tensor.buffer = schedule_.AddBuffer(tensor.blocks.bytes());
-    AddImport(gradient, descriptor, tensor, &schedule_);
+    tensor.buffer = AddBuffer(tensor.blocks.bytes());
+    AddImport(gradient, descriptor, tensor, this);
     gradient = tensor.buffer;
   }
   tensor.buffer = gradient;
@@ -101,39 +99,36 @@ void NetworkBuilder::BeginBackward() {
   };
   if (everything_) {
     for (const std::string& name : program().outputs) {
-      SeedGradient(name, schedule_.AddBuffer(bytes_of(name)));
+      SeedGradient(name, AddBuffer(bytes_of(name)));
     }
     return;
   }
   if (part_ == ProgramPart::kTrain) {
-    AddGradient(program().outputs[0], AddNumber("loss", 1, &schedule_),
-                Form::kRows);
+    AddGradient(program().outputs[0], AddNumber("loss", 1, this), Form::kRows);
     return;
   }
   const auto& names = operation_.request().output_gradients;
   for (size_t i = 0; i < names.size(); ++i) {
-    SeedGradient(names[i], schedule_.AddBuffer(
-                               {bytes_of(names[i]), Area::kOperand, 1 + i}));
+    SeedGradient(names[i],
+                 AddBuffer({bytes_of(names[i]), Area::kOperand, 1 + i}));
   }
 }
 
 void NetworkBuilder::EndBackward() {
   for (const auto& [name, result] : results_.input_gradients) {
     if (HasGradient(name)) {
-      AddExport(GradientOf(name), result, &schedule_);
+      AddExport(GradientOf(name), result, this);
     } else {
-      AddZeros("gradient sum", result, &schedule_);
+      AddZeros("gradient sum", result, this);
     }
   }
   for (const auto& [name, result] : results_.parameter_gradients) {
     const std::vector<BufferId>& addends = parameter_gradients_[name];
     if (addends.empty()) {
-      AddZeros("gradient sum", result, &schedule_);
+      AddZeros("gradient sum", result, this);
     } else if (addends[0] != result) {
-      const int64_t count =
-          schedule_.buffers()[result].bytes / int64_t{sizeof(float)};
-      AddSums(result, addends, {1, count, 1, count, DataType::kF32},
-              &schedule_);
+      const int64_t count = buffers()[result].bytes / int64_t{sizeof(float)};
+      AddSums(result, addends, {1, count, 1, count, DataType::kF32}, this);
     }
   }
 }

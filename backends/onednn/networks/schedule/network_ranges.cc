@@ -17,14 +17,14 @@ namespace {
 BufferId AddRange(std::vector<BufferId> reads,
                   std::function<double(const RunContext&)> range,
                   NetworkBuilder* builder, BufferId scratch = kNoBuffer) {
-  const BufferId result = builder->schedule().AddArray<double>(1);
-  builder->schedule().Add({.kind = "fusion checks",
-                           .reads = std::move(reads),
-                           .writes = {result, scratch},
-                           .function = [result, range = std::move(range)](
-                                           const RunContext& context) {
-                             *context.Write<double>(result) = range(context);
-                           }});
+  const BufferId result = builder->AddArray<double>(1);
+  builder->Add({.kind = "fusion checks",
+                .reads = std::move(reads),
+                .writes = {result, scratch},
+                .function = [result, range = std::move(range)](
+                                const RunContext& context) {
+                  *context.Write<double>(result) = range(context);
+                }});
   return result;
 }
 
@@ -43,7 +43,7 @@ struct Rows {
 // Appends a step that finds the largest of the rows' sums of magnitudes, or the
 // largest magnitude if the rows have one element each.
 BufferId AddLargestSum(const Rows& rows, NetworkBuilder* builder) {
-  const BufferId sums = builder->schedule().AddArray<float>(rows.count);
+  const BufferId sums = builder->AddArray<float>(rows.count);
   return AddRange(
       {rows.buffer},
       [=](const RunContext& context) {
@@ -77,7 +77,7 @@ BufferId InputRange(const std::string& name, NetworkBuilder* builder) {
   const BufferId values = builder->InputBuffer(name);
   const int64_t count = *ByteSize(input) / ByteSizeOf(input.dtype);
   const int64_t parts = MagnitudeParts(count);
-  const BufferId largest = builder->schedule().AddArray<float>(parts);
+  const BufferId largest = builder->AddArray<float>(parts);
   return AddRange(
       {values},
       [=, dtype = input.dtype](const RunContext& context) {

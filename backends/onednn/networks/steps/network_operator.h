@@ -55,8 +55,8 @@ std::vector<NetworkOperator> NetworkWhere();
 std::vector<NetworkOperator> NetworkElementLosses();
 std::vector<NetworkOperator> NetworkCrossEntropy();
 
-// Makes a group from a single step, and from the program's shapes if it needs
-// them.
+// Makes a group from its steps, or from a single step, with the program's
+// shapes if it needs them.
 template <typename Group>
 std::unique_ptr<NetworkGroup> MakeOfStep(const convgrad::Program& program,
                                          const ProgramShapes& shapes,
@@ -64,6 +64,9 @@ std::unique_ptr<NetworkGroup> MakeOfStep(const convgrad::Program& program,
   const ProgramStep& step = program.steps[steps.first];
   if constexpr (std::is_constructible_v<Group, const ProgramStep&>) {
     return std::make_unique<Group>(step);
+  } else if constexpr (std::is_constructible_v<Group, const convgrad::Program&,
+                                               const GroupSteps&>) {
+    return std::make_unique<Group>(program, steps);
   } else {
     return std::make_unique<Group>(step, shapes);
   }

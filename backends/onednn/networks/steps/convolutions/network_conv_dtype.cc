@@ -65,7 +65,7 @@ LibraryTensor ConvolutionWeight(const std::string& name,
   BufferId weight = builder->Parameter(name);
   if (dtype != builder->dtype()) {
     weight = RoundedWeights(weight, builder->shapes().dims.at(name),
-                            builder->dtype(), &builder->schedule());
+                            builder->dtype(), builder);
   }
   return {weight, PlainWeightDesc(problem)};
 }

@@ -79,25 +79,24 @@ class Convolution final : public NetworkGroup {
     ReadInput(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
     const bool adds_bias = is_mirrored_ && !bias_.empty();
-    const NetworkTensor computed = ComputedIn(
-        adds_bias ? DataType::kF32 : computes_in_, y, &builder->schedule());
+    const NetworkTensor computed =
+        ComputedIn(adds_bias ? DataType::kF32 : computes_in_, y, builder);
     const Pass pass = is_mirrored_ ? Pass::kBackwardData : Pass::kForward;
     AddPass({pass, "conv forward", builder->Parameter(bias_)},
             {Input(builder), Weight(builder), TensorOf(computed)}, builder);
     if (adds_bias) {
-      AddBias(builder->Parameter(bias_), computed, &builder->schedule());
+      AddBias(builder->Parameter(bias_), computed, builder);
     }
-    AddConversion(computed, y, &builder->schedule());
+    AddConversion(computed, y, builder);
   }
 
   void Backward(NetworkBuilder* builder) override {
     const NetworkTensor gradient = builder->GradientOf(step_.result);
     const LibraryTensor dy =
-        TensorOf(Converted(gradient, computes_in_, &builder->schedule()));
+        TensorOf(Converted(gradient, computes_in_, builder));
     if (!bias_.empty()) {
       AddBiasGradient("conv backward weight", gradient,
-                      builder->NewParameterGradient(bias_),
-                      &builder->schedule());
+                      builder->NewParameterGradient(bias_), builder);
     }
     if (padded_) {
       padded_->AddBackwardWeight(gradient, builder);
@@ -108,12 +107,11 @@ class Convolution final : public NetworkGroup {
               {Input(builder), dw, dy}, builder);
     }
     const NetworkTensor dx = builder->NewGradient(x_);
-    const NetworkTensor computed =
-        ComputedIn(computes_in_, dx, &builder->schedule());
+    const NetworkTensor computed = ComputedIn(computes_in_, dx, builder);
     const Pass pass = is_mirrored_ ? Pass::kForward : Pass::kBackwardData;
     AddPass({pass, "conv backward data", kNoBuffer},
             {TensorOf(computed), Weight(builder), dy}, builder);
-    AddConversion(computed, dx, &builder->schedule());
+    AddConversion(computed, dx, builder);
   }
 
  private:
@@ -149,7 +147,7 @@ class Convolution final : public NetworkGroup {
   // Returns the input for a pass.
   LibraryTensor Input(NetworkBuilder* builder) const {
     if (callers_input_.location.buffer != kNoBuffer) return callers_input_;
-    return TensorOf(Converted(input_, computes_in_, &builder->schedule()));
+    return TensorOf(Converted(input_, computes_in_, builder));
   }
 
   // Appends a pass of `problem_`: as a FastPass where that is allowed and
@@ -171,23 +169,22 @@ class Convolution final : public NetworkGroup {
     const bool is_fast =
         builder->operation().request().fast && IsFastByWinograd(fast);
     fast.x.blocks.dtype = fast.y.blocks.dtype = computes_in_;
-    Schedule& schedule = builder->schedule();
     if (pass.pass == Pass::kBackwardWeight &&
-        AddOwnGradient(fast, pass.kind, tensors, &schedule)) {
+        AddOwnGradient(fast, pass.kind, tensors, builder)) {
       return;
     }
     if (callers_input_.location.buffer == kNoBuffer && IsFastAsSequence(fast)) {
-      AddSequencePass(fast, pass.kind, &schedule);
-    } else if (IsFastByTaps(fast, is_fast, schedule.steps().size())) {
-      AddByTaps(fast, pass.kind, step_.result, &schedule);
+      AddSequencePass(fast, pass.kind, builder);
+    } else if (IsFastByTaps(fast, is_fast, builder->steps().size())) {
+      AddByTaps(fast, pass.kind, step_.result, builder);
     } else if (is_fast) {
       builder->MarkFast(step_.result);
       const BufferId flag = AddWinograd(fast, pass.kind, builder);
-      const size_t begin = schedule.steps().size();
+      const size_t begin = builder->steps().size();
       PassToAdd direct = pass;
       direct.is_fallback = true;
       AddDirectPass(direct, tensors, builder);
-      schedule.RunOnlyIf(flag, begin);
+      builder->RunOnlyIf(flag, begin);
     } else {
       AddDirectPass(pass, tensors, builder);
     }
@@ -242,7 +239,7 @@ class Convolution final : public NetworkGroup {
          .macs =
              pass.is_fallback ? 0 : static_cast<double>(MultiplyAdds(problem_)),
          .name = step_.result},
-        &builder->schedule());
+        builder);
   }
 
   const ProgramStep& step_;

@@ -11,12 +11,11 @@ namespace convgrad::onednn {
 FoldedNorm AddFoldedNorm(const ProgramStep& norm, const std::string& bias_name,
                          NetworkBuilder* builder) {
   const int64_t channels = builder->shapes().dims.at(norm.operands[0])[1];
-  Schedule& schedule = builder->schedule();
-  const FoldedNorm folded = {schedule.AddArray<float>(channels),
-                             schedule.AddArray<float>(channels)};
-  const BufferId is_unsafe = schedule.AddArray<int32_t>(1);
-  const BufferId means = schedule.AddArray<double>(channels);
-  const BufferId variances = schedule.AddArray<double>(channels);
+  const FoldedNorm folded = {builder->AddArray<float>(channels),
+                             builder->AddArray<float>(channels)};
+  const BufferId is_unsafe = builder->AddArray<int32_t>(1);
+  const BufferId means = builder->AddArray<double>(channels);
+  const BufferId variances = builder->AddArray<double>(channels);
   builder->RepeatIf(is_unsafe);
   const BufferId bias = builder->Parameter(bias_name);
   const BufferId gamma = builder->Parameter(OperandAt(norm, 1));
@@ -50,7 +49,7 @@ FoldedNorm AddFoldedNorm(const ProgramStep& norm, const std::string& bias_name,
         *context.Write<int32_t>(is_unsafe) =
             AreSafeFactors({scale, count}, {shift, count}) ? 0 : 1;
       };
-  schedule.Add(std::move(step));
+  builder->Add(std::move(step));
   return folded;
 }
 

@@ -67,8 +67,7 @@ class FusedConvolution final : public NetworkGroup {
   }
 
   void Backward(NetworkBuilder* builder) override {
-    builder->schedule().Fail(
-        absl::InternalError("a fused convolution has no backward"));
+    builder->Fail(absl::InternalError("a fused convolution has no backward"));
   }
 
  private:
@@ -104,8 +103,7 @@ class FusedConvolution final : public NetworkGroup {
     FastPass pass = PassOf(*builder);
     pass.x.blocks.dtype = pass.y.blocks.dtype = Native(*builder);
     if (IsFastAsSequence(pass)) return true;
-    return IsFastByTaps(pass, IsFast(*builder),
-                        builder->schedule().steps().size());
+    return IsFastByTaps(pass, IsFast(*builder), builder->steps().size());
   }
   DataType Native(const NetworkBuilder& builder) const {
     const NetworkTensor y = builder.Like(convolution_.result);
@@ -156,7 +154,7 @@ class FusedConvolution final : public NetworkGroup {
     if (activation_.activation == Activation::kRelu6) {
       const BufferId range = RangeOf(activated_, builder);
       if (range == kNoBuffer) return false;
-      builder->RepeatIf(AddRangeCheck(range, &builder->schedule()));
+      builder->RepeatIf(AddRangeCheck(range, builder));
     }
     Append(*way, builder);
     builder->SetMayRepeat();
@@ -207,11 +205,10 @@ class FusedConvolution final : public NetworkGroup {
 
   // Appends the fused step. Throws dnnl::error.
   void Append(const Way& way, NetworkBuilder* builder) const {
-    Schedule& schedule = builder->schedule();
     LibraryStep step({.kind = "conv forward",
                       .macs = static_cast<double>(MultiplyAdds(problem_)),
                       .primitive_desc = way.pass},
-                     &schedule);
+                     builder);
     step.Read(DNNL_ARG_SRC, DataFor(way, builder));
     FoldedNorm norm;
     if (norm_ != nullptr) norm = AddFoldedNorm(*norm_, bias(), builder);
@@ -230,17 +227,16 @@ class FusedConvolution final : public NetworkGroup {
     }
     ReadPostOps(way, norm, builder, &step);
     const NetworkTensor y = builder->AddValue(result());
-    const NetworkTensor computed = ComputedIn(way.dtype, y, &schedule);
+    const NetworkTensor computed = ComputedIn(way.dtype, y, builder);
     step.Write(DNNL_ARG_DST, TensorOf(computed));
     step.Finish();
-    AddConversion(computed, y, &schedule);
+    AddConversion(computed, y, builder);
   }
 
   LibraryTensor DataFor(const Way& way, NetworkBuilder* builder) const {
     if (way.is_padded) return PaddedImages(x(), way.problem, builder);
     if (way.callers) return *way.callers;
-    return TensorOf(
-        Converted(builder->Value(x()), way.dtype, &builder->schedule()));
+    return TensorOf(Converted(builder->Value(x()), way.dtype, builder));
   }
 
   void ReadPostOps(const Way& way, const FoldedNorm& norm,
@@ -257,13 +253,12 @@ class FusedConvolution final : public NetworkGroup {
     read(epilogue.shift, DNNL_ARG_SRC_1, {norm.shift, numbers});
     if (epilogue.addend >= 0) {
       read(epilogue.addend, DNNL_ARG_SRC_1,
-           TensorOf(Converted(builder->Value(addend_), way.dtype,
-                              &builder->schedule())));
+           TensorOf(Converted(builder->Value(addend_), way.dtype, builder)));
     }
     if (epilogue.slope < 0) return;
     const memory::dims ones(problem_.axes.size() + 2, 1);
     read(epilogue.slope, DNNL_ARG_WEIGHTS,
-         {AddNumber("fusion checks", activation_.alpha, &builder->schedule()),
+         {AddNumber("fusion checks", activation_.alpha, builder),
           {ones, memory::data_type::f32, ones}});
   }
 

@@ -77,7 +77,7 @@ LibraryTensor PaddedImages(const std::string& x, const ConvProblem& problem,
                            NetworkBuilder* builder) {
   const dnnl::memory::desc desc = PaddedImagesDesc(problem);
   const BufferId padded =
-      builder->schedule().AddBuffer(static_cast<int64_t>(desc.get_size()));
+      builder->AddBuffer(static_cast<int64_t>(desc.get_size()));
   builder->CopyValue(x, PaddedLayout(builder->shapes().dims.at(x)),
                      DataType::kBF16, padded);
   return {padded, desc};
@@ -86,10 +86,10 @@ LibraryTensor PaddedImages(const std::string& x, const ConvProblem& problem,
 LibraryTensor PaddedWeight(const std::string& weight,
                            const ConvProblem& problem,
                            NetworkBuilder* builder) {
-  LibraryTensor padded = AddWeightBuffer(problem, &builder->schedule());
+  LibraryTensor padded = AddWeightBuffer(problem, builder);
   const Dims& dims = builder->shapes().dims.at(weight);
   AddReorder(CallersWeight(dims, builder->Parameter(weight)),
-             PaddedWeight(dims, padded), &builder->schedule());
+             PaddedWeight(dims, padded), builder);
   return padded;
 }
 
@@ -105,13 +105,13 @@ void PaddedConvolution::AddForward(NetworkBuilder* builder) {
                .kind = "conv forward",
                .macs = static_cast<double>(MultiplyAdds(problem_)),
                .name = step_.result},
-              &builder->schedule());
+              builder);
 }
 
 void PaddedConvolution::AddBackwardWeight(const NetworkTensor& dy,
                                           NetworkBuilder* builder) const {
   const ConvProblem padded = PaddedProblem(problem_);
-  Schedule* const schedule = &builder->schedule();
+  Schedule* const schedule = builder;
   const LibraryTensor dw = AddWeightBuffer(padded, schedule);
   AddConvPass({.pass = Pass::kBackwardWeight,
                .problem = padded,

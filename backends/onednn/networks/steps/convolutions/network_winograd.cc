@@ -170,7 +170,7 @@ TransformedWeights AddTransformation(const FastPass& pass,
 BufferId AddForwardStep(const FastPass& pass, const winograd::Shape& shape,
                         Step step, const TransformedWeights& weights,
                         BufferId last, NetworkBuilder* builder) {
-  Schedule* const schedule = &builder->schedule();
+  Schedule* const schedule = builder;
   const bool is_backward = pass.pass == Pass::kBackwardData;
   const BufferId from = is_backward ? pass.y.buffer : pass.x.buffer;
   const BufferId to = is_backward ? pass.x.buffer : pass.y.buffer;
@@ -210,14 +210,14 @@ BufferId AddForward(const FastPass& pass, absl::string_view kind,
     flag = AddForwardStep(
         pass, round,
         {.kind = kind, .macs = macs / static_cast<double>(rounds.size())},
-        AddTransformation(pass, weights, &builder->schedule()), flag, builder);
+        AddTransformation(pass, weights, builder), flag, builder);
   }
   return flag;
 }
 
 BufferId AddBackwardWeight(const FastPass& pass, absl::string_view kind,
                            NetworkBuilder* builder) {
-  Schedule* const schedule = &builder->schedule();
+  Schedule* const schedule = builder;
   const BufferId x = pass.x.buffer, dy = pass.y.buffer, dw = pass.weight;
   const winograd::Shape whole = ShapeOf(pass);
   const auto rounds = RoundsOf(whole, winograd::GradientSums(whole),

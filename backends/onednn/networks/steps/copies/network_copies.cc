@@ -43,8 +43,7 @@ class Concat final : public NetworkGroup {
       } else {
         const NetworkTensor x = builder->Value(operand, y.form);
         AddReorder(SliceOf(x, axis_, 0, extent),
-                   SliceOf(y, axis_, first, extent), &builder->schedule(),
-                   kKind);
+                   SliceOf(y, axis_, first, extent), builder, kKind);
       }
       first += extent;
     }
@@ -57,7 +56,7 @@ class Concat final : public NetworkGroup {
       const NetworkTensor dx = builder->NewGradient(operand, dy.form);
       const int64_t extent = dx.dims[axis_];
       AddReorder(SliceOf(dy, axis_, first, extent),
-                 SliceOf(dx, axis_, 0, extent), &builder->schedule(), kKind);
+                 SliceOf(dx, axis_, 0, extent), builder, kKind);
       first += extent;
     }
   }
@@ -68,7 +67,7 @@ class Concat final : public NetworkGroup {
     const Dims strides = RowMajorStrides(y.dims);
     const Location all = y.buffer;
     AddCopyOf(view, all.At(first * strides[axis_] * ByteSizeOf(y.blocks.dtype)),
-              strides, kKind, &builder->schedule());
+              strides, kKind, builder);
   }
 
   const ProgramStep& step_;

@@ -58,34 +58,33 @@ class Pad final : public NetworkGroup {
     SetAxes(x, builder->shapes());
     const auto value = static_cast<float>(FloatAttribute(step_, "value"));
     const BufferId numbers =
-        builder->schedule().AddArray<int64_t>(TableSize(axes_, false));
-    builder->schedule().Add(
-        kPadKind, {x.buffer}, {y.buffer, numbers},
-        [=, step = step_, axes = axes_](const RunContext& context) {
-          const auto run = context.parts();
-          GatherAxes(GatherOf(step, axes, y.blocks.dtype, false,
-                              context.Write<int64_t>(numbers)),
-                     context.At(x.buffer), value, context.At(y.buffer), run);
-          const bool has_padding =
-              y.blocks.padded_channels() != y.blocks.channels;
-          if (value != 0 && has_padding) {
-            ClearPadding(y.blocks, context.At(y.buffer), run);
-          }
-        });
+        builder->AddArray<int64_t>(TableSize(axes_, false));
+    builder->Add(kPadKind, {x.buffer}, {y.buffer, numbers},
+                 [=, step = step_, axes = axes_](const RunContext& context) {
+                   const auto run = context.parts();
+                   GatherAxes(GatherOf(step, axes, y.blocks.dtype, false,
+                                       context.Write<int64_t>(numbers)),
+                              context.At(x.buffer), value, context.At(y.buffer),
+                              run);
+                   const bool has_padding =
+                       y.blocks.padded_channels() != y.blocks.channels;
+                   if (value != 0 && has_padding) {
+                     ClearPadding(y.blocks, context.At(y.buffer), run);
+                   }
+                 });
   }
 
   void Backward(NetworkBuilder* builder) override {
     const NetworkTensor dy = builder->GradientOf(step_.result);
     const BufferId dx = builder->NewGradient(step_.operands[0], form_).buffer;
-    const BufferId numbers =
-        builder->schedule().AddArray<int64_t>(TableSize(axes_, true));
-    builder->schedule().Add(
-        kPadKind, {dy.buffer}, {dx, numbers},
-        [=, step = step_, axes = axes_](const RunContext& context) {
-          SumGathered(GatherOf(step, axes, dy.blocks.dtype, true,
-                               context.Write<int64_t>(numbers)),
-                      context.At(dy.buffer), context.At(dx), context.parts());
-        });
+    const BufferId numbers = builder->AddArray<int64_t>(TableSize(axes_, true));
+    builder->Add(kPadKind, {dy.buffer}, {dx, numbers},
+                 [=, step = step_, axes = axes_](const RunContext& context) {
+                   SumGathered(GatherOf(step, axes, dy.blocks.dtype, true,
+                                        context.Write<int64_t>(numbers)),
+                               context.At(dy.buffer), context.At(dx),
+                               context.parts());
+                 });
   }
 
  private:
@@ -122,7 +121,7 @@ class IndexSelect final : public NetworkGroup {
                                       context.Write<int64_t>(sources));
       GatherAxes(own, context.At(x.buffer), 0, context.At(y), context.parts());
     };
-    builder->schedule().Add(std::move(step));
+    builder->Add(std::move(step));
   }
 
   void Backward(NetworkBuilder* builder) override {
@@ -141,12 +140,12 @@ class IndexSelect final : public NetworkGroup {
       own.axes[1].results = context.Read<int64_t>(results);
       SumGathered(own, context.At(dy), context.At(dx), context.parts());
     };
-    builder->schedule().Add(std::move(step));
+    builder->Add(std::move(step));
   }
 
  private:
   static BufferId AddNumbers(int64_t count, NetworkBuilder* builder) {
-    return builder->schedule().AddArray<int64_t>(count);
+    return builder->AddArray<int64_t>(count);
   }
 
   // Returns the copy, in which each number is a valid index.

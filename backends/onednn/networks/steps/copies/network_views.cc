@@ -19,7 +19,7 @@ void AddViewOf(const ProgramStep& step, const StepView& place,
                NetworkBuilder* builder) {
   const NetworkTensor y = builder->AddValue(step.result);
   AddCopyOf(builder->AddView(step.result, step.operands[0], place), y.buffer,
-            RowMajorStrides(y.dims), kKind, &builder->schedule());
+            RowMajorStrides(y.dims), kKind, builder);
 }
 
 // flatten and reshape: the same rows with other dims.
@@ -71,7 +71,7 @@ class Read final : public NetworkGroup {
     // A backward with a tape finds another value in an updated statistic.
     if (builder->IsUpdated(name)) {
       const NetworkTensor y = builder->AddValue(step_.result);
-      AddCopy(parameter, y.buffer, y.blocks.bytes(), &builder->schedule());
+      AddCopy(parameter, y.buffer, y.blocks.bytes(), builder);
     } else {
       builder->AddValue(step_.result, parameter);
     }
@@ -80,7 +80,7 @@ class Read final : public NetworkGroup {
   void Backward(NetworkBuilder* builder) override {
     const NetworkTensor dy = builder->GradientOf(step_.result);
     AddCopy(dy.buffer, builder->NewParameterGradient(step_.operands[0]),
-            dy.blocks.bytes(), &builder->schedule());
+            dy.blocks.bytes(), builder);
   }
 
  private:
@@ -109,7 +109,7 @@ class Permute final : public NetworkGroup {
     }
     const NetworkTensor x = builder->Value(operand, form);
     const NetworkTensor y = builder->AddValue(step_.result);
-    AddReorder(Permuted(x), ElementsOf(y), &builder->schedule());
+    AddReorder(Permuted(x), ElementsOf(y), builder);
   }
 
   void Backward(NetworkBuilder* builder) override {
@@ -121,7 +121,7 @@ class Permute final : public NetworkGroup {
       return;
     }
     const NetworkTensor dx = builder->NewGradient(operand, form);
-    AddReorder(ElementsOf(dy), Permuted(dx), &builder->schedule());
+    AddReorder(ElementsOf(dy), Permuted(dx), builder);
   }
 
  private:
@@ -166,8 +166,7 @@ class Moved final : public NetworkGroup {
     const std::string& x = step_.operands[0];
     if (step_.op == Operator::kExpand) {
       AddSumsOfRepeats(kKind, dy.buffer, dy.dims,
-                       builder->NewGradient(x, Form::kRows),
-                       &builder->schedule());
+                       builder->NewGradient(x, Form::kRows), builder);
     } else {
       builder->AddPartOfGradient(x,
                                  {PartOf(dy), view_.offset, view_.strides, dy});

@@ -16,7 +16,7 @@ class ActivationGroup final : public NetworkGroup {
     const NetworkTensor y = builder->AddValue(step_.result);
     const NetworkTensor x = builder->Value(step_.operands[0], y.form);
     saved_ = SavesResult(op_.activation) ? y.buffer : x.buffer;
-    AddActivation(x.blocks, op_, x.buffer, y.buffer, &builder->schedule());
+    AddActivation(x.blocks, op_, x.buffer, y.buffer, builder);
   }
 
   void Backward(NetworkBuilder* builder) override {
@@ -28,8 +28,7 @@ class ActivationGroup final : public NetworkGroup {
     }
     AddActivateGradient(
         like.blocks, op_, dy, IsLinear(op_.activation) ? dy : saved_,
-        builder->NewGradient(step_.operands[0], like.form).buffer,
-        &builder->schedule());
+        builder->NewGradient(step_.operands[0], like.form).buffer, builder);
   }
 
  private:

@@ -88,7 +88,7 @@ class Binary final : public NetworkGroup {
       b_blocks_.batch = 1;
       b_ = AddChannelNumbers(NameOf(step_.op),
                              static_cast<float>(FloatAttribute(step_, "other")),
-                             y_.blocks, &builder->schedule());
+                             y_.blocks, builder);
     } else {
       ReadB(b, builder);
     }
@@ -101,9 +101,9 @@ class Binary final : public NetworkGroup {
     if (row_.of_a.rule == Rule::kNone) return;
     BufferId dy = builder->GradientOf(result_).buffer;
     if (has_relu_) {
-      const BufferId masked = builder->schedule().AddBuffer(y_.blocks.bytes());
+      const BufferId masked = builder->AddBuffer(y_.blocks.bytes());
       AddActivateGradient(y_.blocks, {Activation::kRelu}, dy, y_.buffer, masked,
-                          &builder->schedule());
+                          builder);
       dy = masked;
     }
     AddOperandGradient(0, row_.of_a, dy, b_, builder);
@@ -129,8 +129,7 @@ class Binary final : public NetworkGroup {
     is_broadcast_ = !has_equal_shapes_ && IsByChannel(own);
     if (is_broadcast_) {
       own.buffer = builder->Value(b, y_.form).buffer;
-      b_ = AddChannelNumbers(NameOf(step_.op), own, y_.blocks,
-                             &builder->schedule());
+      b_ = AddChannelNumbers(NameOf(step_.op), own, y_.blocks, builder);
       return;
     }
     if (y_.form == Form::kRows && !has_equal_shapes_) {
@@ -146,9 +145,8 @@ class Binary final : public NetworkGroup {
     if (!builder->may_repeat()) return;
     for (const std::string& operand : step_.operands) {
       if (operand.empty()) continue;
-      builder->RepeatIf(AddFiniteCheck(y_.blocks.dtype,
-                                       builder->Value(operand, y_.form).buffer,
-                                       &builder->schedule()));
+      builder->RepeatIf(AddFiniteCheck(
+          y_.blocks.dtype, builder->Value(operand, y_.form).buffer, builder));
     }
   }
 
@@ -167,24 +165,24 @@ class Binary final : public NetworkGroup {
     const int64_t stride =
         b_blocks_.batch == 1 ? 0 : y_.blocks.padded_channels();
     const auto runs = buffers.b == b_ ? runs_ : std::nullopt;
-    builder->schedule().Add(
-        NameOf(step_.op), {buffers.a, buffers.b, buffers.dy}, {buffers.y},
-        [=, blocks = y_.blocks](const RunContext& context) {
-          Combined tensors = {.a = context.At(buffers.a),
-                              .y = context.At(buffers.y),
-                              .dy = context.At(buffers.dy)};
-          if (has_numbers) {
-            tensors.numbers = context.Read<float>(buffers.b);
-            tensors.image_stride = stride;
-          } else {
-            tensors.b = context.At(buffers.b);
-          }
-          if (runs) {
-            return CombineRuns(*runs, combination, tensors, blocks.dtype,
-                               context);
-          }
-          Combine(blocks, combination, tensors, context.parts());
-        });
+    builder->Add(NameOf(step_.op), {buffers.a, buffers.b, buffers.dy},
+                 {buffers.y},
+                 [=, blocks = y_.blocks](const RunContext& context) {
+                   Combined tensors = {.a = context.At(buffers.a),
+                                       .y = context.At(buffers.y),
+                                       .dy = context.At(buffers.dy)};
+                   if (has_numbers) {
+                     tensors.numbers = context.Read<float>(buffers.b);
+                     tensors.image_stride = stride;
+                   } else {
+                     tensors.b = context.At(buffers.b);
+                   }
+                   if (runs) {
+                     return CombineRuns(*runs, combination, tensors,
+                                        blocks.dtype, context);
+                   }
+                   Combine(blocks, combination, tensors, context.parts());
+                 });
   }
 
   // Adds the gradient of an operand like a.
@@ -202,8 +200,7 @@ class Binary final : public NetworkGroup {
   void WriteGradient(const Gradient& gradient, BufferId dy, BufferId other,
                      BufferId result, NetworkBuilder* builder) const {
     if (gradient.rule == Rule::kNegate) {
-      return AddActivation(y_.blocks, {Activation::kNeg}, dy, result,
-                           &builder->schedule());
+      return AddActivation(y_.blocks, {Activation::kNeg}, dy, result, builder);
     }
     AddCombination(gradient.combination,
                    IsOfThree(gradient.combination) ? Buffers{a_, b_, result, dy}
@@ -215,7 +212,7 @@ class Binary final : public NetworkGroup {
     NetworkTensor gradient = y_;
     gradient.buffer = dy;
     if (row_.of_b.rule != Rule::kPass) {
-      gradient.buffer = builder->schedule().AddBuffer(y_.blocks.bytes());
+      gradient.buffer = builder->AddBuffer(y_.blocks.bytes());
       WriteGradient(row_.of_b, dy, a_, gradient.buffer, builder);
     }
     AddSumsOfRepeated(gradient, step_.operands[1], builder);
@@ -228,14 +225,14 @@ class Binary final : public NetworkGroup {
     const bool is_product =
         row_.op == Operator::kMul || row_.op == Operator::kDiv;
     if (row_.of_b.rule == Rule::kCombine && !is_product) {
-      const BufferId passed = builder->schedule().AddBuffer(y_.blocks.bytes());
+      const BufferId passed = builder->AddBuffer(y_.blocks.bytes());
       AddCombination(row_.of_b.combination, {a_, b_, passed, dy}, builder);
       dy = passed;
     }
     const int64_t padded = y_.blocks.padded_channels();
-    const BufferId sums = builder->schedule().AddArray<double>(
-        2 * padded + BatchNormScratch(y_.blocks));
-    builder->schedule().Add(
+    const BufferId sums =
+        builder->AddArray<double>(2 * padded + BatchNormScratch(y_.blocks));
+    builder->Add(
         NameOf(step_.op), {dy, b_, is_product ? a_ : kNoBuffer}, {db, sums},
         [=, op = row_.op, blocks = y_.blocks, to = b_blocks_, a = a_,
          b = b_](const RunContext& context) {

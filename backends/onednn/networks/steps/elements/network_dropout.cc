@@ -80,9 +80,9 @@ void ApplyMask(const DropoutShape& shape, const std::byte* x,
 
 class Dropout final : public NetworkGroup {
  public:
-  Dropout(const convgrad::Program& program, size_t index)
-      : step_(program.steps[index]) {
-    shape_.step = static_cast<int64_t>(index);
+  Dropout(const convgrad::Program& program, const GroupSteps& steps)
+      : step_(program.steps[steps.first]) {
+    shape_.step = static_cast<int64_t>(steps.first);
     shape_.p = FloatAttribute(step_, "p");
     shape_.by_row = BoolAttribute(step_, "by_row");
   }
@@ -96,16 +96,16 @@ class Dropout final : public NetworkGroup {
     }
     shape_.blocks = x.blocks;
     shape_.items = x.dims[0];
-    mask_ = builder->schedule().AddBuffer(x.blocks.size());
+    mask_ = builder->AddBuffer(x.blocks.size());
     const BufferId randomness = builder->Randomness();
-    builder->schedule().Add(
-        "dropout", {randomness}, {mask_},
-        [=, shape = shape_, mask = mask_](const RunContext& context) {
-          // Writes padding as well, so that no byte is undefined.
-          std::fill_n(context.Write<uint8_t>(mask), shape.blocks.size(), 0);
-          MakeMask(shape, context.Read<int64_t>(randomness),
-                   context.Write<uint8_t>(mask), context);
-        });
+    builder->Add("dropout", {randomness}, {mask_},
+                 [=, shape = shape_, mask = mask_](const RunContext& context) {
+                   // Writes padding as well, so that no byte is undefined.
+                   std::fill_n(context.Write<uint8_t>(mask),
+                               shape.blocks.size(), 0);
+                   MakeMask(shape, context.Read<int64_t>(randomness),
+                            context.Write<uint8_t>(mask), context);
+                 });
     AddProduct(x.buffer, builder->AddValue(step_.result).buffer, builder);
   }
 
@@ -121,12 +121,11 @@ class Dropout final : public NetworkGroup {
 
  private:
   void AddProduct(BufferId x, BufferId y, NetworkBuilder* builder) const {
-    builder->schedule().Add(
-        "dropout", {x, mask_}, {y},
-        [=, shape = shape_, mask = mask_](const RunContext& context) {
-          ApplyMask(shape, context.At(x), context.Read<uint8_t>(mask),
-                    context.At(y), context);
-        });
+    builder->Add("dropout", {x, mask_}, {y},
+                 [=, shape = shape_, mask = mask_](const RunContext& context) {
+                   ApplyMask(shape, context.At(x), context.Read<uint8_t>(mask),
+                             context.At(y), context);
+                 });
   }
 
   const ProgramStep& step_;
@@ -135,16 +134,10 @@ class Dropout final : public NetworkGroup {
   BufferId mask_ = kNoBuffer;
 };
 
-std::unique_ptr<NetworkGroup> MakeDropout(const convgrad::Program& program,
-                                          const ProgramShapes& /*shapes*/,
-                                          const GroupSteps& steps) {
-  return std::make_unique<Dropout>(program, steps.first);
-}
-
 }  // namespace
 
 std::vector<NetworkOperator> NetworkDropout() {
-  return {{Operator::kDropout, &MakeDropout}};
+  return {{Operator::kDropout, &MakeOfStep<Dropout>}};
 }
 
 }  // namespace convgrad::onednn

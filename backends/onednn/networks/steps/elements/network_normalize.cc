@@ -32,8 +32,8 @@ class Normalize final : public NetworkGroup {
                 NetworkBuilder* builder) const {
     const int64_t padded = blocks_.padded_channels();
     // Center, scale and shift; zeros for padding.
-    const BufferId numbers = builder->schedule().AddArray<float>(3 * padded);
-    builder->schedule().Add(
+    const BufferId numbers = builder->AddArray<float>(3 * padded);
+    builder->Add(
         "normalize", {x}, {y, numbers},
         [=, blocks = blocks_,
          deviation = FloatsAttribute(step_, "std")](const RunContext& context) {

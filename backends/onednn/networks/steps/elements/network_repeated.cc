@@ -69,25 +69,22 @@ BufferId AddRepeated(const std::string& value, const NetworkTensor& like,
   const DataType dtype = like.blocks.dtype;
   NetworkTensor rows =
       TensorLike(like.dims, dtype, Form::kRows, builder->options().block);
-  rows.buffer = builder->schedule().AddBuffer(rows.blocks.bytes());
+  rows.buffer = builder->AddBuffer(rows.blocks.bytes());
   PhysicalLayout layout;
   const Dims strides = BroadcastStrides(from.dims, like.dims);
   for (size_t i = 0; i < strides.size(); ++i) {
     layout.axes.push_back({.extent = like.dims[i], .stride = strides[i]});
   }
-  AddReorder({layout, dtype, from.buffer}, ElementsOf(rows),
-             &builder->schedule());
-  return InForm(rows, like.form, builder->options().block, &builder->schedule())
-      .buffer;
+  AddReorder({layout, dtype, from.buffer}, ElementsOf(rows), builder);
+  return InForm(rows, like.form, builder->options().block, builder).buffer;
 }
 
 void AddSumsOfRepeated(const NetworkTensor& gradient, const std::string& value,
                        NetworkBuilder* builder) {
-  const NetworkTensor from = InForm(
-      gradient, Form::kRows, builder->options().block, &builder->schedule());
+  const NetworkTensor from =
+      InForm(gradient, Form::kRows, builder->options().block, builder);
   AddSumsOfRepeats("gradient sum", from.buffer, from.dims,
-                   builder->NewGradient(value, Form::kRows),
-                   &builder->schedule());
+                   builder->NewGradient(value, Form::kRows), builder);
 }
 
 BufferId AddChannelNumbers(absl::string_view kind, const NetworkTensor& operand,

@@ -20,9 +20,9 @@ class Where final : public NetworkGroup {
         is_number ? AddChannelNumbers(
                         NameOf(step_.op),
                         static_cast<float>(FloatAttribute(step_, "other")),
-                        y_.blocks, &builder->schedule())
+                        y_.blocks, builder)
                   : Repeated(b_, builder);
-    builder->schedule().Add(
+    builder->Add(
         NameOf(step_.op), {a, b, condition_}, {y_.buffer},
         [=, condition = condition_, y = y_](const RunContext& context) {
           Combined tensors = {.a = context.At(a),
@@ -63,17 +63,16 @@ class Where final : public NetworkGroup {
     const bool is_repeated = IsRepeated(operand, *builder);
     NetworkTensor gradient = y_;
     gradient.buffer = is_repeated
-                          ? builder->schedule().AddBuffer(y_.blocks.bytes())
+                          ? builder->AddBuffer(y_.blocks.bytes())
                           : builder->NewGradient(operand, y_.form).buffer;
-    builder->schedule().Add(
-        NameOf(step_.op), {dy, condition_}, {gradient.buffer},
-        [=, condition = condition_](const RunContext& context) {
-          Combine(gradient.blocks, chosen,
-                  {.a = context.At(dy),
-                   .b = context.At(condition),
-                   .y = context.At(gradient.buffer)},
-                  context.parts());
-        });
+    builder->Add(NameOf(step_.op), {dy, condition_}, {gradient.buffer},
+                 [=, condition = condition_](const RunContext& context) {
+                   Combine(gradient.blocks, chosen,
+                           {.a = context.At(dy),
+                            .b = context.At(condition),
+                            .y = context.At(gradient.buffer)},
+                           context.parts());
+                 });
     if (is_repeated) AddSumsOfRepeated(gradient, operand, builder);
   }
 

@@ -124,10 +124,9 @@ class ElementLoss final : public NetworkGroup {
     const NetworkTensor x = builder->Value(step_.operands[0]);
     pairs_ = {x.blocks, x.buffer, builder->Value(step_.operands[1]).buffer};
     denominator_ = DenominatorOf(step_, x.blocks);
-    const BufferId chunks =
-        builder->schedule().AddArray<double>(pairs_.chunks());
+    const BufferId chunks = builder->AddArray<double>(pairs_.chunks());
     const BufferId loss = builder->AddValue(step_.result).buffer;
-    builder->schedule().Add(
+    builder->Add(
         "loss", {pairs_.x, pairs_.target}, {loss, chunks},
         [=, pairs = pairs_, number = number_, value = row_.value,
          denominator = denominator_](const RunContext& context) {
@@ -156,7 +155,7 @@ class ElementLoss final : public NetworkGroup {
  private:
   void AddGradient(BufferId dy, Function derivative, BufferId gradient,
                    NetworkBuilder* builder) const {
-    builder->schedule().Add(
+    builder->Add(
         "loss", {dy, pairs_.x, pairs_.target}, {gradient},
         [=, pairs = pairs_, number = number_,
          denominator = denominator_](const RunContext& context) {

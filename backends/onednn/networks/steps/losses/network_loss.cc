@@ -23,9 +23,8 @@ class CrossEntropyGroup final : public NetworkGroup {
               IntAttribute(step_, "ignore_index"),
               WordAttribute(step_, "reduction") == "mean",
               FloatAttribute(step_, "denominator")};
-    Schedule& schedule = builder->schedule();
     const auto doubles = [&](int64_t count) {
-      return schedule.AddArray<double>(count);
+      return builder->AddArray<double>(count);
     };
     const std::string& target = step_.operands[1];
     buffers_ = {
@@ -39,15 +38,15 @@ class CrossEntropyGroup final : public NetworkGroup {
                                               : shape_.positions()),
         .loss = builder->AddValue(step_.result).buffer};
     if (builder->has_backward()) {
-      buffers_.gradient = schedule.AddArray<float>(logits.blocks.size());
+      buffers_.gradient = builder->AddArray<float>(logits.blocks.size());
     }
-    AddForward(&schedule);
+    AddForward(builder);
   }
 
   void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
-    builder->schedule().Add(
+    builder->Add(
         "loss", {dy, buffers_.gradient}, {dx},
         [=, gradient = buffers_.gradient,
          shape = shape_](const RunContext& context) {
@@ -96,7 +95,7 @@ class CrossEntropyGroup final : public NetworkGroup {
 
   void AddTargetGradient(BufferId dy, NetworkBuilder* builder) const {
     const BufferId gradient = builder->NewGradient(step_.operands[1]).buffer;
-    builder->schedule().Add(
+    builder->Add(
         "loss", {dy, buffers_.logits, buffers_.doubles, buffers_.weight},
         {gradient},
         [=, shape = shape_, buffers = buffers_](const RunContext& context) {

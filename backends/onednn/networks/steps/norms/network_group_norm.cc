@@ -84,13 +84,12 @@ class GroupNorm final : public NetworkGroup {
     blocks_ = x.blocks;
     blocks_.batch = 1;
     blocks_.channels = groups_.all();
-    Schedule& schedule = builder->schedule();
     means_ = AddDoubles(builder);
     variances_ = AddDoubles(builder);
     gamma_ = AddNumbers(1, 1, builder);
     beta_ = AddNumbers(2, 0, builder);
     const BufferId scratch = AddScratch(builder);
-    schedule.Add(kForwardKind, {x_}, {means_, variances_, scratch},
+    builder->Add(kForwardKind, {x_}, {means_, variances_, scratch},
                  [=, blocks = blocks_, groups = groups_, x = x_, means = means_,
                   variances = variances_](const RunContext& context) {
                    auto* mean = context.Write<double>(means);
@@ -100,7 +99,7 @@ class GroupNorm final : public NetworkGroup {
                                        context.parts(), {mean, variance});
                    Share(groups, mean, variance);
                  });
-    schedule.Add(
+    builder->Add(
         kForwardKind, {x_, means_, variances_, gamma_, beta_}, {y, scratch},
         [=, norm = Reader(scratch), x = x_](const RunContext& context) {
           RunForward(norm(context), {.x = context.At(x), .y = context.At(y)},
@@ -112,7 +111,7 @@ class GroupNorm final : public NetworkGroup {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId products = AddDoubles(builder), sums = AddDoubles(builder);
     const BufferId scratch = AddScratch(builder);
-    builder->schedule().Add(
+    builder->Add(
         kBackwardKind, {dy, x_, means_, variances_, gamma_, beta_},
         {products, sums, scratch},
         [=, norm = Reader(scratch), x = x_](const RunContext& context) {
@@ -128,26 +127,26 @@ class GroupNorm final : public NetworkGroup {
 
  private:
   BufferId AddDoubles(NetworkBuilder* builder) const {
-    return builder->schedule().AddArray<double>(groups_.all());
+    return builder->AddArray<double>(groups_.all());
   }
   BufferId AddScratch(NetworkBuilder* builder) const {
-    return builder->schedule().AddArray<double>(BatchNormScratch(blocks_));
+    return builder->AddArray<double>(BatchNormScratch(blocks_));
   }
 
   // Appends a step that repeats a parameter for each image, with 0 in padding.
   BufferId AddNumbers(size_t operand, float otherwise,
                       NetworkBuilder* builder) const {
     const BufferId parameter = builder->Parameter(OperandAt(step_, operand));
-    const BufferId numbers = builder->schedule().AddArray<float>(groups_.all());
-    builder->schedule().Add(kForwardKind, {parameter}, {numbers},
-                            [=, groups = groups_](const RunContext& context) {
-                              auto* to = context.Write<float>(numbers);
-                              const auto* from = context.Read<float>(parameter);
-                              std::fill_n(to, groups.all(), 0.0F);
-                              groups.ForChannels([&](int64_t c, int64_t at) {
-                                to[at] = from == nullptr ? otherwise : from[c];
-                              });
-                            });
+    const BufferId numbers = builder->AddArray<float>(groups_.all());
+    builder->Add(kForwardKind, {parameter}, {numbers},
+                 [=, groups = groups_](const RunContext& context) {
+                   auto* to = context.Write<float>(numbers);
+                   const auto* from = context.Read<float>(parameter);
+                   std::fill_n(to, groups.all(), 0.0F);
+                   groups.ForChannels([&](int64_t c, int64_t at) {
+                     to[at] = from == nullptr ? otherwise : from[c];
+                   });
+                 });
     return numbers;
   }
 
@@ -172,15 +171,15 @@ class GroupNorm final : public NetworkGroup {
     const std::string& name = OperandAt(step_, operand);
     if (name.empty()) return;
     const BufferId gradient = builder->NewParameterGradient(name);
-    builder->schedule().Add(kBackwardKind, {sums}, {gradient},
-                            [=, groups = groups_](const RunContext& context) {
-                              std::vector<double> totals(groups.channels);
-                              groups.ForChannels([&](int64_t c, int64_t at) {
-                                totals[c] += context.Read<double>(sums)[at];
-                              });
-                              std::copy(totals.begin(), totals.end(),
-                                        context.Write<float>(gradient));
-                            });
+    builder->Add(kBackwardKind, {sums}, {gradient},
+                 [=, groups = groups_](const RunContext& context) {
+                   std::vector<double> totals(groups.channels);
+                   groups.ForChannels([&](int64_t c, int64_t at) {
+                     totals[c] += context.Read<double>(sums)[at];
+                   });
+                   std::copy(totals.begin(), totals.end(),
+                             context.Write<float>(gradient));
+                 });
   }
 
   void AddInputGradient(BufferId dy, BufferId products, BufferId sums,
@@ -189,7 +188,7 @@ class GroupNorm final : public NetworkGroup {
     const BufferId scratch = AddScratch(builder);
     const BufferId shared_products = AddDoubles(builder);
     const BufferId shared_sums = AddDoubles(builder);
-    builder->schedule().Add(
+    builder->Add(
         kBackwardKind,
         {dy, x_, means_, variances_, gamma_, beta_, products, sums},
         {dx, scratch, shared_products, shared_sums},

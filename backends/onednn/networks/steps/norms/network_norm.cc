@@ -82,8 +82,8 @@ class Norm final : public NetworkGroup {
       builder->AddGradient(addend_, gradient.dy);
     }
     const int64_t channels = shape_.blocks.padded_channels();
-    const Sums sums = {builder->schedule().AddArray<double>(channels),
-                       builder->schedule().AddArray<double>(channels)};
+    const Sums sums = {builder->AddArray<double>(channels),
+                       builder->AddArray<double>(channels)};
     AddSums(gradient, sums, builder);
     AddParameterGradients(sums, builder);
     AddInputGradient(gradient, sums, builder);
@@ -109,8 +109,7 @@ class Norm final : public NetworkGroup {
   }
 
   BufferId AddScratch(NetworkBuilder* builder) const {
-    return builder->schedule().AddArray<double>(
-        BatchNormScratch(shape_.blocks));
+    return builder->AddArray<double>(BatchNormScratch(shape_.blocks));
   }
 
   // Returns the buffers that every kernel call reads.
@@ -124,7 +123,7 @@ class Norm final : public NetworkGroup {
 
   void AddNormalize(NetworkBuilder* builder) const {
     const BufferId scratch = AddScratch(builder);
-    builder->schedule().Add(
+    builder->Add(
         "batch_norm forward", Reads({buffers_.x, buffers_.addend}),
         {buffers_.y, scratch},
         [=, shape = shape_, buffers = buffers_](const RunContext& context) {
@@ -139,23 +138,22 @@ class Norm final : public NetworkGroup {
                NetworkBuilder* builder) const {
     const BufferId scratch = AddScratch(builder);
     const BufferId y = MasksByResult() ? buffers_.y : kNoBuffer;
-    builder->schedule().Add(
-        "batch_norm backward sums",
-        Reads({gradient.dy, gradient.more, buffers_.x, y}),
-        {sums.dy_xhat, sums.dy, scratch, gradient.masked},
-        [=, shape = shape_, buffers = buffers_,
-         activation = ActivationOfX()](const RunContext& context) {
-          RunGradientSums(shape.At(context, buffers, scratch),
-                          {.dy = context.At(gradient.dy),
-                           .x = context.At(buffers.x),
-                           .activation = activation,
-                           .y = context.At(y),
-                           .more_dy = context.At(gradient.more),
-                           .masked_dy = context.At(gradient.masked)},
-                          context.parts(),
-                          {context.Write<double>(sums.dy_xhat),
-                           context.Write<double>(sums.dy)});
-        });
+    builder->Add("batch_norm backward sums",
+                 Reads({gradient.dy, gradient.more, buffers_.x, y}),
+                 {sums.dy_xhat, sums.dy, scratch, gradient.masked},
+                 [=, shape = shape_, buffers = buffers_,
+                  activation = ActivationOfX()](const RunContext& context) {
+                   RunGradientSums(shape.At(context, buffers, scratch),
+                                   {.dy = context.At(gradient.dy),
+                                    .x = context.At(buffers.x),
+                                    .activation = activation,
+                                    .y = context.At(y),
+                                    .more_dy = context.At(gradient.more),
+                                    .masked_dy = context.At(gradient.masked)},
+                                   context.parts(),
+                                   {context.Write<double>(sums.dy_xhat),
+                                    context.Write<double>(sums.dy)});
+                 });
   }
 
   void AddParameterGradients(const Sums& sums, NetworkBuilder* builder) const {
@@ -163,7 +161,7 @@ class Norm final : public NetworkGroup {
       const std::string& name = OperandAt(step_, operand);
       if (name.empty()) return;
       const BufferId gradient = builder->NewParameterGradient(name);
-      builder->schedule().Add(
+      builder->Add(
           "batch_norm backward sums", {sum}, {gradient},
           [=, channels = shape_.blocks.channels](const RunContext& context) {
             for (int64_t c = 0; c < channels; ++c) {
@@ -185,30 +183,30 @@ class Norm final : public NetworkGroup {
     const bool is_masked = ActivationOfX() != Activation::kNone;
     const BufferId y = is_small && is_masked ? buffers_.y : kNoBuffer;
     const BufferId scratch = is_small ? kNoBuffer : AddScratch(builder);
-    builder->schedule().Add(
-        "batch_norm backward",
-        is_small ? Reads({dy, buffers_.x, y})
-                 : Reads({dy, buffers_.x, sums.dy_xhat, sums.dy}),
-        {scratch, dx},
-        [=, shape = shape_, buffers = buffers_,
-         activation = ActivationOfX()](const RunContext& context) {
-          const BatchNorm norm = shape.At(context, buffers, scratch);
-          const BatchNormBackward tensors = {.dy = context.At(dy),
-                                             .x = context.At(buffers.x),
-                                             .activation = activation,
-                                             .dx = context.At(dx)};
-          if (is_small) {
-            std::memset(tensors.dx, 0, shape.blocks.bytes());
-            for (int64_t c = 0; c < shape.blocks.channels; ++c) {
-              WriteSmallGradient(norm, c, 1, tensors, context.At(y));
-            }
-            return;
-          }
-          RunGradientInput(norm, tensors,
-                           {context.Write<double>(sums.dy_xhat),
-                            context.Write<double>(sums.dy)},
-                           context.parts());
-        });
+    builder->Add("batch_norm backward",
+                 is_small ? Reads({dy, buffers_.x, y})
+                          : Reads({dy, buffers_.x, sums.dy_xhat, sums.dy}),
+                 {scratch, dx},
+                 [=, shape = shape_, buffers = buffers_,
+                  activation = ActivationOfX()](const RunContext& context) {
+                   const BatchNorm norm = shape.At(context, buffers, scratch);
+                   const BatchNormBackward tensors = {
+                       .dy = context.At(dy),
+                       .x = context.At(buffers.x),
+                       .activation = activation,
+                       .dx = context.At(dx)};
+                   if (is_small) {
+                     std::memset(tensors.dx, 0, shape.blocks.bytes());
+                     for (int64_t c = 0; c < shape.blocks.channels; ++c) {
+                       WriteSmallGradient(norm, c, 1, tensors, context.At(y));
+                     }
+                     return;
+                   }
+                   RunGradientInput(norm, tensors,
+                                    {context.Write<double>(sums.dy_xhat),
+                                     context.Write<double>(sums.dy)},
+                                    context.parts());
+                 });
   }
 
   const ProgramStep& step_;
@@ -218,16 +216,10 @@ class Norm final : public NetworkGroup {
   NormBuffers buffers_;
 };
 
-std::unique_ptr<NetworkGroup> MakeNorm(const convgrad::Program& program,
-                                       const ProgramShapes& /*shapes*/,
-                                       const GroupSteps& steps) {
-  return std::make_unique<Norm>(program, steps);
-}
-
 }  // namespace
 
 std::vector<NetworkOperator> NetworkNorms() {
-  return {{Operator::kBatchNorm, &MakeNorm}};
+  return {{Operator::kBatchNorm, &MakeOfStep<Norm>}};
 }
 
 }  // namespace convgrad::onednn

@@ -23,19 +23,18 @@ class RowNormGroup final : public NetworkGroup {
     norm_.x = PlacesOf(x);
     norm_.y = PlacesOf(result);
     x_ = x.buffer;
-    moments_ = builder->schedule().AddArray<double>(norm_.moments());
+    moments_ = builder->AddArray<double>(norm_.moments());
     const BufferId weight = builder->Parameter(weight_);
     const BufferId bias = builder->Parameter(bias_);
-    builder->schedule().Add(
-        "row norm forward", {x_, weight, bias}, {y, moments_},
-        [=, norm = norm_, x = x_,
-         moments = moments_](const RunContext& context) {
-          NormalizeRows(norm,
-                        {context.At(x), context.Read<float>(weight),
-                         context.Read<float>(bias), context.At(y),
-                         context.Write<double>(moments)},
-                        context.parts());
-        });
+    builder->Add("row norm forward", {x_, weight, bias}, {y, moments_},
+                 [=, norm = norm_, x = x_,
+                  moments = moments_](const RunContext& context) {
+                   NormalizeRows(norm,
+                                 {context.At(x), context.Read<float>(weight),
+                                  context.Read<float>(bias), context.At(y),
+                                  context.Write<double>(moments)},
+                                 context.parts());
+                 });
   }
 
   void Backward(NetworkBuilder* builder) override {
@@ -44,9 +43,8 @@ class RowNormGroup final : public NetworkGroup {
     const BufferId dx = builder->NewGradient(step_.operands[0], form_).buffer;
     const BufferId dw = NewParameterGradient(weight_, builder);
     const BufferId db = NewParameterGradient(bias_, builder);
-    const BufferId scratch =
-        builder->schedule().AddArray<double>(norm_.scratch());
-    builder->schedule().Add(
+    const BufferId scratch = builder->AddArray<double>(norm_.scratch());
+    builder->Add(
         "row norm backward", {dy, x_, moments_, weight}, {dx, scratch, dw, db},
         [=, norm = norm_, x = x_,
          moments = moments_](const RunContext& context) {

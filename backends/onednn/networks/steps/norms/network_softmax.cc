@@ -24,24 +24,22 @@ class Softmax final : public NetworkGroup {
     softmax_.outer = x.blocks.size() / softmax_.length / softmax_.inner;
     softmax_.dtype = x.blocks.dtype;
     softmax_.is_logarithm = step_.op == Operator::kLogSoftmax;
-    builder->schedule().Add(
-        "softmax forward", {x.buffer}, {y_},
-        [=, softmax = softmax_, y = y_](const RunContext& context) {
-          SoftmaxRows(softmax, context.At(x.buffer), context.At(y),
-                      context.parts());
-        });
+    builder->Add("softmax forward", {x.buffer}, {y_},
+                 [=, softmax = softmax_, y = y_](const RunContext& context) {
+                   SoftmaxRows(softmax, context.At(x.buffer), context.At(y),
+                               context.parts());
+                 });
   }
 
   void Backward(NetworkBuilder* builder) override {
     const BufferId dy = builder->GradientOf(step_.result).buffer;
     const BufferId dx =
         builder->NewGradient(step_.operands[0], Form::kRows).buffer;
-    builder->schedule().Add(
-        "softmax backward", {dy, y_}, {dx},
-        [=, softmax = softmax_, y = y_](const RunContext& context) {
-          SoftmaxRowsBackward(softmax, context.At(dy), context.At(y),
-                              context.At(dx), context.parts());
-        });
+    builder->Add("softmax backward", {dy, y_}, {dx},
+                 [=, softmax = softmax_, y = y_](const RunContext& context) {
+                   SoftmaxRowsBackward(softmax, context.At(dy), context.At(y),
+                                       context.At(dx), context.parts());
+                 });
   }
 
  private:

@@ -72,21 +72,21 @@ void AddUpdate(const ProgramStep& program_step, const ChannelBlocks& blocks,
   step.function = [=](const RunContext& context) {
     UpdateStatistics(context, blocks, batch, running);
   };
-  builder->schedule().Add(std::move(step));
+  builder->Add(std::move(step));
 }
 
 void AddBatchStatistics(const NetworkTensor& x, const NormStatistics& batch,
                         NetworkBuilder* builder) {
   const BufferId scratch =
-      builder->schedule().AddArray<double>(BatchNormScratch(x.blocks));
-  builder->schedule().Add(
-      kKind, {x.buffer}, {batch.mean, batch.variance, scratch},
-      [=](const RunContext& context) {
-        BatchNormStatistics(x.blocks, context.At(x.buffer),
-                            context.Write<double>(scratch), context.parts(),
-                            {context.Write<double>(batch.mean),
-                             context.Write<double>(batch.variance)});
-      });
+      builder->AddArray<double>(BatchNormScratch(x.blocks));
+  builder->Add(kKind, {x.buffer}, {batch.mean, batch.variance, scratch},
+               [=](const RunContext& context) {
+                 BatchNormStatistics(x.blocks, context.At(x.buffer),
+                                     context.Write<double>(scratch),
+                                     context.parts(),
+                                     {context.Write<double>(batch.mean),
+                                      context.Write<double>(batch.variance)});
+               });
 }
 
 // Converts to doubles of all padded channels, as the kernels require.
@@ -95,18 +95,17 @@ void AddRunningStatistics(const ProgramStep& step, const ChannelBlocks& blocks,
                           NetworkBuilder* builder) {
   const BufferId mean = builder->Parameter(OperandAt(step, 3));
   const BufferId variance = builder->Parameter(OperandAt(step, 4));
-  builder->schedule().Add(
-      kKind, {mean, variance}, {widened.mean, widened.variance},
-      [=](const RunContext& context) {
-        const auto widen = [&](BufferId from, BufferId to) {
-          for (int64_t c = 0; c < blocks.padded_channels(); ++c) {
-            context.Write<double>(to)[c] =
-                c < blocks.channels ? context.Read<float>(from)[c] : 0;
-          }
-        };
-        widen(mean, widened.mean);
-        widen(variance, widened.variance);
-      });
+  builder->Add(kKind, {mean, variance}, {widened.mean, widened.variance},
+               [=](const RunContext& context) {
+                 const auto widen = [&](BufferId from, BufferId to) {
+                   for (int64_t c = 0; c < blocks.padded_channels(); ++c) {
+                     context.Write<double>(to)[c] =
+                         c < blocks.channels ? context.Read<float>(from)[c] : 0;
+                   }
+                 };
+                 widen(mean, widened.mean);
+                 widen(variance, widened.variance);
+               });
 }
 
 }  // namespace
@@ -114,9 +113,8 @@ void AddRunningStatistics(const ProgramStep& step, const ChannelBlocks& blocks,
 NormStatistics AddStatistics(const ProgramStep& step, const NetworkTensor& x,
                              NetworkBuilder* builder) {
   const int64_t channels = x.blocks.padded_channels();
-  const NormStatistics statistics = {
-      builder->schedule().AddArray<double>(channels),
-      builder->schedule().AddArray<double>(channels)};
+  const NormStatistics statistics = {builder->AddArray<double>(channels),
+                                     builder->AddArray<double>(channels)};
   if (IsTraining(step)) {
     AddBatchStatistics(x, statistics, builder);
     AddUpdate(step, x.blocks, statistics, builder);

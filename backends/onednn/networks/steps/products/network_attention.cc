@@ -28,8 +28,7 @@ class Attention final : public NetworkGroup {
     layout_.value = Bring(kValue, builder);
     if (has_mask()) layout_.mask = BringMask(builder);
     const NetworkTensor y = builder->AddValue(step_.result);
-    const NetworkTensor computed =
-        ComputedIn(DataType::kF32, y, &builder->schedule());
+    const NetworkTensor computed = ComputedIn(DataType::kF32, y, builder);
     Step step = NewStep("attention forward", 1, builder);
     step.writes.push_back(computed.buffer);
     step.function = [=, tiles = TilesFor(*builder), read = Reader(),
@@ -37,20 +36,19 @@ class Attention final : public NetworkGroup {
       tiles.Forward(read(context), context.Write<float>(computed.buffer),
                     context.Write<float>(scratch));
     };
-    builder->schedule().Add(std::move(step));
-    AddConversion(computed, y, &builder->schedule());
+    builder->Add(std::move(step));
+    AddConversion(computed, y, builder);
   }
 
   void Backward(NetworkBuilder* builder) override {
     const NetworkTensor gradient = builder->GradientOf(step_.result);
-    const BufferId dy =
-        Converted(gradient, DataType::kF32, &builder->schedule()).buffer;
+    const BufferId dy = Converted(gradient, DataType::kF32, builder).buffer;
     NetworkTensor results[3], computed[3];
     for (const size_t position : {kQuery, kKey, kValue}) {
       results[position] =
           builder->NewGradient(step_.operands[position], Form::kRows);
       computed[position] =
-          ComputedIn(DataType::kF32, results[position], &builder->schedule());
+          ComputedIn(DataType::kF32, results[position], builder);
     }
     Step step = NewBackward(dy, builder);
     for (const NetworkTensor& tensor : computed) {
@@ -63,10 +61,9 @@ class Attention final : public NetworkGroup {
                       context.Write<float>(to[3])},
                      context.Write<float>(to[0]));
     };
-    builder->schedule().Add(std::move(step));
+    builder->Add(std::move(step));
     for (const size_t position : {kQuery, kKey, kValue}) {
-      AddConversion(computed[position], results[position],
-                    &builder->schedule());
+      AddConversion(computed[position], results[position], builder);
     }
     if (has_mask()) AddMaskGradient(dy, builder);
   }
@@ -76,7 +73,7 @@ class Attention final : public NetworkGroup {
   NetworkTensor BringRows(size_t position, NetworkBuilder* builder) {
     NetworkTensor rows =
         Converted(builder->Value(step_.operands[position], Form::kRows),
-                  DataType::kF32, &builder->schedule());
+                  DataType::kF32, builder);
     operands_[position] = rows.buffer;
     return rows;
   }
@@ -139,8 +136,7 @@ class Attention final : public NetworkGroup {
     for (const Location& operand : operands_) {
       step.reads.push_back(operand.buffer);
     }
-    step.writes = {
-        builder->schedule().AddArray<float>(TilesFor(*builder).scratch())};
+    step.writes = {builder->AddArray<float>(TilesFor(*builder).scratch())};
     step.macs = forwards * static_cast<double>(problem_.batch) *
                 static_cast<double>(problem_.queries * problem_.keys) *
                 static_cast<double>(problem_.features + problem_.out_features);
@@ -157,10 +153,8 @@ class Attention final : public NetworkGroup {
   void AddMaskGradient(BufferId dy, NetworkBuilder* builder) const {
     const NetworkTensor result =
         builder->NewGradient(step_.operands[kMask], Form::kRows);
-    const NetworkTensor computed =
-        ComputedIn(DataType::kF32, result, &builder->schedule());
-    const BufferId scores =
-        builder->schedule().AddArray<float>(*CheckedProduct(scores_));
+    const NetworkTensor computed = ComputedIn(DataType::kF32, result, builder);
+    const BufferId scores = builder->AddArray<float>(*CheckedProduct(scores_));
     Step step = NewBackward(dy, builder);
     step.writes.push_back(scores);
     step.function = [=, tiles = TilesFor(*builder), read = Reader(),
@@ -169,10 +163,9 @@ class Attention final : public NetworkGroup {
                            context.Write<float>(scores),
                            context.Write<float>(scratch));
     };
-    builder->schedule().Add(std::move(step));
-    AddSumsOfRepeats("attention backward", scores, scores_, computed,
-                     &builder->schedule());
-    AddConversion(computed, result, &builder->schedule());
+    builder->Add(std::move(step));
+    AddSumsOfRepeats("attention backward", scores, scores_, computed, builder);
+    AddConversion(computed, result, builder);
   }
 
   const ProgramStep& step_;

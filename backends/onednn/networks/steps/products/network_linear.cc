@@ -61,8 +61,7 @@ class Linear final : public NetworkGroup {
     AddWeightGradient(dy, builder);
     if (!bias_.empty()) {
       AddBiasGradient("linear backward", gradient,
-                      builder->NewParameterGradient(bias_),
-                      &builder->schedule());
+                      builder->NewParameterGradient(bias_), builder);
     }
     AddInputGradient(dy, builder);
   }
@@ -85,15 +84,14 @@ class Linear final : public NetworkGroup {
   }
   LibraryTensor Operand(const NetworkTensor& tensor,
                         NetworkBuilder* builder) const {
-    const NetworkTensor converted =
-        Converted(tensor, computes_in_, &builder->schedule());
+    const NetworkTensor converted = Converted(tensor, computes_in_, builder);
     return {converted.buffer, DescOf(converted)};
   }
   LibraryTensor Weight(NetworkBuilder* builder) const {
     BufferId weight = builder->Parameter(weight_);
     if (computes_in_ != builder->dtype()) {
       weight = RoundedWeights(weight, builder->shapes().dims.at(weight_),
-                              builder->dtype(), &builder->schedule());
+                              builder->dtype(), builder);
     }
     return {weight, weight_desc_};
   }
@@ -107,18 +105,17 @@ class Linear final : public NetworkGroup {
   // Makes the step write the result, and appends it.
   void Write(int arg, const NetworkTensor& result, LibraryStep* step,
              NetworkBuilder* builder) const {
-    const NetworkTensor computed =
-        ComputedIn(computes_in_, result, &builder->schedule());
+    const NetworkTensor computed = ComputedIn(computes_in_, result, builder);
     step->Write(arg, {computed.buffer, DescOf(computed)});
     step->Finish();
-    AddConversion(computed, result, &builder->schedule());
+    AddConversion(computed, result, builder);
   }
 
   LibraryStep NewStep(absl::string_view kind, dnnl::primitive_desc_base desc,
                       NetworkBuilder* builder) const {
     return LibraryStep(
         {.kind = kind, .macs = macs_, .primitive_desc = std::move(desc)},
-        &builder->schedule());
+        builder);
   }
 
   static LibraryTensor Turned(LibraryTensor matrix) {

@@ -43,17 +43,15 @@ class Matmul final : public NetworkGroup {
     const NetworkTensor y = builder->AddValue(step_.result);
     macs_ = static_cast<double>(y.blocks.size()) *
             static_cast<double>(a_.dims.back());
-    const NetworkTensor computed =
-        ComputedIn(DataType::kF32, y, &builder->schedule());
+    const NetworkTensor computed = ComputedIn(DataType::kF32, y, builder);
     AddProduct("matmul forward", a_, b_, {y.dims, computed.buffer}, builder);
-    AddConversion(computed, y, &builder->schedule());
+    AddConversion(computed, y, builder);
   }
 
   void Backward(NetworkBuilder* builder) override {
     const NetworkTensor gradient = builder->GradientOf(step_.result);
-    const Matrices dy = {
-        gradient.dims,
-        Converted(gradient, DataType::kF32, &builder->schedule()).buffer};
+    const Matrices dy = {gradient.dims,
+                         Converted(gradient, DataType::kF32, builder).buffer};
     AddGradient(0, dy, b_.Transposed(), builder);
     AddGradient(1, a_.Transposed(), dy, builder);
   }
@@ -62,8 +60,7 @@ class Matmul final : public NetworkGroup {
   Matrices Operand(size_t position, NetworkBuilder* builder) const {
     const NetworkTensor value =
         builder->Value(step_.operands[position], Form::kRows);
-    return {value.dims,
-            Converted(value, DataType::kF32, &builder->schedule()).buffer};
+    return {value.dims, Converted(value, DataType::kF32, builder).buffer};
   }
 
   void AddProduct(absl::string_view kind, const Matrices& a, const Matrices& b,
@@ -71,7 +68,7 @@ class Matmul final : public NetworkGroup {
     const dnnl::matmul::primitive_desc desc(CpuEngine(), a.desc(), b.desc(),
                                             y.desc(), StrictAttributes());
     LibraryStep step({.kind = kind, .macs = macs_, .primitive_desc = desc},
-                     &builder->schedule());
+                     builder);
     step.Read(DNNL_ARG_SRC, {a.buffer, a.desc()});
     step.Read(DNNL_ARG_WEIGHTS, {b.buffer, b.desc()});
     step.Write(DNNL_ARG_DST, {y.buffer, y.desc()});
@@ -84,22 +81,20 @@ class Matmul final : public NetworkGroup {
                    NetworkBuilder* builder) const {
     const std::string& name = step_.operands[position];
     const NetworkTensor result = builder->NewGradient(name, Form::kRows);
-    const NetworkTensor narrow =
-        ComputedIn(DataType::kF32, result, &builder->schedule());
+    const NetworkTensor narrow = ComputedIn(DataType::kF32, result, builder);
     const Dims& y = builder->shapes().dims.at(step_.result);
     Matrices product = {narrow.dims, narrow.buffer};
     for (size_t i = 0; i + 2 < y.size(); ++i) product.dims[i] = y[i];
     const bool is_repeated = product.dims != narrow.dims;
     if (is_repeated) {
-      product.buffer =
-          builder->schedule().AddArray<float>(*CheckedProduct(product.dims));
+      product.buffer = builder->AddArray<float>(*CheckedProduct(product.dims));
     }
     AddProduct("matmul backward", a, b, product, builder);
     if (is_repeated) {
       AddSumsOfRepeats("matmul backward", product.buffer, product.dims, narrow,
-                       &builder->schedule());
+                       builder);
     }
-    AddConversion(narrow, result, &builder->schedule());
+    AddConversion(narrow, result, builder);
   }
 
   const ProgramStep& step_;

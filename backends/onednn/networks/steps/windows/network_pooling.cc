@@ -97,13 +97,13 @@ class Pooling final : public NetworkGroup {
     const NetworkTensor x = builder->Value(step_.operands[0]);
     y_ = TensorLike(WindowDimsOf(step_, builder->shapes()), builder->dtype(),
                     Form::kImage, builder->options().block);
-    y_.buffer = builder->schedule().AddBuffer(y_.blocks.bytes());
+    y_.buffer = builder->AddBuffer(y_.blocks.bytes());
     const NetworkTensor y = y_;
     x_blocks_ = x.blocks;
     lists_ =
         std::make_shared<const PoolLists>(ListsOf(step_, builder->shapes()));
     if (is_max_ && builder->has_backward()) {
-      chosen_ = builder->schedule().AddArray<int32_t>(y.blocks.size());
+      chosen_ = builder->AddArray<int32_t>(y.blocks.size());
     }
     Step step = {.kind = "pooling forward",
                  .reads = {x.buffer},
@@ -121,19 +121,18 @@ class Pooling final : public NetworkGroup {
         PoolWeighted(pooling, context.At(x.buffer), context.At(y.buffer), run);
       }
     };
-    builder->schedule().Add(std::move(step));
+    builder->Add(std::move(step));
     const Form form = builder->Like(step_.result).form;
-    builder->AddValue(step_.result, InForm(y_, form, builder->options().block,
-                                           &builder->schedule())
-                                        .buffer);
+    builder->AddValue(
+        step_.result,
+        InForm(y_, form, builder->options().block, builder).buffer);
   }
 
   void Backward(NetworkBuilder* builder) override {
     NetworkTensor gradient = builder->GradientOf(step_.result);
     gradient.dims = y_.dims;
-    const BufferId dy = InForm(gradient, y_.form, builder->options().block,
-                               &builder->schedule())
-                            .buffer;
+    const BufferId dy =
+        InForm(gradient, y_.form, builder->options().block, builder).buffer;
     const BufferId dx = builder->NewGradient(step_.operands[0]).buffer;
     const auto transposed =
         std::make_shared<const PoolLists>(lists_->Transposed());
@@ -155,7 +154,7 @@ class Pooling final : public NetworkGroup {
                      context.At(dx), run);
       }
     };
-    builder->schedule().Add(std::move(step));
+    builder->Add(std::move(step));
   }
 
  private:

@@ -47,7 +47,7 @@ class ReductionGroup final : public NetworkGroup {
     y_ = builder->AddValue(step_.result).buffer;
     reduction_ = {KindOf(step_.op), x.dims, axes_.kept, x.blocks.dtype,
                   IntAttribute(step_, "correction")};
-    builder->schedule().Add(
+    builder->Add(
         "reduction forward", {x_}, {y_},
         [=, reduction = reduction_, x = x_, y = y_](const RunContext& context) {
           ReduceAxes(reduction, context.At(x), context.At(y), context.parts());
@@ -70,7 +70,7 @@ class ReductionGroup final : public NetworkGroup {
           {context.At(x), context.At(y), context.At(dy), context.At(dx)},
           context.parts());
     };
-    builder->schedule().Add(std::move(step));
+    builder->Add(std::move(step));
   }
 
  private:

@@ -50,7 +50,7 @@ inline std::shared_ptr<const ProgramOperation> TwoLayers(
 
 // Returns an operand or result's position.
 inline size_t PositionOf(NetworkBuilder& builder, BufferId buffer, Area area) {
-  const Buffer& found = builder.schedule().buffers()[buffer];
+  const Buffer& found = builder.buffers()[buffer];
   EXPECT_EQ(found.area, area);
   return found.index;
 }

@@ -24,19 +24,19 @@ class GradientsTest : public testing::Test {
     return Fill(builder_.NewGradient(value).buffer, fill);
   }
   BufferId Fill(BufferId buffer, float fill) {
-    const int64_t count = builder_.schedule().buffers()[buffer].bytes / 4;
-    builder_.schedule().Add(
+    const int64_t count = builder_.buffers()[buffer].bytes / 4;
+    builder_.Add(
         {.writes = {buffer}, .function = [=](const RunContext& context) {
            std::fill_n(context.Write<float>(buffer), count, fill);
          }});
     return buffer;
   }
   std::vector<float> ValuesOf(BufferId buffer) {
-    BuffersOf buffers(builder_.schedule());
+    BuffersOf buffers(builder_);
     buffers.Run();
     return buffers.Get<float>(buffer);
   }
-  size_t steps() { return builder_.schedule().steps().size(); }
+  size_t steps() { return builder_.steps().size(); }
 
   const std::shared_ptr<const ProgramOperation> operation_ =
       TwoLayers(ProgramPart::kTrain);
@@ -91,9 +91,9 @@ TEST_F(GradientsTest, AParameterThatIsUsedTwiceIsSummedAtTheEnd) {
   Fill(builder_.NewParameterGradient("w"), 1);
   Fill(builder_.NewParameterGradient("w"), 10);
   builder_.EndBackward();
-  BuffersOf buffers(builder_.schedule());
+  BuffersOf buffers(builder_);
   buffers.Run();
-  const auto& all = builder_.schedule().buffers();
+  const auto& all = builder_.buffers();
   int results = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].area != Area::kResult || all[i].index != 3) continue;
@@ -107,9 +107,9 @@ TEST_F(GradientsTest, AParameterThatIsUsedTwiceIsSummedAtTheEnd) {
 TEST_F(GradientsTest, WhatNoGradientReachesIsZero) {
   Fill(builder_.NewParameterGradient("w"), 1);
   builder_.EndBackward();
-  BuffersOf buffers(builder_.schedule());
+  BuffersOf buffers(builder_);
   buffers.Run();
-  const auto& all = builder_.schedule().buffers();
+  const auto& all = builder_.buffers();
   for (size_t i = 0; i < all.size(); ++i) {
     if (all[i].area != Area::kResult) continue;
     if (all[i].index == 0 || all[i].index == 3) continue;
@@ -125,12 +125,12 @@ TEST(Gradients, HaveTheDtypeOfTheirValue) {
   builder.BeginForwardOf("c", DataType::kBF16);
   builder.BeginBackwardOf("c");
   const BufferId narrow = builder.NewGradient("a").buffer;
-  EXPECT_EQ(builder.schedule().buffers()[narrow].bytes, 4);
+  EXPECT_EQ(builder.buffers()[narrow].bytes, 4);
   builder.BeginBackwardOf("a");
   EXPECT_EQ(builder.dtype(), DataType::kF32);
   const BufferId wide = builder.GradientOf("a").buffer;
   EXPECT_NE(wide, narrow);
-  EXPECT_EQ(builder.schedule().buffers()[wide].bytes, 8);
+  EXPECT_EQ(builder.buffers()[wide].bytes, 8);
 }
 
 }  // namespace

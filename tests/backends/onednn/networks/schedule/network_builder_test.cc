@@ -27,9 +27,9 @@ TEST(NetworkBuilder, AnInputOfAnotherLayoutIsImportedOnce) {
   NetworkBuilder builder(*operation, {}, false);
   const NetworkTensor value = builder.Value("x");
   EXPECT_EQ(value.blocks.block, 16);
-  EXPECT_EQ(builder.schedule().steps().size(), 1u);
+  EXPECT_EQ(builder.steps().size(), 1u);
   EXPECT_EQ(builder.Value("x").buffer, value.buffer);
-  EXPECT_EQ(builder.schedule().steps().size(), 1u);
+  EXPECT_EQ(builder.steps().size(), 1u);
 }
 
 TEST(NetworkBuilder, AValueIsConvertedOnceToTheDtypeOfAGroup) {
@@ -47,7 +47,7 @@ TEST(NetworkBuilder, AValueIsConvertedOnceToTheDtypeOfAGroup) {
   EXPECT_EQ(narrow.blocks.dtype, DataType::kBF16);
   EXPECT_NE(narrow.buffer, wide);
   EXPECT_EQ(builder.Value("b", Form::kRows).buffer, narrow.buffer);
-  EXPECT_EQ(builder.schedule().steps().size(), 1U);
+  EXPECT_EQ(builder.steps().size(), 1U);
   EXPECT_EQ(builder.DtypeOf("x"), DataType::kBF16);
 }
 
@@ -55,8 +55,8 @@ TEST(NetworkBuilder, ATapeHasACopyOfTheInput) {
   const auto operation = TwoLayers(ProgramPart::kForwardTape);
   NetworkBuilder builder(*operation, {}, true);
   const BufferId kept = builder.InputBuffer("x");
-  EXPECT_EQ(builder.schedule().buffers()[kept].area, Area::kOwn);
-  BuffersOf buffers(builder.schedule());
+  EXPECT_EQ(builder.buffers()[kept].area, Area::kOwn);
+  BuffersOf buffers(builder);
   buffers.SetOperand<float>(0, {3, 4});
   buffers.Run();
   EXPECT_THAT(buffers.Get<float>(kept), ElementsAre(3, 4));

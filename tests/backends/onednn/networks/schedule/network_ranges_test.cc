@@ -37,11 +37,11 @@ class RangesTest : public testing::Test {
     NetworkBuilder builder(*operation, {}, false);
     const BufferId range = onednn::RangeOf(value, &builder);
     // A second call appends no step.
-    const size_t steps_before = builder.schedule().steps().size();
+    const size_t steps_before = builder.steps().size();
     EXPECT_EQ(onednn::RangeOf(value, &builder), range);
-    EXPECT_EQ(builder.schedule().steps().size(), steps_before);
+    EXPECT_EQ(builder.steps().size(), steps_before);
     if (range == kNoBuffer) return -1;
-    BuffersOf buffers(builder.schedule());
+    BuffersOf buffers(builder);
     const std::vector<std::vector<float>*> operands = {&x_, &z_, &w_,
                                                        &b_, &m_, &v_};
     for (size_t i = 0; i < operands.size(); ++i) {
@@ -110,7 +110,7 @@ TEST(Ranges, ABicubicUpsamplingMayDoubleValues) {
         {{1, 1, 2, 2}});
     NetworkBuilder builder(*operation, {}, false);
     const BufferId range = onednn::RangeOf("y", &builder);
-    BuffersOf buffers(builder.schedule());
+    BuffersOf buffers(builder);
     buffers.SetOperand(0, std::vector<float>{1, -3, 2, 0});
     buffers.Run();
     EXPECT_EQ(buffers.Get<double>(range)[0], 3 * factor);
