@@ -14,12 +14,11 @@ namespace convgrad {
 namespace {
 
 absl::Status BadFolder(const std::string& folder, const absl::Status& why) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   {Reason::kBackendUnavailable, "--state_dir",
-                    absl::StrCat("'", folder, "': ", why.message()),
-                    absl::IsResourceExhausted(why)
-                        ? "space for one small file"
-                        : "a folder that this server alone can write"});
+  return InvalidField(Reason::kBackendUnavailable, "--state_dir",
+                      absl::StrCat("'", folder, "': ", why.message()),
+                      absl::IsResourceExhausted(why)
+                          ? "space for one small file"
+                          : "a folder that this server alone can write");
 }
 
 }  // namespace

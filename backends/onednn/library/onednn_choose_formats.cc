@@ -14,11 +14,11 @@ namespace {
 // The library has plain loops in f32 for every pass, but none if a stride, a
 // padding or a dimension of the lowered problem doesn't fit an int.
 absl::Status NoImplementation(const PassSpec& spec) {
-  return MakeError(absl::StatusCode::kUnimplemented,
-                   {Reason::kUnsupported, "operation",
-                    absl::StrCat(NameOf(spec.pass), " ", ToString(spec.problem),
-                                 " in ", NameOf(spec.operand_dtype)),
-                    "a convolution that oneDNN has"});
+  return Unsupported(
+      "operation",
+      absl::StrCat(NameOf(spec.pass), " ", ToString(spec.problem), " in ",
+                   NameOf(spec.operand_dtype)),
+      "a convolution that oneDNN has");
 }
 
 // Returns the candidates for one pass: only the preferred format if there is

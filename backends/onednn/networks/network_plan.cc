@@ -62,9 +62,8 @@ absl::Status CheckNetwork(const ProgramOperation& operation) {
       HiddenValues(program, operation.shapes(), FusionOf(request));
   for (const std::string& name : request.fetched) {
     if (std::find(hidden.begin(), hidden.end(), name) == hidden.end()) continue;
-    return MakeError(absl::StatusCode::kUnimplemented,
-                     {Reason::kUnsupported, "fetched", name,
-                      "a value that isn't fused with what follows it"});
+    return Unsupported("fetched", name,
+                       "a value that isn't fused with what follows it");
   }
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const ProgramStep& step = program.steps[i];

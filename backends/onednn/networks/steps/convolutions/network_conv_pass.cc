@@ -31,10 +31,8 @@ void AddConvPass(const ConvPass& pass, Schedule* schedule) {
   if (has_bias) descs.bias = BiasDesc(pass.problem);
   const dnnl::primitive_desc_base chosen = ChoosePass(pass, descs);
   if (!chosen) {
-    schedule->Fail(
-        MakeError(absl::StatusCode::kUnimplemented,
-                  {Reason::kUnsupported, pass.name, ToString(pass.problem),
-                   "a convolution that oneDNN has"}));
+    schedule->Fail(Unsupported(pass.name, ToString(pass.problem),
+                               "a convolution that oneDNN has"));
     return;
   }
   const PassArguments args = ArgumentsOf(pass.pass);

@@ -262,11 +262,9 @@ absl::Status CheckOutputPadding(const ProgramStep& step,
   for (const SpatialAxis& axis : ProblemOf(step, shapes).axes) {
     const int64_t limit = axis.stride + axis.pad_end;
     if (axis.output_padding < limit) continue;
-    return MakeError(
-        absl::StatusCode::kUnimplemented,
-        {Reason::kUnsupported, absl::StrCat(path, ".output_padding"),
-         absl::StrCat(axis.output_padding),
-         absl::StrCat("less than stride + padding, ", limit)});
+    return Unsupported(absl::StrCat(path, ".output_padding"),
+                       axis.output_padding,
+                       absl::StrCat("less than stride + padding, ", limit));
   }
   return absl::OkStatus();
 }

@@ -186,9 +186,8 @@ absl::Status CheckPositions(const ProgramStep& step,
     const auto spatial = absl::MakeConstSpan(value.dims).subspan(2);
     const std::optional<int64_t> positions = CheckedProduct(spatial);
     if (positions && *positions < int64_t{1} << 31) continue;
-    return MakeError(absl::StatusCode::kUnimplemented,
-                     {Reason::kUnsupported, path, ToString(value),
-                      "fewer than 2^31 positions of an image"});
+    return Unsupported(path, ToString(value),
+                       "fewer than 2^31 positions of an image");
   }
   return absl::OkStatus();
 }
