@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "backends/core/status.h"
+#include "backends/core/field_errors.h"
 #include "backends/reference/reference_backend.h"
 #ifdef CONVGRAD_WITH_CUDA
 #include "backends/cuda/cuda_backend.h"
@@ -68,9 +68,8 @@ absl::StatusOr<std::vector<RegisteredBackend>> SelectBackends(
     }
   }
   if (selected.size() == wanted.size()) return selected;
-  return InvalidField(Reason::kOutOfRange, "--backends",
-                      absl::StrCat("'", names, "'"),
-                      absl::StrCat("some of ", absl::StrJoin(known, ",")));
+  return OutOfRange("--backends", absl::StrCat("'", names, "'"),
+                    absl::StrCat("some of ", absl::StrJoin(known, ",")));
 }
 
 std::vector<const ProvenBackend*> AddProofs(

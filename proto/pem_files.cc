@@ -14,6 +14,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -45,8 +46,7 @@ auto ErrorsCleared() {
 }
 
 absl::Status Wrong(const PemFile& file, absl::string_view expected) {
-  return InvalidField(Reason::kOutOfRange, file.option,
-                      absl::StrCat("'", file.path, "'"), expected);
+  return OutOfRange(file.option, absl::StrCat("'", file.path, "'"), expected);
 }
 
 // Returns the file's text. Errors: kInvalidArgument with the system's reason,
@@ -57,8 +57,8 @@ absl::StatusOr<std::string> TextOf(const PemFile& file,
   errno = 0;
   text << std::ifstream(file.path).rdbuf();
   if (!text.str().empty() || errno == 0) return text.str();
-  return InvalidField(
-      Reason::kOutOfRange, file.option,
+  return OutOfRange(
+      file.option,
       absl::StrCat("'", file.path, "' (", std::strerror(errno), ")"), expected);
 }
 
@@ -90,8 +90,8 @@ absl::StatusOr<std::string> ReadPrivateKey(const PemFile& file,
   if (key == nullptr) return Wrong(file, kExpected);
   const Certificate certificate = NextCertificate(Reading(certificates));
   if (X509_check_private_key(certificate.get(), key.get()) == 1) return text;
-  return InvalidField(Reason::kOutOfRange, file.option, "another certificate's",
-                      absl::StrCat("that of ", certificate_option));
+  return OutOfRange(file.option, "another certificate's",
+                    absl::StrCat("that of ", certificate_option));
 }
 
 }  // namespace convgrad

@@ -1,6 +1,7 @@
 #include "backends/onednn/onednn_backend.h"
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/conv_backend.h"
 #include "backends/onednn/convolutions/onednn_conv_plan.h"
 #include "backends/onednn/library/onednn_candidates.h"
@@ -112,9 +113,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeOnednnBackend(
     bool native_bf16, bool bf16_channels_last) {
   const dnnl_version_t* version = dnnl_version();
   if (version->major < 3 || (version->major == 3 && version->minor < 2)) {
-    return MakeError(absl::StatusCode::kFailedPrecondition,
-                     {Reason::kBackendUnavailable, "backend onednn",
-                      VersionText(), "oneDNN 3.2 or later"});
+    return FailedPrecondition(Reason::kBackendUnavailable, "backend onednn",
+                              VersionText(), "oneDNN 3.2 or later");
   }
   RETURN_IF_ERROR(onednn::Guard("start", [] {
     onednn::CpuEngine();

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "backends/proof/exact_run.h"
 #include "backends/proof/program_families.h"
@@ -41,14 +42,13 @@ BackendCapabilities ProvenBackend::capabilities() const {
 }
 
 absl::Status ProvenBackend::Refusal(absl::string_view family) const {
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition,
-      {Reason::kBackendUnavailable, "options.backend",
-       absl::StrCat(name(),
-                    ", which failed this server's own proof on this "
-                    "machine for ",
-                    family),
-       "another backend or another machine"});
+  return FailedPrecondition(
+      Reason::kBackendUnavailable, "options.backend",
+      absl::StrCat(name(),
+                   ", which failed this server's own proof on this "
+                   "machine for ",
+                   family),
+      "another backend or another machine");
 }
 
 absl::Status ProvenBackend::CheckConvolution(

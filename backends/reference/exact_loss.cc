@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/status.h"
+#include "backends/core/field_errors.h"
 #include "backends/reference/exact_operators.h"
 
 namespace convgrad {
@@ -112,11 +112,10 @@ absl::Status CheckTargets(const StepData& data) {
     const int64_t target = loss.TargetAt(i);
     const bool is_class = target >= 0 && target < loss.classes();
     if (is_class || loss.IsIgnored(i)) continue;
-    return InvalidField(
-        Reason::kOutOfRange,
-        absl::StrCat(OperandAt(*data.step, kTarget), "[", i, "]"), target,
-        absl::StrCat("a class from 0 to ", loss.classes() - 1, ", or ",
-                     loss.ignored));
+    return OutOfRange(absl::StrCat(OperandAt(*data.step, kTarget), "[", i, "]"),
+                      target,
+                      absl::StrCat("a class from 0 to ", loss.classes() - 1,
+                                   ", or ", loss.ignored));
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "backends/core/field_errors.h"
 #include "proto/call_metadata.h"
 
 namespace convgrad {
@@ -24,8 +25,7 @@ absl::Status CheckHeader(absl::string_view field, absl::string_view value) {
   if (std::all_of(value.begin(), value.end(), absl::ascii_isprint)) {
     return absl::OkStatus();
   }
-  return InvalidField(Reason::kMalformed, field, "other characters",
-                      "printable ASCII");
+  return Malformed(field, "other characters", "printable ASCII");
 }
 
 absl::Status CheckOptions(const OperationCall& call) {
@@ -33,17 +33,15 @@ absl::Status CheckOptions(const OperationCall& call) {
   const std::vector<std::string> backends = BackendNames();
   if (!call.backend.empty() && std::find(backends.begin(), backends.end(),
                                          call.backend) == backends.end()) {
-    return InvalidField(Reason::kInvalidEnum, "options.backend",
-                        absl::StrCat("'", call.backend, "'"),
-                        absl::StrJoin(backends, ", "));
+    return InvalidEnum("options.backend", absl::StrCat("'", call.backend, "'"),
+                       absl::StrJoin(backends, ", "));
   }
   if (call.priority.empty() || call.priority == "batch" ||
       call.priority == "interactive") {
     return absl::OkStatus();
   }
-  return InvalidField(Reason::kInvalidEnum, kPriorityKey,
-                      absl::StrCat("'", call.priority, "'"),
-                      "batch or interactive");
+  return InvalidEnum(kPriorityKey, absl::StrCat("'", call.priority, "'"),
+                     "batch or interactive");
 }
 
 std::string SessionMethod(absl::string_view name) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "client/cpp/borrowed_slices.h"
 #include "client/cpp/call_checks.h"
@@ -26,9 +27,8 @@ absl::Status CheckNothingKept(const OperationCall& call) {
       std::any_of(call.kept_operands.begin(), call.kept_operands.end(),
                   [](const std::string& name) { return !name.empty(); });
   if (!has_operand && call.kept_results.empty()) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange,
-                      has_operand ? "kept_operands" : "kept_results", "some",
-                      "none, except in Session::Run");
+  return OutOfRange(has_operand ? "kept_operands" : "kept_results", "some",
+                    "none, except in Session::Run");
 }
 
 // Returns whether the operands or the results outside regions are too large for
@@ -77,8 +77,7 @@ absl::StatusOr<RegionPlaces> Check(const OperationCall& call) {
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(
     const ClientOptions& options) {
   if (options.async_calls < 1) {
-    return InvalidField(Reason::kOutOfRange, "async_calls", options.async_calls,
-                        "at least 1");
+    return OutOfRange("async_calls", options.async_calls, "at least 1");
   }
   ASSIGN_OR_RETURN(auto pool, ConnectionPool::Make(options));
   return std::unique_ptr<Client>(new Client(std::move(pool), options));
@@ -158,8 +157,7 @@ absl::StatusOr<OperationReply> Client::StreamOnce(const OperationCall& call,
   const absl::Time start = absl::Now();
   RETURN_IF_ERROR(Check(call).status());
   if (slice_items < 0) {
-    return InvalidField(Reason::kOutOfRange, "slice_items", slice_items,
-                        "at least 0");
+    return OutOfRange("slice_items", slice_items, "at least 0");
   }
   BorrowedSlices borrowed;
   auto run = [&](Connection& connection) -> absl::StatusOr<OperationReply> {

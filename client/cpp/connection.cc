@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/steady_now.h"
 #include "backends/core/thread_order.h"
 #include "client/cpp/call_checks.h"
@@ -249,13 +250,11 @@ absl::StatusOr<std::unique_ptr<Client::ConnectionPool>>
 Client::ConnectionPool::Make(const ClientOptions& options,
                              Addresses addresses) {
   if (options.connections < 1) {
-    return InvalidField(Reason::kOutOfRange, "connections", options.connections,
-                        "at least 1");
+    return OutOfRange("connections", options.connections, "at least 1");
   }
   if (options.keepalive < kLeastKeepalive) {
-    return InvalidField(
-        Reason::kOutOfRange, "keepalive",
-        absl::FormatDuration(options.keepalive),
+    return OutOfRange(
+        "keepalive", absl::FormatDuration(options.keepalive),
         absl::StrCat("at least ", absl::FormatDuration(kLeastKeepalive)));
   }
   RETURN_IF_ERROR(CheckHeader("token", options.token));

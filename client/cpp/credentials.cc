@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "proto/pem_files.h"
@@ -19,20 +20,18 @@ namespace {
 absl::Status CheckServers(const ClientOptions& options) {
   for (const std::string& server : ServersOf(options)) {
     if (server.empty()) {
-      return InvalidField(Reason::kMissing, "server", "nothing",
-                          "HOST:PORT or unix:PATH");
+      return Missing("server", "nothing", "HOST:PORT or unix:PATH");
     }
     // gRPC would use port 443.
     if (!HasOtherScheme(server) && !SplitServer(server)) {
-      return InvalidField(Reason::kOutOfRange, "server",
-                          absl::StrCat("'", server, "'"),
-                          "HOST:PORT (a server's default port is 7070) or "
-                          "unix:PATH");
+      return OutOfRange("server", absl::StrCat("'", server, "'"),
+                        "HOST:PORT (a server's default port is 7070) or "
+                        "unix:PATH");
     }
     if (options.token.empty() || !options.ca.empty()) continue;
     if (IsOnThisHost(server)) continue;
-    return InvalidField(Reason::kOutOfRange, "token", "a plaintext connection",
-                        "a ca or a server on this host, a token is a secret");
+    return OutOfRange("token", "a plaintext connection",
+                      "a ca or a server on this host, a token is a secret");
   }
   return absl::OkStatus();
 }
@@ -88,13 +87,12 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeCredentials(
     const ClientOptions& options) {
   RETURN_IF_ERROR(CheckServers(options));
   if (options.cert.empty() != options.key.empty()) {
-    return InvalidField(Reason::kMissing, options.cert.empty() ? "cert" : "key",
-                        "nothing", "a PEM file: both or none");
+    return Missing(options.cert.empty() ? "cert" : "key", "nothing",
+                   "a PEM file: both or none");
   }
   if (options.ca.empty()) {
     if (options.cert.empty()) return grpc::InsecureChannelCredentials();
-    return InvalidField(Reason::kMissing, "ca", "nothing",
-                        "a PEM file, as there is a cert");
+    return Missing("ca", "nothing", "a PEM file, as there is a cert");
   }
   grpc::SslCredentialsOptions tls;
   ASSIGN_OR_RETURN(tls.pem_root_certs, ReadCertificates({"ca", options.ca}));

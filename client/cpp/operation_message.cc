@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "proto/codec/codec.h"
@@ -152,8 +153,8 @@ absl::StatusOr<RegionPlaces> PlacesOf(const OperationCall& call) {
     if (destination.data() == nullptr) continue;
     const std::string field = absl::StrCat("destinations[", i, "]");
     if (i >= results.size()) {
-      return InvalidField(Reason::kOutOfRange, field, "a destination",
-                          absl::StrCat(results.size(), " results"));
+      return OutOfRange(field, "a destination",
+                        absl::StrCat(results.size(), " results"));
     }
     RETURN_IF_ERROR(CheckByteCount(field, destination, results[i].descriptor));
     if (call.region != nullptr) {

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/region_handshake.h"
 
@@ -41,9 +42,8 @@ absl::StatusOr<FileDescriptor> ConnectTo(const std::string& address) {
   name.sun_family = AF_UNIX;
   if (!absl::ConsumePrefix(&path, "unix:") || path.empty() ||
       path.size() >= sizeof(name.sun_path)) {
-    return InvalidField(Reason::kOutOfRange, "region address",
-                        absl::StrCat("\"", address, "\""),
-                        "unix:PATH of a server's --regions_listen");
+    return OutOfRange("region address", absl::StrCat("\"", address, "\""),
+                      "unix:PATH of a server's --regions_listen");
   }
   path.copy(name.sun_path, path.size());
   // A blocking connect() would wait without limit while the queue of a server

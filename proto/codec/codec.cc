@@ -3,6 +3,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec_enums.h"
 #include "proto/codec/decode_operation.h"
@@ -89,8 +90,8 @@ absl::StatusOr<CallOptions> DecodeOptions(const v1::Options& message) {
   options.request_id = message.request_id();
   const size_t length = options.request_id.size();
   if (length == 0 || length == kRequestIdBytes) return options;
-  return InvalidField(Reason::kOutOfRange, "options.request_id",
-                      absl::StrCat(length, " bytes"), "0 or 16 bytes");
+  return OutOfRange("options.request_id", absl::StrCat(length, " bytes"),
+                    "0 or 16 bytes");
 }
 
 v1::ConvOperation EncodeOperation(const ConvOperation& operation,

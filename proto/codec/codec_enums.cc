@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "google/protobuf/descriptor.h"
 #include "proto/codec/codec.h"
@@ -54,14 +55,13 @@ std::string NamesOf(const EnumDescriptor& type) {
 absl::Status CheckKnown(const EnumDescriptor& type, int number,
                         const std::string& path) {
   if (type.FindValueByNumber(number) != nullptr) return absl::OkStatus();
-  return InvalidField(Reason::kInvalidEnum, path, number, NamesOf(type));
+  return InvalidEnum(path, number, NamesOf(type));
 }
 
 absl::Status CheckGiven(int number, const EnumDescriptor& type,
                         const std::string& path) {
   if (number != 0) return absl::OkStatus();
-  return InvalidField(Reason::kInvalidEnum, path, type.value(0)->name(),
-                      NamesOf(type));
+  return InvalidEnum(path, type.value(0)->name(), NamesOf(type));
 }
 
 absl::Status CheckKnownInField(const Message& message,

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/decode_operation.h"
 
@@ -57,8 +58,8 @@ class ByteChecker {
       case v1::Tensor::SOURCE_NOT_SET:
         break;
     }
-    return InvalidField(Reason::kMissing, path, "no source",
-                        "inline, region, kept, step_result or stream");
+    return Missing(path, "no source",
+                   "inline, region, kept, step_result or stream");
   }
 
   // Requires: all operands and all results before it are checked.
@@ -97,7 +98,7 @@ class ByteChecker {
   static absl::Status WrongSource(const std::string& path,
                                   absl::string_view found,
                                   absl::string_view expected) {
-    return InvalidField(Reason::kMalformed, path + ".source", found, expected);
+    return Malformed(path + ".source", found, expected);
   }
 
   // Returns an error if the ranges overlap; plans need separate results.
@@ -106,8 +107,8 @@ class ByteChecker {
                                  const std::string& path,
                                  const std::string& other_path) {
     if (!other || !Overlap(result, *other)) return absl::OkStatus();
-    return InvalidField(
-        Reason::kOutOfRange, path + ".region",
+    return OutOfRange(
+        path + ".region",
         absl::StrCat("bytes ", result.byte_offset, " to ",
                      result.byte_offset + result.byte_length),
         absl::StrCat("none of ", other_path, ", which has ", other->byte_offset,
@@ -155,21 +156,20 @@ class ByteChecker {
 absl::Status CheckPayloadCount(absl::Span<const int64_t> payload_bytes,
                                size_t expected) {
   if (payload_bytes.size() == expected) return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, "payloads", payload_bytes.size(),
-                      expected);
+  return Malformed("payloads", payload_bytes.size(), expected);
 }
 
 absl::StatusOr<RegionRange> CheckRange(const RegionRange& range, int64_t bytes,
                                        const std::string& path) {
   const size_t id_bytes = range.region_id.size();
   if (id_bytes != kRegionIdBytes) {
-    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".region_id"),
-                        Bytes(static_cast<int64_t>(id_bytes)),
-                        Bytes(kRegionIdBytes));
+    return OutOfRange(absl::StrCat(path, ".region_id"),
+                      Bytes(static_cast<int64_t>(id_bytes)),
+                      Bytes(kRegionIdBytes));
   }
   if (range.byte_offset < 0) {
-    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".byte_offset"),
-                        range.byte_offset, "at least 0");
+    return OutOfRange(absl::StrCat(path, ".byte_offset"), range.byte_offset,
+                      "at least 0");
   }
   if (range.byte_length != bytes) {
     return InvalidField(Reason::kByteCountMismatch,

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "backends/core/field_errors.h"
 #include "google/protobuf/descriptor.h"
 #include "proto/codec/codec_enums.h"
 
@@ -50,8 +51,8 @@ absl::Status SetOperands(const v1::Operands& message,
 absl::Status CheckBias(const ConvProblem& problem, const Dims& bias,
                        const std::string& path) {
   if (IsBiasShape(problem, bias)) return absl::OkStatus();
-  return InvalidField(
-      Reason::kShapeMismatch, path, ToString(absl::MakeConstSpan(bias)),
+  return ShapeMismatch(
+      path, ToString(absl::MakeConstSpan(bias)),
       absl::StrCat("[], [1], [", problem.out_channels,
                    "], or each axis 1 or that of the output, ",
                    ToString(absl::MakeConstSpan(OutputDims(problem)))));
@@ -75,8 +76,8 @@ absl::Status SetFusedShapes(const v1::ConvOperation& message,
     const std::string path = ResultPath(i) + ".bias_dims";
     if (request.which() != v1::RESULT_GRAD_BIAS) {
       if (!request.has_bias_dims()) continue;
-      return InvalidField(Reason::kOutOfRange, path, "dims",
-                          "nothing, unless the result is grad_bias");
+      return OutOfRange(path, "dims",
+                        "nothing, unless the result is grad_bias");
     }
     Dims dims = PerChannelBiasDims(problem);
     if (request.has_bias_dims()) {
@@ -182,8 +183,7 @@ absl::StatusOr<DecodedOperation> DecodeOperation(
     const v1::ConvOperation& message, Direction direction,
     absl::Span<const int64_t> payload_bytes, Carrier carrier) {
   if (!message.has_problem()) {
-    return InvalidField(Reason::kMissing, "operation.problem", "nothing",
-                        "a ConvProblem");
+    return Missing("operation.problem", "nothing", "a ConvProblem");
   }
   RETURN_IF_ERROR(CheckEnums(message));
   DecodedOperation decoded;

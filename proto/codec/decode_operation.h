@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "backends/core/convolution/conv_operation.h"
-#include "backends/core/status.h"
+#include "backends/core/field_errors.h"
 #include "convgrad/v1/operation.pb.h"
 #include "proto/codec/codec.h"
 
@@ -67,9 +67,9 @@ absl::Status CheckPart(const Message& message, bool is_header) {
   }
   const absl::string_view other = is_header ? "frame" : "header";
   const bool is_empty = !message.has_header() && !message.has_frame();
-  return InvalidField(Reason::kMalformed, "part", is_empty ? "nothing" : other,
-                      absl::StrCat(is_header ? "header" : "frame",
-                                   ": one header first, frames after it"));
+  return Malformed("part", is_empty ? "nothing" : other,
+                   absl::StrCat(is_header ? "header" : "frame",
+                                ": one header first, frames after it"));
 }
 
 // Returns the problem, resolved and validated, without bias and residual.

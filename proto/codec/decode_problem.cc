@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec_enums.h"
 #include "proto/codec/decode_operation.h"
@@ -28,9 +29,8 @@ absl::Status SetAxes(const List& list, absl::string_view name,
     if (rank > 1) {
       expected = absl::StrCat("none, 1 or ", rank, ", one per spatial axis");
     }
-    return InvalidField(Reason::kShapeMismatch,
-                        absl::StrCat("operation.problem.", name),
-                        Entries(list.size()), expected);
+    return ShapeMismatch(absl::StrCat("operation.problem.", name),
+                         Entries(list.size()), expected);
   }
   for (int i = 0; i < rank; ++i) {
     problem->axes[i].*member = list[list.size() == 1 ? 0 : i];
@@ -42,9 +42,8 @@ absl::Status SetInputDims(const v1::ConvProblem& message,
                           ConvProblem* problem) {
   const List& dims = message.input_dims();
   if (dims.size() < 2 || dims.size() > kMaxDims) {
-    return InvalidField(Reason::kShapeMismatch, "operation.problem.input_dims",
-                        Entries(dims.size()),
-                        "2 to 5: batch, channels and the spatial axes");
+    return ShapeMismatch("operation.problem.input_dims", Entries(dims.size()),
+                         "2 to 5: batch, channels and the spatial axes");
   }
   problem->batch = dims[0];
   problem->in_channels = dims[1];
@@ -56,17 +55,15 @@ absl::Status SetInputDims(const v1::ConvProblem& message,
 absl::Status CheckNoPads(const List& pads, absl::string_view name,
                          v1::Padding padding) {
   if (pads.empty()) return absl::OkStatus();
-  return InvalidField(
-      Reason::kShapeMismatch, absl::StrCat("operation.problem.", name),
-      Entries(pads.size()),
+  return ShapeMismatch(
+      absl::StrCat("operation.problem.", name), Entries(pads.size()),
       absl::StrCat("none, padding is ", v1::Padding_Name(padding)));
 }
 
 absl::Status SetWindow(const v1::ConvProblem& message, ConvProblem* problem) {
   if (message.kernel().empty() && !problem->axes.empty()) {
-    return InvalidField(Reason::kMissing, "operation.problem.kernel",
-                        Entries(0),
-                        absl::StrCat("1 or ", problem->axes.size()));
+    return Missing("operation.problem.kernel", Entries(0),
+                   absl::StrCat("1 or ", problem->axes.size()));
   }
   RETURN_IF_ERROR(
       SetAxes(message.kernel(), "kernel", &SpatialAxis::kernel, problem));

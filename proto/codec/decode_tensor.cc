@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec_enums.h"
 #include "proto/codec/decode_operation.h"
@@ -12,17 +13,15 @@ absl::StatusOr<Dims> DecodeDims(
     const google::protobuf::RepeatedField<int64_t>& dims,
     const std::string& path) {
   if (dims.size() > kMaxDims) {
-    return InvalidField(Reason::kOutOfRange, path,
-                        absl::StrCat(dims.size(), " entries"),
-                        absl::StrCat("at most ", kMaxDims));
+    return OutOfRange(path, absl::StrCat(dims.size(), " entries"),
+                      absl::StrCat("at most ", kMaxDims));
   }
   return Dims(dims.begin(), dims.end());
 }
 
 absl::Status CheckC0Known(int32_t c0, const std::string& path) {
   if (c0 == 0 || c0 == 8 || c0 == 16) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path, c0,
-                      "0 (the default), 8 or 16");
+  return OutOfRange(path, c0, "0 (the default), 8 or 16");
 }
 
 absl::StatusOr<TensorDescriptor> DecodeTensor(const v1::Tensor& message,
@@ -40,9 +39,8 @@ absl::StatusOr<TensorDescriptor> DecodeTensor(const v1::Tensor& message,
     // Blocked layouts divide by the channels, so only the batch may be 0.
     const int64_t least = blocked && i > 0 ? 1 : 0;
     if (tensor.dims[i] >= least) continue;
-    return InvalidField(Reason::kOutOfRange,
-                        absl::StrCat(path, ".dims[", i, "]"), tensor.dims[i],
-                        absl::StrCat("at least ", least));
+    return OutOfRange(absl::StrCat(path, ".dims[", i, "]"), tensor.dims[i],
+                      absl::StrCat("at least ", least));
   }
   if (blocked) {
     RETURN_IF_ERROR(CheckC0Known(message.c0(), path + ".c0"));
@@ -53,10 +51,10 @@ absl::StatusOr<TensorDescriptor> DecodeTensor(const v1::Tensor& message,
                        tensor.dims[0] >= groups && tensor.dims[0] % groups == 0;
   if ((blocked && tensor.dims.size() < 2) ||
       (tensor.layout == Layout::kFractalZ3D && !divides)) {
-    return InvalidField(Reason::kShapeMismatch, path + ".dims",
-                        ToString(absl::MakeConstSpan(tensor.dims)),
-                        absl::StrCat("dims that fit ", NameOf(tensor.layout),
-                                     " of ", groups, " groups"));
+    return ShapeMismatch(path + ".dims",
+                         ToString(absl::MakeConstSpan(tensor.dims)),
+                         absl::StrCat("dims that fit ", NameOf(tensor.layout),
+                                      " of ", groups, " groups"));
   }
   if (ByteSize(tensor)) return tensor;
   return InvalidField(Reason::kOverflow, path + ".dims",

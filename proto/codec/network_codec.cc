@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/codec_enums.h"
@@ -24,8 +25,7 @@ absl::Status DecodeSource(const v1::Tensor& tensor, const std::string& path,
     return absl::OkStatus();
   }
   if (tensor.source_case() == v1::Tensor::SOURCE_NOT_SET) {
-    return InvalidField(Reason::kMissing, path, "no source",
-                        "inline, region or kept");
+    return Missing(path, "no source", "inline, region or kept");
   }
   ASSIGN_OR_RETURN(named->descriptor, DecodeTensor(tensor, 1, path));
   if (tensor.has_inline_() || tensor.has_region()) {
@@ -40,9 +40,8 @@ absl::Status DecodeSource(const v1::Tensor& tensor, const std::string& path,
 absl::Status CheckFields(const v1::RunProgramRequest& message) {
   if (message.has_update() &&
       (!message.has_backward() || message.backward().leave_parameters())) {
-    return InvalidField(Reason::kMissing, "backward",
-                        "an update without gradients of parameters",
-                        "a backward that gives them");
+    return Missing("backward", "an update without gradients of parameters",
+                   "a backward that gives them");
   }
   if (message.tape().empty() || !message.has_backward()) {
     return absl::OkStatus();
@@ -68,22 +67,20 @@ absl::StatusOr<Optimizer> DecodeAlgorithm(
       algorithm <= v1::UpdateParametersRequest::ALGORITHM_LAMB) {
     return static_cast<Optimizer>(algorithm - 1);
   }
-  return InvalidField(Reason::kInvalidEnum, path + "algorithm",
-                      static_cast<int>(algorithm),
-                      "SGD, ADAM, ADAMW, RMSPROP or LAMB");
+  return InvalidEnum(path + "algorithm", static_cast<int>(algorithm),
+                     "SGD, ADAM, ADAMW, RMSPROP or LAMB");
 }
 
 absl::Status CheckRange(double value, double least, double most,
                         const std::string& path) {
   if (value >= least && value <= most) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path, value,
-                      absl::StrCat("a number from ", least, " to ", most));
+  return OutOfRange(path, value,
+                    absl::StrCat("a number from ", least, " to ", most));
 }
 
 absl::Status CheckBeta(double value, const std::string& path) {
   if (value >= 0 && value < 1) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path, value,
-                      "a number from 0 on, below 1");
+  return OutOfRange(path, value, "a number from 0 on, below 1");
 }
 
 // Checks the ranges that torch.optim allows.
@@ -103,8 +100,8 @@ absl::Status CheckGroup(const v1::UpdateParametersRequest::Group& group,
   if (!group.nesterov() || (group.momentum() > 0 && group.dampening() == 0)) {
     return absl::OkStatus();
   }
-  return InvalidField(Reason::kOutOfRange, path + ".nesterov", "true",
-                      "false, or a momentum without dampening beside it");
+  return OutOfRange(path + ".nesterov", "true",
+                    "false, or a momentum without dampening beside it");
 }
 
 ParameterSettings SettingsOf(const v1::UpdateParametersRequest::Group& group) {
@@ -129,8 +126,8 @@ absl::Status CheckAveraged(const v1::UpdateParametersRequest& message,
                            const std::string& path,
                            std::set<std::string>* seen) {
   if (message.averaged_size() > 0 && message.ema_decay() == 0) {
-    return InvalidField(Reason::kMissing, path + "ema_decay", "0",
-                        "a decay above 0 beside `averaged`");
+    return Missing(path + "ema_decay", "0",
+                   "a decay above 0 beside `averaged`");
   }
   for (const std::string& name : message.averaged()) {
     if (seen->insert(name).second) continue;

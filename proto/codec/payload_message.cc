@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -17,9 +18,8 @@ absl::StatusOr<std::vector<PayloadView>> SplitMessage(
                    SplitParts(received, {kMaxHeadBytes, kMaxPayloads}));
   if (admit != nullptr) RETURN_IF_ERROR(admit(std::ssize(parts.head)));
   if (!head->ParseFromString(parts.head)) {
-    return InvalidField(Reason::kMalformed, "message",
-                        "bytes that protobuf can't parse",
-                        head->GetDescriptor()->full_name());
+    return Malformed("message", "bytes that protobuf can't parse",
+                     head->GetDescriptor()->full_name());
   }
   return std::move(parts.payloads);
 }

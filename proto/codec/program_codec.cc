@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/codec_enums.h"
@@ -36,8 +37,7 @@ absl::StatusOr<AttributeValue> DecodeValue(
     case v1::Program::Attribute::VALUE_NOT_SET:
       break;
   }
-  return InvalidField(Reason::kMissing, path + ".value", "none",
-                      "an attribute's value");
+  return Missing(path + ".value", "none", "an attribute's value");
 }
 
 absl::StatusOr<Operator> DecodeOperator(const std::string& name,
@@ -76,8 +76,7 @@ absl::StatusOr<ProgramParameter> DecodeParameter(
   if (message.dtype() == v1::DATA_TYPE_UNSPECIFIED) return parameter;
   const auto dtype = DecodeDataType(message.dtype());
   if (!dtype) {
-    return InvalidField(Reason::kInvalidEnum, path + ".dtype", message.dtype(),
-                        "a known dtype");
+    return InvalidEnum(path + ".dtype", message.dtype(), "a known dtype");
   }
   parameter.dtype = *dtype;
   return parameter;
@@ -179,8 +178,7 @@ absl::StatusOr<Program> DeserializeProgram(absl::string_view bytes) {
   const auto size = std::ssize(bytes);
   if (size > kMaxHeadBytes ||
       !message.ParseFromArray(bytes.data(), static_cast<int>(size))) {
-    return InvalidField(Reason::kMalformed, "program", "other bytes",
-                        "a serialized Program");
+    return Malformed("program", "other bytes", "a serialized Program");
   }
   return DecodeProgram(message);
 }

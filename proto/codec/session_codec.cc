@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/decode_operation.h"
@@ -17,20 +18,19 @@ absl::StatusOr<DecodedPut> DecodePut(const v1::NamedPut& message,
   put.name = message.name();
   put.digest = message.digest();
   if (!put.digest.empty() && put.digest.size() != 32) {
-    return InvalidField(Reason::kOutOfRange, path + ".digest",
-                        absl::StrCat(put.digest.size(), " bytes"),
-                        "0 or 32 bytes");
+    return OutOfRange(path + ".digest",
+                      absl::StrCat(put.digest.size(), " bytes"),
+                      "0 or 32 bytes");
   }
   const v1::Tensor& tensor = message.tensor();
   const std::string tensor_path = path + ".tensor";
   if (tensor.source_case() == v1::Tensor::SOURCE_NOT_SET) {
     if (!put.digest.empty()) return put;
-    return InvalidField(Reason::kMissing, tensor_path, "no source, no digest",
-                        "inline, region, or the digest of what was put before");
+    return Missing(tensor_path, "no source, no digest",
+                   "inline, region, or the digest of what was put before");
   }
   if (message.groups() < 0) {
-    return InvalidField(Reason::kOutOfRange, path + ".groups", message.groups(),
-                        "at least 0");
+    return OutOfRange(path + ".groups", message.groups(), "at least 0");
   }
   ASSIGN_OR_RETURN(
       put.descriptor,
@@ -71,8 +71,8 @@ absl::Status SetSource(const v1::NamedGet& request,
       kept.dims[0] - std::max<int64_t>(request.first_item(), 0);
   if (request.first_item() < 0 || left < 0 || request.items() < 0 ||
       request.items() > left) {
-    return InvalidField(
-        Reason::kOutOfRange, path + ".items",
+    return OutOfRange(
+        path + ".items",
         absl::StrCat(request.items(), " from ", request.first_item()),
         absl::StrCat("items within the ", kept.dims[0], " that there are"));
   }
@@ -104,9 +104,8 @@ std::string TextOf(const v1::TensorFrame& frame, int64_t bytes) {
 
 absl::Status CheckCount(int tensors, absl::string_view field) {
   if (tensors <= kMaxNamedTensors) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, field,
-                      absl::StrCat(tensors, " tensors"),
-                      absl::StrCat("at most ", kMaxNamedTensors));
+  return OutOfRange(field, absl::StrCat(tensors, " tensors"),
+                    absl::StrCat("at most ", kMaxNamedTensors));
 }
 
 absl::StatusOr<std::vector<DecodedPut>> DecodePuts(
@@ -130,9 +129,8 @@ absl::StatusOr<std::vector<DecodedPut>> DecodePutHeader(
   RETURN_IF_ERROR(CheckPart(message, /*is_header=*/true));
   RETURN_IF_ERROR(CheckPayloadCount(payload_bytes, 0));
   if (message.header().payloads_size() > 0) {
-    return InvalidField(Reason::kMalformed, "header.payloads",
-                        message.header().payloads_size(),
-                        "none: bytes come in frames");
+    return Malformed("header.payloads", message.header().payloads_size(),
+                     "none: bytes come in frames");
   }
   return DecodePuts(message.header(), {}, Carrier::kStream);
 }
@@ -148,8 +146,8 @@ absl::Status CheckPutFrame(const v1::PutTensorsStreamRequest& message,
       payload_bytes[0] == bytes) {
     return absl::OkStatus();
   }
-  return InvalidField(Reason::kOutOfRange, "frame",
-                      TextOf(frame, payload_bytes[0]), TextOf(expected, bytes));
+  return OutOfRange("frame", TextOf(frame, payload_bytes[0]),
+                    TextOf(expected, bytes));
 }
 
 absl::StatusOr<WantedTensor> DecodeWanted(const v1::NamedGet& request,

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec_enums.h"
 #include "proto/codec/decode_operation.h"
@@ -35,8 +36,7 @@ absl::StatusOr<StreamOpening> DecodeOpening(
       DecodeOperation(header.operation(), direction, {}, Carrier::kStream));
   opening.slice_items = header.slice_items();
   if (opening.slice_items < 0) {
-    return InvalidField(Reason::kOutOfRange, "slice_items", opening.slice_items,
-                        "at least 0");
+    return OutOfRange("slice_items", opening.slice_items, "at least 0");
   }
   if (opening.options.self_check && opening.decoded.support.ok()) {
     opening.decoded.support =
@@ -55,9 +55,8 @@ absl::StatusOr<OperandPiece> DecodeFrame(
   RETURN_IF_ERROR(CheckKnownEnums(frame, "frame."));
   const std::optional<Operand> which = DecodeOperand(frame.which());
   if (!which || !operation.operand(*which)) {
-    return InvalidField(
-        Reason::kOutOfRange, "frame.which",
-        which ? NameOf(*which) : v1::Operand_Name(frame.which()),
+    return OutOfRange(
+        "frame.which", which ? NameOf(*which) : v1::Operand_Name(frame.which()),
         absl::StrCat("what the operation needs: ", OperandsOf(operation)));
   }
   const int64_t size = payload_bytes[0];
@@ -69,9 +68,8 @@ absl::StatusOr<OperandPiece> DecodeFrame(
   const int64_t begin = frame.byte_offset();
   const int64_t total = ByteSize(*operation.operand(*which)).value_or(0);
   if (begin < 0 || size > total || begin > total - size) {
-    return InvalidField(
-        Reason::kOutOfRange, "frame.byte_offset",
-        absl::StrCat(begin, " with ", size, " bytes"),
+    return OutOfRange(
+        "frame.byte_offset", absl::StrCat(begin, " with ", size, " bytes"),
         absl::StrCat("inside ", NameOf(*which), ", ", total, " bytes"));
   }
   return OperandPiece{*which, {begin, begin + size}};

@@ -1,6 +1,7 @@
 #include "proto/codec/tensor_source.h"
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -13,9 +14,8 @@ absl::Status NamedPayloads::Name(int index, const TensorDescriptor& tensor,
                                  const std::string& path) {
   const auto count = std::ssize(bytes_);
   if (index < 0 || index >= count) {
-    return InvalidField(Reason::kOutOfRange, path + ".inline.payload_index",
-                        index,
-                        absl::StrCat("an index into the ", count, " payloads"));
+    return OutOfRange(path + ".inline.payload_index", index,
+                      absl::StrCat("an index into the ", count, " payloads"));
   }
   is_named_[index] = true;
   const int64_t expected = ByteSize(tensor).value_or(0);
@@ -29,9 +29,9 @@ absl::Status NamedPayloads::Name(int index, const TensorDescriptor& tensor,
 absl::Status NamedPayloads::CheckAll() const {
   for (size_t i = 0; i < is_named_.size(); ++i) {
     if (is_named_[i]) continue;
-    return InvalidField(Reason::kMalformed, absl::StrCat("payloads[", i, "]"),
-                        absl::StrCat(bytes_[i], " bytes that no tensor names"),
-                        absl::StrCat("a tensor with inline.payload_index ", i));
+    return Malformed(absl::StrCat("payloads[", i, "]"),
+                     absl::StrCat(bytes_[i], " bytes that no tensor names"),
+                     absl::StrCat("a tensor with inline.payload_index ", i));
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/server_address.h"
 #include "server/flags/flag_table.h"
@@ -26,8 +27,8 @@ constexpr int64_t kProcessBytes = 64 * kMiB;
 absl::Status CheckRange(absl::string_view flag, int64_t found, int64_t min,
                         int64_t max) {
   if (min <= found && found <= max) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag), found,
-                      absl::StrCat(min, " to ", max));
+  return OutOfRange(absl::StrCat("--", flag), found,
+                    absl::StrCat(min, " to ", max));
 }
 
 bool IsPort(absl::string_view text) {
@@ -68,8 +69,7 @@ bool IsEndpoint(absl::string_view endpoint) {
 absl::Status CheckText(absl::string_view flag, absl::string_view text,
                        bool is_valid, absl::string_view expected) {
   if (is_valid) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, flag, absl::StrCat("'", text, "'"),
-                      expected);
+  return OutOfRange(flag, absl::StrCat("'", text, "'"), expected);
 }
 
 absl::Status CheckListening(absl::string_view flag, absl::string_view address) {
@@ -114,19 +114,18 @@ absl::Status CheckAddresses(const Config& config) {
 
 absl::Status CheckSecurity(const Config& config) {
   if (config.tls_cert.empty() != config.tls_key.empty()) {
-    return InvalidField(Reason::kMissing,
-                        config.tls_key.empty() ? "--tls_key" : "--tls_cert",
-                        "nothing", "a PEM file: both or none");
+    return Missing(config.tls_key.empty() ? "--tls_key" : "--tls_cert",
+                   "nothing", "a PEM file: both or none");
   }
   if (!config.tls_client_ca.empty() && config.tls_cert.empty()) {
-    return InvalidField(Reason::kMissing, "--tls_cert", "nothing",
-                        "a PEM file, as --tls_client_ca has one");
+    return Missing("--tls_cert", "nothing",
+                   "a PEM file, as --tls_client_ca has one");
   }
   if (!config.tls_cert.empty() || config.insecure) return absl::OkStatus();
   for (const std::string& address : config.ListenAddresses()) {
     if (IsLocal(address)) continue;
-    return InvalidField(
-        Reason::kOutOfRange, "--listen", absl::StrCat("'", address, "'"),
+    return OutOfRange(
+        "--listen", absl::StrCat("'", address, "'"),
         "a loopback address or unix:path, or --tls_cert, or --insecure to have "
         "strangers read and change what is sent");
   }
@@ -151,30 +150,30 @@ absl::Status CheckBudget(const Config& config) {
       config.CallBudgetBytes() < Config::LeastCallBudgetBytes();
   const int64_t sufficient = SufficientBudget(config);
   if (is_too_small && budget == limit.bytes / 2) {
-    return InvalidField(
-        Reason::kOutOfRange, limit.name,
+    return OutOfRange(
+        limit.name,
         absl::StrCat(limit.bytes, " bytes, of which half are the budget"),
         absl::StrCat(2 * sufficient,
                      " bytes, or --memory_budget_bytes=", sufficient));
   }
   if (is_too_small) {
-    return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes", budget,
-                        absl::StrCat(sufficient, " or more"));
+    return OutOfRange("--memory_budget_bytes", budget,
+                      absl::StrCat(sufficient, " or more"));
   }
   const int64_t most = limit.bytes == 0 ? kUncountableBytes : limit.bytes;
   if (budget <= most) return absl::OkStatus();
   // Beyond the limit, the kernel would end the process when calls fill the
   // budget.
-  return InvalidField(Reason::kOutOfRange, "--memory_budget_bytes", budget,
-                      absl::StrCat("at most ", most, ", ", limit.name));
+  return OutOfRange("--memory_budget_bytes", budget,
+                    absl::StrCat("at most ", most, ", ", limit.name));
 }
 
 absl::Status CheckMemory(const Config& config) {
   RETURN_IF_ERROR(CheckBudget(config));
   const int64_t needed = AdmissionBytes(config.max_message_bytes);
   if (needed <= config.CallBudgetBytes()) return absl::OkStatus();
-  return InvalidField(
-      Reason::kOutOfRange, "--memory_budget_bytes",
+  return OutOfRange(
+      "--memory_budget_bytes",
       absl::StrCat(config.memory_budget_bytes, ", of which ",
                    config.CallBudgetBytes(), " are left for calls"),
       absl::StrCat("at least ", needed,
@@ -219,8 +218,8 @@ int64_t Config::MostKeptBytes() const {
 
 absl::Status Config::Validate() const {
   if (ListenAddresses().empty()) {
-    return InvalidField(Reason::kMissing, "--listen", "nothing",
-                        "host:port or unix:path, or several with commas");
+    return Missing("--listen", "nothing",
+                   "host:port or unix:path, or several with commas");
   }
   RETURN_IF_ERROR(CheckAddresses(*this));
   RETURN_IF_ERROR(CheckSecurity(*this));
@@ -232,9 +231,8 @@ absl::Status Config::Validate() const {
   constexpr absl::string_view kLevels[] = {"debug", "info", "warning", "error",
                                            "off"};
   if (!absl::c_linear_search(kLevels, log_level)) {
-    return InvalidField(Reason::kInvalidEnum, "--log_level",
-                        absl::StrCat("'", log_level, "'"),
-                        "debug, info, warning, error or off");
+    return InvalidEnum("--log_level", absl::StrCat("'", log_level, "'"),
+                       "debug, info, warning, error or off");
   }
   return absl::OkStatus();
 }

@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "backends/core/status.h"
+#include "backends/core/field_errors.h"
 #include "server/flags/flag_table.h"
 
 namespace convgrad {
@@ -14,8 +14,7 @@ namespace {
 
 absl::Status Refuse(const Flag& flag, absl::string_view found,
                     absl::string_view expected) {
-  return InvalidField(Reason::kOutOfRange, absl::StrCat("--", flag.name), found,
-                      expected);
+  return OutOfRange(absl::StrCat("--", flag.name), found, expected);
 }
 
 // Removes the unit at the end of `*text` and returns its power of two.

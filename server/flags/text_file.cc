@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/status.h"
+#include "backends/core/field_errors.h"
 
 namespace convgrad {
 absl::StatusOr<std::string> ReadTextFile(absl::string_view flag,
@@ -17,10 +17,9 @@ absl::StatusOr<std::string> ReadTextFile(absl::string_view flag,
   std::ostringstream text;
   if (file.good()) text << file.rdbuf();
   if (file.bad() || !file.is_open()) {
-    return InvalidField(
-        Reason::kOutOfRange, absl::StrCat("--", flag),
-        absl::StrCat("'", path, "' (", std::strerror(errno), ")"),
-        "a file that can be read");
+    return OutOfRange(absl::StrCat("--", flag),
+                      absl::StrCat("'", path, "' (", std::strerror(errno), ")"),
+                      "a file that can be read");
   }
   return text.str();
 }

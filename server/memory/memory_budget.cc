@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -130,9 +131,7 @@ bool MemoryBudget::CancelWait(uint64_t id) {
 void MemoryBudget::ExpireWaiters(absl::Time now) {
   EndWaiters([now](const Waiter& waiter) {
     if (waiter.deadline > now) return absl::OkStatus();
-    return MakeError(
-        absl::StatusCode::kDeadlineExceeded,
-        {Reason::kDeadline, "deadline", "passed while waiting for memory", ""});
+    return DeadlineExceeded("deadline", "passed while waiting for memory", "");
   });
 }
 

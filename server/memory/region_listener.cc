@@ -19,6 +19,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "proto/file_descriptor.h"
@@ -32,9 +33,9 @@ namespace {
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 
 absl::Status CannotListen(const std::string& path, absl::string_view why) {
-  return InvalidField(Reason::kOutOfRange, "--regions_listen",
-                      absl::StrCat("'unix:", path, "' (", why, ")"),
-                      "the path of a UNIX socket that is free");
+  return OutOfRange("--regions_listen",
+                    absl::StrCat("'unix:", path, "' (", why, ")"),
+                    "the path of a UNIX socket that is free");
 }
 
 absl::StatusOr<FileDescriptor> Listen(const std::string& path) {
@@ -224,8 +225,8 @@ bool PollingListener::Read(Connection* connection) {
 bool PollingListener::Answer(Connection* connection) {
   const int file = connection->file.get();
   if (connection->request.magic != kRegionMagic) {
-    Refuse(file, InvalidField(Reason::kMalformed, "region request",
-                              "another magic number", "CGREGIO1"));
+    Refuse(file,
+           Malformed("region request", "another magic number", "CGREGIO1"));
     return false;
   }
   absl::StatusOr<RegionRegistry::Registration> made =
@@ -244,12 +245,11 @@ bool PollingListener::Answer(Connection* connection) {
 
 absl::Status CheckOvercommit(absl::string_view overcommit_memory) {
   if (!absl::StartsWith(overcommit_memory, "2")) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition,
-      {Reason::kUnsupported, "--regions_listen",
-       "vm.overcommit_memory = 2, under which a client could have the server "
-       "killed",
-       "0 or 1"});
+  return FailedPrecondition(
+      Reason::kUnsupported, "--regions_listen",
+      "vm.overcommit_memory = 2, under which a client could have the server "
+      "killed",
+      "0 or 1");
 }
 
 absl::StatusOr<std::unique_ptr<RegionListener>> RegionListener::Start(

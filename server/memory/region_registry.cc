@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/region_handshake.h"
 
@@ -43,8 +44,7 @@ absl::StatusOr<Reservation> RegionRegistry::Reserve(int64_t bytes) {
 absl::StatusOr<RegionRegistry::Registration> RegionRegistry::Create(
     int64_t byte_length) {
   if (byte_length < 1) {
-    return InvalidField(Reason::kOutOfRange, "region.byte_length", byte_length,
-                        "at least 1");
+    return OutOfRange("region.byte_length", byte_length, "at least 1");
   }
   // Compares first, because rounding up may overflow.
   if (byte_length > max_bytes_ ||

@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/problem_list.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "convgrad/v1/service.pb.h"
 #include "proto/codec/codec_enums.h"
@@ -34,9 +35,9 @@ absl::Status CheckProblems(const ProblemList& work,
 
 absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   if (request.problems_size() > kMaxProblems) {
-    return InvalidField(Reason::kOutOfRange, "problems",
-                        absl::StrCat(request.problems_size(), " problems"),
-                        absl::StrCat("at most ", kMaxProblems));
+    return OutOfRange("problems",
+                      absl::StrCat(request.problems_size(), " problems"),
+                      absl::StrCat("at most ", kMaxProblems));
   }
   ProblemList work;
   for (int i = 0; i < request.problems_size(); ++i) {
@@ -50,8 +51,7 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   for (int wire : request.dtypes()) {
     const auto dtype = DecodeDataType(static_cast<v1::DataType>(wire));
     if (!dtype || !IsFloating(*dtype)) {
-      return InvalidField(Reason::kInvalidEnum, "dtypes", wire,
-                          "F32, BF16 or F16");
+      return InvalidEnum("dtypes", wire, "F32, BF16 or F16");
     }
     if (absl::c_linear_search(work.dtypes, *dtype)) return Repeated("dtypes");
     work.dtypes.push_back(*dtype);
@@ -60,7 +60,7 @@ absl::StatusOr<ProblemList> Decode(const v1::WarmupRequest& request) {
   for (int wire : request.layouts()) {
     const auto layout = DecodeLayout(static_cast<v1::Layout>(wire));
     if (layout != Layout::kNCX && layout != Layout::kNXC) {
-      return InvalidField(Reason::kInvalidEnum, "layouts", wire, "NCX or NXC");
+      return InvalidEnum("layouts", wire, "NCX or NXC");
     }
     if (absl::c_linear_search(work.layouts, *layout)) {
       return Repeated("layouts");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/session_codec.h"
 #include "server/rpc/calls/call_session.h"
@@ -60,8 +61,8 @@ absl::Status HandleListSessions(PlainCall* call) {
 absl::Status HandleHaveTensors(PlainCall* call) {
   ASSIGN_OR_RETURN(const auto request, call->Parse<v1::HaveTensorsRequest>());
   if (request.digests_size() > kMaxNamedTensors) {
-    return InvalidField(Reason::kOutOfRange, "digests", request.digests_size(),
-                        absl::StrCat("at most ", kMaxNamedTensors));
+    return OutOfRange("digests", request.digests_size(),
+                      absl::StrCat("at most ", kMaxNamedTensors));
   }
   const DigestIndex& digests = *call->services().sessions->digests();
   v1::HaveTensorsResponse response;

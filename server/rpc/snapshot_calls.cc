@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "convgrad/v1/session.pb.h"
 #include "server/rpc/calls/call_session.h"
@@ -16,9 +17,8 @@ namespace {
 // or, if the call `may_lack` one, empty.
 absl::Status Check(PlainCall* call, const std::string& name, bool may_lack) {
   if (!call->session().settings().durable) {
-    return MakeError(absl::StatusCode::kFailedPrecondition,
-                     {Reason::kUnsupported, "session", "one that isn't durable",
-                      "a durable one"});
+    return FailedPrecondition(Reason::kUnsupported, "session",
+                              "one that isn't durable", "a durable one");
   }
   if (may_lack && name.empty()) return absl::OkStatus();
   return CheckName(name, "name", kMaxSnapshotNameBytes);

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "server/memory/admission.h"
 #include "server/scheduling/nominal_time.h"
@@ -31,9 +32,7 @@ absl::Status ActiveJob::CheckAlive() const {
         {Reason::kCancelled, "call", "cancelled by its client", ""});
   }
   if (job.deadline <= means_.clock()) {
-    return MakeError(
-        absl::StatusCode::kDeadlineExceeded,
-        {Reason::kDeadline, "deadline", "passed before the work", ""});
+    return DeadlineExceeded("deadline", "passed before the work", "");
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -16,10 +17,8 @@ int64_t MacsOf(const Operation& operation) { return operation.flops() / 2; }
 
 absl::Status Unavailable(absl::string_view name, absl::string_view why,
                          absl::string_view expected) {
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition,
-      {Reason::kBackendUnavailable, std::string(kField),
-       absl::StrCat(name, ", which ", why), std::string(expected)});
+  return FailedPrecondition(Reason::kBackendUnavailable, kField,
+                            absl::StrCat(name, ", which ", why), expected);
 }
 
 absl::Status LostDevices(const Backend& backend) {
@@ -64,10 +63,9 @@ absl::StatusOr<Router::Choice> Router::Route(const Operation& operation,
                                              const Query& query) const {
   if (!query.backend.empty()) return RouteNamed(operation, query.backend);
   if (candidates_.empty()) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition,
-        {Reason::kBackendUnavailable, std::string(kField),
-         "no backend that can run on this server", "at least one"});
+    return FailedPrecondition(Reason::kBackendUnavailable, kField,
+                              "no backend that can run on this server",
+                              "at least one");
   }
   absl::Status refusal;
   std::vector<const Backend*> able;
@@ -126,11 +124,10 @@ absl::Status Router::CheckReferenceLimit(const Backend& backend,
   if (backend.name() != kReference || macs <= limits_.max_reference_macs) {
     return absl::OkStatus();
   }
-  return MakeError(absl::StatusCode::kFailedPrecondition,
-                   {Reason::kLimitExceeded, std::string(kField),
-                    absl::StrCat("reference with ", macs, " multiply-adds"),
-                    absl::StrCat("at most ", limits_.max_reference_macs,
-                                 " on this backend")});
+  return FailedPrecondition(
+      Reason::kLimitExceeded, kField,
+      absl::StrCat("reference with ", macs, " multiply-adds"),
+      absl::StrCat("at most ", limits_.max_reference_macs, " on this backend"));
 }
 
 }  // namespace convgrad

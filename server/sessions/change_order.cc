@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/call_metadata.h"
 
@@ -21,10 +22,7 @@ ChangeOrder::Decision AnswerFor(int64_t number,
                     absl::FormatDuration(ChangeOrder::kReplyLifetime))}));
 }
 
-absl::Status TooLate() {
-  return MakeError(absl::StatusCode::kDeadlineExceeded,
-                   {Reason::kDeadline, "deadline", "passed", ""});
-}
+absl::Status TooLate() { return DeadlineExceeded("deadline", "passed", ""); }
 
 }  // namespace
 

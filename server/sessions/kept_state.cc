@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "backends/core/status.h"
+#include "backends/core/field_errors.h"
 
 namespace convgrad {
 namespace {
@@ -131,17 +131,15 @@ bool IsResumable(const KeptState& state) {
 absl::Status CheckName(absl::string_view name, absl::string_view field,
                        size_t most) {
   if (name.empty() || name.size() > most) {
-    return InvalidField(Reason::kOutOfRange, field,
-                        absl::StrCat("a name of ", name.size(), " bytes"),
-                        absl::StrCat("1 to ", most, " bytes"));
+    return OutOfRange(field, absl::StrCat("a name of ", name.size(), " bytes"),
+                      absl::StrCat("1 to ", most, " bytes"));
   }
   const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isprint(c) && c != '/' && c != '\\';
   });
   if (is_plain) return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, field,
-                      absl::StrCat("'", absl::CHexEscape(name), "'"),
-                      "printable ASCII without / and \\");
+  return Malformed(field, absl::StrCat("'", absl::CHexEscape(name), "'"),
+                   "printable ASCII without / and \\");
 }
 
 }  // namespace convgrad

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -36,17 +37,16 @@ SessionTable::SessionTable(std::shared_ptr<KeptMemory> memory,
 absl::Status SessionTable::Check(const SessionCaller& caller,
                                  const SessionRequest& request) const {
   if (request.open_id.size() != kSessionIdBytes) {
-    return InvalidField(Reason::kOutOfRange, "open_id",
-                        absl::StrCat(request.open_id.size(), " bytes"),
-                        absl::StrCat(kSessionIdBytes, " random bytes"));
+    return OutOfRange("open_id", absl::StrCat(request.open_id.size(), " bytes"),
+                      absl::StrCat(kSessionIdBytes, " random bytes"));
   }
   if (!request.name.empty()) {
     RETURN_IF_ERROR(CheckName(request.name, "name"));
   }
   if (request.readers.size() > kMaxReaders) {
-    return InvalidField(Reason::kOutOfRange, "readers",
-                        absl::StrCat(request.readers.size(), " readers"),
-                        absl::StrCat("at most ", kMaxReaders));
+    return OutOfRange("readers",
+                      absl::StrCat(request.readers.size(), " readers"),
+                      absl::StrCat("at most ", kMaxReaders));
   }
   for (const std::string& reader : request.readers) {
     RETURN_IF_ERROR(CheckName(reader, "readers"));
@@ -57,17 +57,15 @@ absl::Status SessionTable::Check(const SessionCaller& caller,
                         "none: this server knows no names");
   }
   if (request.lease < kMinLease || request.lease > kMaxLease) {
-    return InvalidField(Reason::kOutOfRange, "lease_seconds",
-                        absl::ToDoubleSeconds(request.lease), "1 to 86400");
+    return OutOfRange("lease_seconds", absl::ToDoubleSeconds(request.lease),
+                      "1 to 86400");
   }
   if (request.durable && archive_ == nullptr) {
-    return MakeError(absl::StatusCode::kFailedPrecondition,
-                     {Reason::kUnsupported, "durable", "true",
-                      "false: this server has no --state_dir"});
+    return FailedPrecondition(Reason::kUnsupported, "durable", "true",
+                              "false: this server has no --state_dir");
   }
   if (request.quota_bytes >= 0) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, "quota_bytes", request.quota_bytes,
-                      "at least 0");
+  return OutOfRange("quota_bytes", request.quota_bytes, "at least 0");
 }
 
 absl::StatusOr<SessionUse> SessionTable::Open(const SessionCaller& caller,

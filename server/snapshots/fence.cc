@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "server/snapshots/verified_file.h"
 
@@ -61,12 +62,11 @@ absl::StatusOr<std::unique_ptr<Fence>> Fence::Take(
 absl::Status Fence::Check() const {
   ASSIGN_OR_RETURN(const int64_t found, ReadNumber(path_, files_));
   if (found == number_) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition,
-      {Reason::kTakenOver, path_, found == 0 ? "none" : absl::StrCat(found),
-       absl::StrCat(number_,
-                    ", this server's number: another server uses the folder, "
-                    "or the folder was moved")});
+  return FailedPrecondition(
+      Reason::kTakenOver, path_, found == 0 ? "none" : absl::StrCat(found),
+      absl::StrCat(number_,
+                   ", this server's number: another server uses the folder, "
+                   "or the folder was moved"));
 }
 
 }  // namespace convgrad

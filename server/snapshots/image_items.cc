@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "server/snapshots/session_files.h"
 
@@ -32,8 +33,7 @@ bool IsPrintable(absl::string_view text) {
 // Checks a count that the server increases.
 absl::Status CheckCount(absl::string_view field, int64_t value) {
   if (value >= 0 && value < kMostCount) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, field, value,
-                      absl::StrCat("0 to ", kMostCount - 1));
+  return OutOfRange(field, value, absl::StrCat("0 to ", kMostCount - 1));
 }
 
 // Checks a name, and adds it to those of its kind.
@@ -43,8 +43,8 @@ absl::Status CheckName(absl::string_view kind, const std::string& name,
       kind, " '", absl::CHexEscape(name.substr(0, kMostName)), "'");
   if (name.empty() || name.size() > kMostName || !IsPrintable(name) ||
       name.find_first_of("/\\") != std::string::npos) {
-    return InvalidField(Reason::kMalformed, field, "another name",
-                        "1 to 255 printable ASCII characters without / and \\");
+    return Malformed(field, "another name",
+                     "1 to 255 printable ASCII characters without / and \\");
   }
   if (names->insert(name).second) return absl::OkStatus();
   return InvalidField(Reason::kDuplicate, field, "the name twice", "once");
@@ -79,31 +79,29 @@ absl::Status CheckTensor(const ImageTensor& tensor) {
 
 absl::Status CheckFacts(const snapshots::Session& head) {
   if (head.computed_by_size() > kMostFacts) {
-    return InvalidField(Reason::kOutOfRange, "computed_by facts",
-                        head.computed_by_size(), "at most 64");
+    return OutOfRange("computed_by facts", head.computed_by_size(),
+                      "at most 64");
   }
   for (const snapshots::Fact& fact : head.computed_by()) {
     const std::string both = fact.name() + fact.text();
     if (both.size() <= kMostFactBytes && IsPrintable(both)) continue;
-    return InvalidField(Reason::kMalformed, "computed_by",
-                        absl::StrCat("a fact of ", both.size(), " bytes"),
-                        "at most 1024 bytes of printable ASCII");
+    return Malformed("computed_by",
+                     absl::StrCat("a fact of ", both.size(), " bytes"),
+                     "at most 1024 bytes of printable ASCII");
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckHead(const snapshots::Session& head) {
   if (head.id().size() != kIdBytes) {
-    return InvalidField(Reason::kOutOfRange, "session id bytes",
-                        head.id().size(), "16");
+    return OutOfRange("session id bytes", head.id().size(), "16");
   }
   if (!head.resumed_by().empty() && head.resumed_by().size() != kIdBytes) {
-    return InvalidField(Reason::kOutOfRange, "resumed_by bytes",
-                        head.resumed_by().size(), "16 or 0");
+    return OutOfRange("resumed_by bytes", head.resumed_by().size(), "16 or 0");
   }
   if (head.trainer_state().size() > kMostTrainerState) {
-    return InvalidField(Reason::kOutOfRange, "trainer_state bytes",
-                        head.trainer_state().size(), "at most 65536");
+    return OutOfRange("trainer_state bytes", head.trainer_state().size(),
+                      "at most 65536");
   }
   RETURN_IF_ERROR(CheckFacts(head));
   RETURN_IF_ERROR(CheckCount("number", head.number()));
@@ -112,8 +110,7 @@ absl::Status CheckHead(const snapshots::Session& head) {
   RETURN_IF_ERROR(CheckCount("quota_bytes", head.quota_bytes()));
   const absl::Duration lease = absl::Nanoseconds(head.lease_nanoseconds());
   if (lease >= absl::ZeroDuration()) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, "lease", absl::FormatDuration(lease),
-                      "at least 0");
+  return OutOfRange("lease", absl::FormatDuration(lease), "at least 0");
 }
 
 std::vector<int64_t> ShapeOf(const TensorDescriptor& descriptor) {
@@ -143,12 +140,11 @@ absl::Status CheckDescriptor(const TensorDescriptor& descriptor,
                              absl::string_view field) {
   const size_t rank = descriptor.dims.size();
   if (rank > kMostRank) {
-    return InvalidField(Reason::kOutOfRange, field, absl::StrCat("rank ", rank),
-                        absl::StrCat("at most ", kMostRank));
+    return OutOfRange(field, absl::StrCat("rank ", rank),
+                      absl::StrCat("at most ", kMostRank));
   }
   if (HasValidDims(descriptor) && ByteSize(descriptor)) return absl::OkStatus();
-  return InvalidField(Reason::kShapeMismatch, field, ToString(descriptor),
-                      "dims of its layout");
+  return ShapeMismatch(field, ToString(descriptor), "dims of its layout");
 }
 
 absl::Status CheckImage(const SessionImage& image) {
@@ -165,8 +161,7 @@ absl::Status CheckImage(const SessionImage& image) {
   std::set<int64_t> numbers;
   for (const ImageReply& reply : image.replies) {
     if (reply.number < 1 || !numbers.insert(reply.number).second) {
-      return InvalidField(Reason::kOutOfRange, "reply", reply.number,
-                          "a number from 1, once");
+      return OutOfRange("reply", reply.number, "a number from 1, once");
     }
   }
   return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/sha256.h"
 #include "server/snapshots/image_items.h"
@@ -34,9 +35,8 @@ absl::StatusOr<ImageTensor> DecodeTensor(const snapshots::Tensor& message) {
   const auto dtype = ParseDataType(message.dtype());
   const auto layout = ParseLayout(message.layout());
   if (!dtype || !layout) {
-    return InvalidField(Reason::kInvalidEnum, kField,
-                        dtype ? "an unknown layout" : "an unknown dtype",
-                        "a dtype and a layout");
+    return InvalidEnum(kField, dtype ? "an unknown layout" : "an unknown dtype",
+                       "a dtype and a layout");
   }
   ImageTensor tensor;
   tensor.name = message.name();
@@ -54,18 +54,17 @@ absl::StatusOr<ImageTensor> DecodeTensor(const snapshots::Tensor& message) {
 
 absl::StatusOr<ImageBytes> DecodeSize(absl::string_view field, int64_t bytes) {
   if (bytes >= 0) return Unread(bytes);
-  return InvalidField(Reason::kOutOfRange, field, absl::StrCat(bytes, " bytes"),
-                      "at least 0");
+  return OutOfRange(field, absl::StrCat(bytes, " bytes"), "at least 0");
 }
 
 absl::StatusOr<ManifestPart> DecodePart(const snapshots::Part& part) {
   if (part.sha256().size() == Sha256::kBytes && part.bytes() >= 0) {
     return ManifestPart{part.sha256(), part.bytes()};
   }
-  return InvalidField(Reason::kMalformed, "part",
-                      absl::StrCat("a digest of ", part.sha256().size(),
-                                   " bytes, a file of ", part.bytes()),
-                      "32, at least 0");
+  return Malformed("part",
+                   absl::StrCat("a digest of ", part.sha256().size(),
+                                " bytes, a file of ", part.bytes()),
+                   "32, at least 0");
 }
 
 // Checks that the items fit into their parts, so that nobody allocates more
@@ -77,9 +76,8 @@ absl::Status CheckParts(const Manifest& manifest) {
   for (size_t i = 0; i < items.size(); ++i) {
     const size_t part = manifest.part_of[i];
     if (part >= left.size()) {
-      return InvalidField(Reason::kOutOfRange, items[i].name,
-                          absl::StrCat("part ", part),
-                          absl::StrCat("one of ", left.size()));
+      return OutOfRange(items[i].name, absl::StrCat("part ", part),
+                        absl::StrCat("one of ", left.size()));
     }
     left[part] -= items[i].bytes();
     if (left[part] >= 0) continue;
@@ -123,12 +121,11 @@ absl::StatusOr<snapshots::Manifest> ParseFile(absl::string_view file) {
   }
   const size_t size = file.size() - Sha256::kBytes;
   if (Sha256Of(file.substr(0, size)) != file.substr(size)) {
-    return InvalidField(Reason::kMalformed, "manifest",
-                        "another SHA-256 than its last 32 bytes", "the same");
+    return Malformed("manifest", "another SHA-256 than its last 32 bytes",
+                     "the same");
   }
   if (!message.ParseFromArray(file.data(), static_cast<int>(size))) {
-    return InvalidField(Reason::kMalformed, "manifest", "no message",
-                        "a convgrad.snapshots.Manifest");
+    return Malformed("manifest", "no message", "a convgrad.snapshots.Manifest");
   }
   return message;
 }

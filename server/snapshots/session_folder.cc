@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/sha256.h"
 #include "server/snapshots/session_files.h"
@@ -91,10 +92,9 @@ std::vector<int64_t> ManifestNumbers(const std::vector<std::string>& files) {
 absl::StatusOr<Manifest> SessionFolder::ReadManifest(int64_t number) const {
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifestFile(ManifestName(number)));
   if (manifest.generation == number) return manifest;
-  return InvalidField(Reason::kMalformed,
-                      absl::StrCat(Path(ManifestName(number)), ": generation"),
-                      manifest.generation,
-                      absl::StrCat(number, ", as its name says"));
+  return Malformed(absl::StrCat(Path(ManifestName(number)), ": generation"),
+                   manifest.generation,
+                   absl::StrCat(number, ", as its name says"));
 }
 
 absl::StatusOr<Manifest> SessionFolder::ReadManifestFile(
@@ -106,9 +106,8 @@ absl::StatusOr<Manifest> SessionFolder::ReadManifestFile(
     return WithFieldPrefix(manifest.status(), absl::StrCat(Path(file), ": "));
   }
   if (SessionKeyOf(manifest->image.head.id()) == key_) return manifest;
-  return InvalidField(Reason::kMalformed,
-                      absl::StrCat(Path(file), ": session.id"),
-                      "another session", "the session of the folder");
+  return Malformed(absl::StrCat(Path(file), ": session.id"), "another session",
+                   "the session of the folder");
 }
 
 std::optional<SnapshotEntry> SessionFolder::Entry() {

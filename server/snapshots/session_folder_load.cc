@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "server/snapshots/safetensors.h"
 #include "server/snapshots/session_files.h"
@@ -23,8 +24,8 @@ absl::Status ReadHeader(const std::string& path, const Items& items,
   RETURN_IF_ERROR(reader->Read(
       {reinterpret_cast<std::byte*>(header.data()), header.size()}));
   if (header == expected) return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, absl::StrCat(path, ": header"),
-                      "other tensors", "those of the manifest");
+  return Malformed(absl::StrCat(path, ": header"), "other tensors",
+                   "those of the manifest");
 }
 
 // Checks that the files exist and have their sizes, so that memory is only

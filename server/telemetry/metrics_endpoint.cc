@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "prometheus/exposer.h"
 #include "prometheus/gauge.h"
@@ -62,9 +63,9 @@ class PrometheusEndpoint final : public MetricsEndpoint, private OpObserver {
     try {
       exposer_ = std::make_unique<prometheus::Exposer>(HttpOptions(address));
     } catch (const std::exception& error) {
-      return InvalidField(Reason::kOutOfRange, "--metrics_listen",
-                          absl::StrCat("'", address, "' (", error.what(), ")"),
-                          "host:port of IPv4 that is free");
+      return OutOfRange("--metrics_listen",
+                        absl::StrCat("'", address, "' (", error.what(), ")"),
+                        "host:port of IPv4 that is free");
     }
     exposer_->RegisterCollectable(registry_);
     exposer_->RegisterCollectable(gauges_);

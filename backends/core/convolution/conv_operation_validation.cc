@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/convolution/conv_operation.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -45,8 +46,8 @@ absl::Status CheckDescriptor(const ConvOperation& operation, Role role,
     const Dims expected =
         IsBias(role) ? problem.bias.value_or(PerChannelBiasDims(problem))
                      : DimsOf(problem, role);
-    return InvalidField(Reason::kShapeMismatch, absl::StrCat(field, ".dims"),
-                        ToString(tensor.dims), ToString(expected));
+    return ShapeMismatch(absl::StrCat(field, ".dims"), ToString(tensor.dims),
+                         ToString(expected));
   }
   if (IsBias(role)) {
     if (tensor.layout == Layout::kNCX) return absl::OkStatus();
@@ -61,9 +62,8 @@ absl::Status CheckDescriptor(const ConvOperation& operation, Role role,
                             : "an activation layout: NCX, NXC, NDC1HWC0");
   }
   if (tensor.layout == Layout::kFractalZ3D && tensor.groups != problem.groups) {
-    return InvalidField(Reason::kShapeMismatch, absl::StrCat(field, ".groups"),
-                        tensor.groups,
-                        absl::StrCat(problem.groups, ", the problem's"));
+    return ShapeMismatch(absl::StrCat(field, ".groups"), tensor.groups,
+                         absl::StrCat(problem.groups, ", the problem's"));
   }
   if (!ByteSize(tensor)) {
     return InvalidField(Reason::kOverflow, absl::StrCat(field, ".dims"),
@@ -105,9 +105,8 @@ absl::Status CheckOperands(const ConvOperation& operation) {
     const auto& tensor = operation.operand(operand);
     if (!tensor) {
       if (!IsNeeded(operation, operand)) continue;
-      return InvalidField(Reason::kMissing, OperandField(operand, ""),
-                          "nothing",
-                          "a tensor, which the results asked for need");
+      return Missing(OperandField(operand, ""), "nothing",
+                     "a tensor, which the results asked for need");
     }
     RETURN_IF_ERROR(CheckDescriptor(operation, operand, *tensor,
                                     OperandField(operand, "")));
@@ -124,17 +123,15 @@ absl::Status CheckOperands(const ConvOperation& operation) {
 
 absl::Status CheckResults(const ConvOperation& operation) {
   if (operation.results.empty()) {
-    return InvalidField(Reason::kMissing, "results", "an empty list",
-                        "at least one result");
+    return Missing("results", "an empty list", "at least one result");
   }
   for (size_t i = 0; i < operation.results.size(); ++i) {
     const ResultRequest& request = operation.results[i];
     const std::string field = absl::StrCat("results[", i, "]");
     const bool forward = operation.direction == Direction::kForward;
     if ((request.which == Result::kOutput) != forward) {
-      return InvalidField(Reason::kInvalidEnum, absl::StrCat(field, ".which"),
-                          NameOf(request.which),
-                          forward ? "output" : "a gradient");
+      return InvalidEnum(absl::StrCat(field, ".which"), NameOf(request.which),
+                         forward ? "output" : "a gradient");
     }
     if (operation.result(request.which) != &request) {
       return InvalidField(Reason::kDuplicate, absl::StrCat(field, ".which"),
@@ -142,8 +139,8 @@ absl::Status CheckResults(const ConvOperation& operation) {
                           "each result once");
     }
     if (!std::isfinite(request.scale)) {
-      return InvalidField(Reason::kOutOfRange, absl::StrCat(field, ".scale"),
-                          request.scale, "a finite number");
+      return OutOfRange(absl::StrCat(field, ".scale"), request.scale,
+                        "a finite number");
     }
   }
   return absl::OkStatus();
@@ -169,8 +166,7 @@ absl::Status CheckC0(const ConvOperation& operation) {
                          const std::string& field) {
     if (IsBias(role) || IsRowMajor(tensor.layout)) return absl::OkStatus();
     if (tensor.c0 != 16 && !(tensor.c0 == 8 && is_f32)) {
-      return InvalidField(Reason::kOutOfRange, field, tensor.c0,
-                          is_f32 ? "8 or 16" : "16");
+      return OutOfRange(field, tensor.c0, is_f32 ? "8 or 16" : "16");
     }
     if (!seen) seen = tensor.c0;
     if (*seen == tensor.c0) return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -20,8 +21,7 @@ std::string InputField(size_t axis) {
 absl::Status CheckAtLeast(absl::string_view field, int64_t value,
                           int64_t minimum) {
   if (value >= minimum) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, field, value,
-                      absl::StrCat("at least ", minimum));
+  return OutOfRange(field, value, absl::StrCat("at least ", minimum));
 }
 
 absl::Status Overflow(absl::string_view field, const absl::AlphaNum& found) {
@@ -54,8 +54,8 @@ absl::StatusOr<int64_t> ConvolutionExtent(const SpatialAxis& axis, size_t i) {
   if (padded) padded = CheckedAdd(*padded, axis.in);
   if (!padded) return Overflow(AxisField("pad_end", i), axis.pad_end);
   if (*span > *padded) {
-    return InvalidField(
-        Reason::kShapeMismatch, AxisField("kernel", i),
+    return ShapeMismatch(
+        AxisField("kernel", i),
         absl::StrCat(axis.kernel, " (", *span, " with dilation ", axis.dilation,
                      ")"),
         absl::StrCat("a dilated kernel not larger than the padded input, ",
@@ -91,14 +91,13 @@ absl::Status CheckOutputPadding(const ConvProblem& problem, size_t i) {
   const std::string field = AxisField("output_padding", i);
   if (!problem.transposed) {
     if (axis.output_padding == 0) return absl::OkStatus();
-    return InvalidField(Reason::kOutOfRange, field, axis.output_padding,
-                        "0 unless the convolution is transposed");
+    return OutOfRange(field, axis.output_padding,
+                      "0 unless the convolution is transposed");
   }
   const int64_t limit = std::max(axis.stride, axis.dilation);
   if (axis.output_padding < limit) return absl::OkStatus();
-  return InvalidField(
-      Reason::kOutOfRange, field, axis.output_padding,
-      absl::StrCat("less than max(stride, dilation) = ", limit));
+  return OutOfRange(field, axis.output_padding,
+                    absl::StrCat("less than max(stride, dilation) = ", limit));
 }
 
 absl::Status CheckAxis(const ConvProblem& problem, size_t i) {
@@ -107,10 +106,10 @@ absl::Status CheckAxis(const ConvProblem& problem, size_t i) {
   ASSIGN_OR_RETURN(const int64_t out, OutputExtent(problem, i));
   const std::string field = AxisField("output_dims", i);
   if (out < 1) {
-    return InvalidField(Reason::kShapeMismatch, field, out, "at least 1");
+    return ShapeMismatch(field, out, "at least 1");
   }
   if (problem.axes[i].out == out) return absl::OkStatus();
-  return InvalidField(Reason::kShapeMismatch, field, problem.axes[i].out, out);
+  return ShapeMismatch(field, problem.axes[i].out, out);
 }
 
 absl::Status CheckChannels(const ConvProblem& problem) {
@@ -124,8 +123,8 @@ absl::Status CheckChannels(const ConvProblem& problem) {
        {std::pair{"problem.input_dims[1]", problem.in_channels},
         std::pair{"problem.out_channels", problem.out_channels}}) {
     if (channels % problem.groups == 0) continue;
-    return InvalidField(
-        Reason::kShapeMismatch, field, channels,
+    return ShapeMismatch(
+        field, channels,
         absl::StrCat("a multiple of groups = ", problem.groups));
   }
   return absl::OkStatus();
@@ -179,8 +178,7 @@ absl::Status ResolvePads(const ShapeHints& hints, size_t i,
     if (!hints.output && !same) return Overflow(InputField(i), axis->in);
     in = hints.output ? (*hints.output)[i] : *same;
     if (in < 1) {
-      return InvalidField(Reason::kShapeMismatch, AxisField("output_dims", i),
-                          in, "at least 1");
+      return ShapeMismatch(AxisField("output_dims", i), in, "at least 1");
     }
   }
   return SetSamePads(hints.padding == Padding::kSameLower, in, i, axis);
@@ -199,13 +197,13 @@ absl::Status ResolveOutput(const ShapeHints& hints, size_t i,
         hints.output ? (*hints.output)[i] : axis->in * axis->stride;
     const int64_t derived = CheckedAdd(wanted, -bare).value_or(-1);
     if (derived < 0) {
-      return InvalidField(Reason::kShapeMismatch, AxisField("output_dims", i),
-                          wanted, absl::StrCat("at least ", bare));
+      return ShapeMismatch(AxisField("output_dims", i), wanted,
+                           absl::StrCat("at least ", bare));
     }
     if (hints.has_output_padding && derived != axis->output_padding) {
-      return InvalidField(Reason::kShapeMismatch,
-                          AxisField("output_padding", i), axis->output_padding,
-                          absl::StrCat(derived, ", which output_dims implies"));
+      return ShapeMismatch(
+          AxisField("output_padding", i), axis->output_padding,
+          absl::StrCat(derived, ", which output_dims implies"));
     }
     axis->output_padding = derived;
     axis->out = wanted;
@@ -213,8 +211,8 @@ absl::Status ResolveOutput(const ShapeHints& hints, size_t i,
   }
   ASSIGN_OR_RETURN(axis->out, OutputExtent(*problem, i));
   if (hints.output && (*hints.output)[i] != axis->out) {
-    return InvalidField(Reason::kShapeMismatch, AxisField("output_dims", i),
-                        (*hints.output)[i], axis->out);
+    return ShapeMismatch(AxisField("output_dims", i), (*hints.output)[i],
+                         axis->out);
   }
   return absl::OkStatus();
 }
@@ -225,9 +223,9 @@ absl::StatusOr<ConvProblem> Resolve(ConvProblem problem,
                                     const ShapeHints& hints) {
   RETURN_IF_ERROR(CheckChannels(problem));
   if (hints.output && hints.output->size() != problem.axes.size()) {
-    return InvalidField(Reason::kShapeMismatch, "problem.output_dims",
-                        absl::StrCat(hints.output->size(), " spatial extents"),
-                        problem.axes.size());
+    return ShapeMismatch("problem.output_dims",
+                         absl::StrCat(hints.output->size(), " spatial extents"),
+                         problem.axes.size());
   }
   for (size_t i = 0; i < problem.axes.size(); ++i) {
     RETURN_IF_ERROR(CheckRanges(problem, i));
@@ -241,17 +239,17 @@ absl::StatusOr<ConvProblem> Resolve(ConvProblem problem,
 absl::Status Validate(const ConvProblem& problem) {
   RETURN_IF_ERROR(CheckChannels(problem));
   if (problem.axes.size() > 3) {
-    return InvalidField(Reason::kOutOfRange, "problem.input_dims",
-                        absl::StrCat(problem.axes.size(), " spatial axes"),
-                        "0 to 3");
+    return OutOfRange("problem.input_dims",
+                      absl::StrCat(problem.axes.size(), " spatial axes"),
+                      "0 to 3");
   }
   for (size_t i = 0; i < problem.axes.size(); ++i) {
     RETURN_IF_ERROR(CheckAxis(problem, i));
   }
   RETURN_IF_ERROR(CheckByteSizes(problem));
   if (problem.bias && !IsBiasShape(problem, *problem.bias)) {
-    return InvalidField(
-        Reason::kShapeMismatch, "problem.bias", ToString(*problem.bias),
+    return ShapeMismatch(
+        "problem.bias", ToString(*problem.bias),
         absl::StrCat("[], [1], [", problem.out_channels,
                      "], or each axis 1 or that of the output, ",
                      ToString(OutputDims(problem))));

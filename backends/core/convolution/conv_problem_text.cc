@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "backends/core/convolution/conv_problem.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -47,8 +48,7 @@ Dims ValuesOf(const ConvProblem& problem, int64_t SpatialAxis::*member) {
 }
 
 absl::Status BadToken(absl::string_view token, absl::string_view expected) {
-  return InvalidField(Reason::kMalformed, "problem string",
-                      absl::StrCat("\"", token, "\""), expected);
+  return Malformed("problem string", absl::StrCat("\"", token, "\""), expected);
 }
 
 absl::StatusOr<Dims> ParseNumbers(absl::string_view token,

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -22,9 +23,9 @@ absl::StatusOr<std::vector<ConvProblem>> ParseProblems(
     if (line.empty() || absl::StartsWith(line, "#")) continue;
     const std::string place = absl::StrCat("line ", number, ": ");
     if (problems.size() == kMaxProblems) {
-      return InvalidField(Reason::kOutOfRange, place + "problems",
-                          absl::StrCat("problem ", kMaxProblems + 1),
-                          absl::StrCat("at most ", kMaxProblems));
+      return OutOfRange(place + "problems",
+                        absl::StrCat("problem ", kMaxProblems + 1),
+                        absl::StrCat("at most ", kMaxProblems));
     }
     absl::StatusOr<ConvProblem> problem = Parse(line);
     if (!problem.ok()) return WithFieldPrefix(problem.status(), place);

@@ -6,6 +6,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -20,33 +21,31 @@ constexpr size_t kMaxRank = 5;
 
 absl::Status CheckProgramName(absl::string_view name, absl::string_view field) {
   if (name.empty() || name.size() > kMaxNameBytes) {
-    return InvalidField(Reason::kOutOfRange, field,
-                        absl::StrCat("a name of ", name.size(), " bytes"),
-                        absl::StrCat("1 to ", kMaxNameBytes, " bytes"));
+    return OutOfRange(field, absl::StrCat("a name of ", name.size(), " bytes"),
+                      absl::StrCat("1 to ", kMaxNameBytes, " bytes"));
   }
   const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isgraph(c) &&
            absl::string_view("/\\,()=#").find(c) == absl::string_view::npos;
   });
   if (is_plain && name != "none") return absl::OkStatus();
-  return InvalidField(Reason::kMalformed, field,
-                      absl::StrCat("'", absl::CHexEscape(name), "'"),
-                      "printable ASCII without spaces and / \\ , ( ) = #, and "
-                      "not none");
+  return Malformed(field, absl::StrCat("'", absl::CHexEscape(name), "'"),
+                   "printable ASCII without spaces and / \\ , ( ) = #, and "
+                   "not none");
 }
 
 absl::Status CheckParameter(const ProgramParameter& parameter,
                             const std::string& path) {
   const auto bytes = CheckedProduct(parameter.dims);
   if (parameter.dims.size() > kMaxRank) {
-    return InvalidField(Reason::kShapeMismatch, path + ".dims",
-                        absl::StrCat("rank ", parameter.dims.size()),
-                        absl::StrCat("rank ", kMaxRank, " at most"));
+    return ShapeMismatch(path + ".dims",
+                         absl::StrCat("rank ", parameter.dims.size()),
+                         absl::StrCat("rank ", kMaxRank, " at most"));
   }
   for (const int64_t extent : parameter.dims) {
     if (extent >= 1) continue;
-    return InvalidField(Reason::kOutOfRange, path + ".dims",
-                        ToString(parameter.dims), "extents of at least 1");
+    return OutOfRange(path + ".dims", ToString(parameter.dims),
+                      "extents of at least 1");
   }
   if (!bytes || !CheckedMul(*bytes, 8)) {
     return InvalidField(Reason::kOverflow, path + ".dims",

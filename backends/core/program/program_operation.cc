@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -105,8 +106,8 @@ absl::Status CheckNames(const ProgramRequest& request,
       absl::StrCat("an output: ", absl::StrJoin(program.outputs, ", "))));
   if (request.part == ProgramPart::kBackward &&
       request.output_gradients.empty()) {
-    return InvalidField(Reason::kMissing, "output_gradients", "none",
-                        "the gradient of at least one output");
+    return Missing("output_gradients", "none",
+                   "the gradient of at least one output");
   }
   for (size_t i = 0; i < request.input_gradients.size(); ++i) {
     if (!request.input_gradients[i] || !program.inputs[i].is_index) continue;
@@ -115,9 +116,9 @@ absl::Status CheckNames(const ProgramRequest& request,
   }
   const Dims& first = shapes.dims.at(program.outputs[0]);
   if (request.part == ProgramPart::kTrain && !first.empty()) {
-    return InvalidField(Reason::kShapeMismatch, "backward",
-                        absl::StrCat(program.outputs[0], " ", ToString(first)),
-                        "a scalar as the program's first output, its loss");
+    return ShapeMismatch("backward",
+                         absl::StrCat(program.outputs[0], " ", ToString(first)),
+                         "a scalar as the program's first output, its loss");
   }
   return absl::OkStatus();
 }
@@ -128,9 +129,8 @@ absl::StatusOr<std::shared_ptr<const ProgramOperation>> ProgramOperation::Make(
     ProgramRequest request) {
   const Program& program = *request.program;
   if (request.inputs.size() != program.inputs.size()) {
-    return InvalidField(Reason::kMissing, "inputs",
-                        absl::StrCat(request.inputs.size(), " tensors"),
-                        program.inputs.size());
+    return Missing("inputs", absl::StrCat(request.inputs.size(), " tensors"),
+                   program.inputs.size());
   }
   RETURN_IF_ERROR(CheckComputeDtype(request.compute_dtype));
   RETURN_IF_ERROR(CheckInputs(request));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -88,9 +89,8 @@ absl::StatusOr<Dims> Infer(const StepDims& step) {
 absl::StatusOr<ProgramShapes> InferShapes(const Program& program,
                                           const std::vector<Dims>& inputs) {
   if (inputs.size() != program.inputs.size()) {
-    return InvalidField(Reason::kMissing, "inputs",
-                        absl::StrCat(inputs.size(), " tensors"),
-                        program.inputs.size());
+    return Missing("inputs", absl::StrCat(inputs.size(), " tensors"),
+                   program.inputs.size());
   }
   ProgramShapes shapes;
   int64_t bytes = 0;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/attribute_text.h"
 #include "backends/core/program/program.h"
 #include "backends/core/status.h"
@@ -58,8 +59,8 @@ class LineReader {
 
   absl::Status Error(absl::string_view found,
                      absl::string_view expected) const {
-    return InvalidField(Reason::kMalformed, absl::StrCat("line ", number_),
-                        absl::StrCat("\"", found, "\""), expected);
+    return Malformed(absl::StrCat("line ", number_),
+                     absl::StrCat("\"", found, "\""), expected);
   }
 
  private:

@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/attribute_validation.h"
 #include "backends/core/program/program.h"
 #include "backends/core/program/program_declarations.h"
@@ -90,9 +91,8 @@ class Checker {
     const OperatorSpec& spec = SpecOf(step.op);
     const size_t most = spec.operands.size();
     if (step.operands.size() > most && !spec.variadic) {
-      return InvalidField(Reason::kMalformed, path + ".operands",
-                          step.operands.size(),
-                          absl::StrCat("at most ", most, " of ", spec.name));
+      return Malformed(path + ".operands", step.operands.size(),
+                       absl::StrCat("at most ", most, " of ", spec.name));
     }
     for (size_t i = 0; i < std::max(most, step.operands.size()); ++i) {
       RETURN_IF_ERROR(
@@ -106,8 +106,8 @@ class Checker {
     const std::string field = absl::StrCat(path, ".", operand.name);
     if (name.empty()) {
       if (operand.optional) return absl::OkStatus();
-      return InvalidField(
-          Reason::kMissing, field, "none",
+      return Missing(
+          field, "none",
           operand.is_parameter() ? "a parameter" : "an input or a result");
     }
     const bool may_be_input =
@@ -132,8 +132,8 @@ class Checker {
     const size_t most = is_count ? 0 : operand.most_rank;
     if (parameter.dims.size() < least || parameter.dims.size() > most ||
         (parameter.dtype == DataType::kI64) != is_i64) {
-      return InvalidField(
-          Reason::kShapeMismatch, field,
+      return ShapeMismatch(
+          field,
           absl::StrCat(name, ", ", NameOf(parameter.dtype), " ",
                        ToString(parameter.dims)),
           is_count
@@ -195,7 +195,7 @@ class Checker {
 
   absl::Status CheckOutputs() const {
     if (program_.outputs.empty()) {
-      return InvalidField(Reason::kMissing, "outputs", "none", "at least one");
+      return Missing("outputs", "none", "at least one");
     }
     absl::flat_hash_set<absl::string_view> results;
     for (const ProgramStep& step : program_.steps) results.insert(step.result);

@@ -10,6 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "client/cpp/client.h"
 #include "client/cpp/command_line/commands.h"
@@ -27,8 +28,7 @@ constexpr int kExitUsage = 2;
 
 absl::Status PrintCompletions(const std::string& shell) {
   if (shell != "bash" && shell != "zsh") {
-    return InvalidField(Reason::kOutOfRange, "shell",
-                        absl::StrCat("\"", shell, "\""), "bash or zsh");
+    return OutOfRange("shell", absl::StrCat("\"", shell, "\""), "bash or zsh");
   }
   std::cout << (shell == "bash" ? BashCompletion() : ZshCompletion());
   return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/program_shapes.h"
 #include "backends/core/status.h"
 #include "nlohmann/json.hpp"
@@ -22,8 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 absl::Status BadInput(absl::string_view found, absl::string_view expected) {
-  return InvalidField(Reason::kMalformed, "--input",
-                      absl::StrCat("\"", found, "\""), expected);
+  return Malformed("--input", absl::StrCat("\"", found, "\""), expected);
 }
 
 absl::StatusOr<Program> ReadProgram(const std::string& file) {

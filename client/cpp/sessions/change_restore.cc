@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "client/cpp/sessions/change_sender.h"
 
@@ -11,8 +12,7 @@ namespace convgrad {
 namespace {
 
 absl::Status Restored(const std::string& found, const std::string& expected) {
-  return MakeError(absl::StatusCode::kFailedPrecondition,
-                   {Reason::kRestored, "session", found, expected});
+  return FailedPrecondition(Reason::kRestored, "session", found, expected);
 }
 
 }  // namespace
@@ -22,9 +22,7 @@ bool ChangeSender::MustWait(int64_t sequence) const {
 }
 
 absl::Status ChangeSender::DeadlinePassed(const std::string& when) {
-  return MakeError(
-      absl::StatusCode::kDeadlineExceeded,
-      {Reason::kDeadline, "deadline", absl::StrCat("passed ", when), ""});
+  return DeadlineExceeded("deadline", absl::StrCat("passed ", when), "");
 }
 
 void ChangeSender::Restore() {
@@ -50,11 +48,11 @@ void ChangeSender::Resume() {
 
 absl::Status ChangeSender::CheckKept(int64_t number) const {
   if (number >= next_) {
-    return MakeError(absl::StatusCode::kFailedPrecondition,
-                     {Reason::kTakenOver, "session",
-                      absl::StrCat("change ", number, " of another client"),
-                      absl::StrCat("at most change ", next_ - 1,
-                                   ", the last that this client has sent")});
+    return FailedPrecondition(
+        Reason::kTakenOver, "session",
+        absl::StrCat("change ", number, " of another client"),
+        absl::StrCat("at most change ", next_ - 1,
+                     ", the last that this client has sent"));
   }
   for (int64_t sequence = number + 1; sequence < next_; ++sequence) {
     if (pending_.contains(sequence) || replay_.Has(sequence)) continue;

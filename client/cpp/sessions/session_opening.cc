@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/credentials.h"
@@ -51,12 +52,11 @@ absl::Status Follow(ClientOptions client, absl::Time deadline, Opened* opened) {
   const absl::Status found =
       wire->Renew(opened->answer.session_id(), /*epoch=*/0, deadline);
   if (absl::IsNotFound(found)) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition,
-        {Reason::kNotFound, "server",
-         absl::StrCat("'", client.server, "', where the server at ", asked,
-                      " doesn't have its sessions"),
-         "--advertise with an address of that very server"});
+    return FailedPrecondition(
+        Reason::kNotFound, "server",
+        absl::StrCat("'", client.server, "', where the server at ", asked,
+                     " doesn't have its sessions"),
+        "--advertise with an address of that very server");
   }
   RETURN_IF_ERROR(found);
   opened->wire = std::move(wire);
@@ -80,8 +80,7 @@ absl::StatusOr<Opened> ResumeAtOne(const std::vector<ClientOptions>& replicas,
 
 absl::Status CheckReplayBytes(int64_t replay_bytes) {
   if (replay_bytes >= 1) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, "replay_bytes", replay_bytes,
-                      "at least 1");
+  return OutOfRange("replay_bytes", replay_bytes, "at least 1");
 }
 
 }  // namespace

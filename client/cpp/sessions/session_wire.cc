@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "client/cpp/call_checks.h"
 #include "client/cpp/credentials.h"
@@ -51,9 +52,8 @@ OutgoingCall InOneMessage(std::string method, grpc::ByteBuffer message) {
 absl::StatusOr<std::unique_ptr<SessionWire>> SessionWire::Make(
     ClientOptions options) {
   if (ServersOf(options).size() != 1) {
-    return InvalidField(Reason::kOutOfRange, "server",
-                        absl::StrCat("'", options.server, "'"),
-                        "one server, which keeps the session");
+    return OutOfRange("server", absl::StrCat("'", options.server, "'"),
+                      "one server, which keeps the session");
   }
   options.connections = 1;
   // Stays with one address: the server that keeps the session, not its

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "backends/core/thread_order.h"
@@ -73,9 +74,8 @@ void Call::Begin() {
     if (NameOf(known) == priority) priority_ = known;
   }
   if (!priority.empty() && NameOf(priority_) != priority) {
-    refusal_ =
-        InvalidField(Reason::kInvalidEnum, kPriorityKey,
-                     absl::StrCat("'", priority, "'"), "batch or interactive");
+    refusal_ = InvalidEnum(kPriorityKey, absl::StrCat("'", priority, "'"),
+                           "batch or interactive");
   }
   sample_.priority = std::string(NameOf(priority_));
   absl::StatusOr<Lifecycle::ActiveCall> active = services_.lifecycle->Enter();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "grpc/grpc.h"
@@ -109,8 +110,7 @@ void Call::WatchAnswer(int64_t bytes) {
 absl::Status Call::WhyGone() const {
   if (overrun_ != nullptr && *overrun_) return OverrunError();
   if (deadline_ <= SteadyNow()) {
-    return MakeError(absl::StatusCode::kDeadlineExceeded,
-                     {Reason::kDeadline, "deadline", "passed", ""});
+    return DeadlineExceeded("deadline", "passed", "");
   }
   return MakeError(absl::StatusCode::kCancelled,
                    {Reason::kCancelled, "call", "cancelled by its client", ""});

@@ -3,6 +3,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "proto/call_metadata.h"
@@ -19,9 +20,8 @@ absl::StatusOr<int64_t> NumberOf(const CallSession::Metadata& metadata,
   if (text.empty()) return fallback;
   int64_t number;
   if (absl::SimpleAtoi(text, &number) && number >= 0) return number;
-  return InvalidField(Reason::kOutOfRange, key,
-                      absl::StrCat("'", absl::CHexEscape(text), "'"),
-                      "a number, at least 0");
+  return OutOfRange(key, absl::StrCat("'", absl::CHexEscape(text), "'"),
+                    "a number, at least 0");
 }
 
 // Owns the memory of a sum: the written bytes and the bytes of the addend.
@@ -35,9 +35,8 @@ struct SumBytes {
 absl::Status CheckCallId(absl::string_view field, absl::string_view id) {
   constexpr size_t kBytes = 16;
   if (id.size() == kBytes) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, field,
-                      absl::StrCat(id.size(), " bytes"),
-                      absl::StrCat(kBytes, " random bytes"));
+  return OutOfRange(field, absl::StrCat(id.size(), " bytes"),
+                    absl::StrCat(kBytes, " random bytes"));
 }
 
 absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
@@ -45,8 +44,8 @@ absl::Status CallSession::Enter(SessionTable* table, const Metadata& metadata,
   const std::string id(metadata(kSessionKey));
   const bool is_change = !metadata(kSequenceKey).empty();
   if (id.empty() && is_change) {
-    return InvalidField(Reason::kMissing, kSessionKey, "nothing",
-                        "the id of a session, which the change is of");
+    return Missing(kSessionKey, "nothing",
+                   "the id of a session, which the change is of");
   }
   if (id.empty()) return absl::OkStatus();
   table_ = table;
@@ -98,23 +97,21 @@ bool CallSession::Withdraw() {
 absl::Status CallSession::CheckId(const std::string& session_id,
                                   const std::string& path) const {
   if (!in_session()) {
-    return InvalidField(Reason::kMissing, path,
-                        absl::StrCat("no ", kSessionKey, " in the metadata"),
-                        "the id of the session that keeps the tensor");
+    return Missing(path, absl::StrCat("no ", kSessionKey, " in the metadata"),
+                   "the id of the session that keeps the tensor");
   }
   if (session_id.empty() || session_id == settings().id) {
     return absl::OkStatus();
   }
-  return InvalidField(Reason::kOutOfRange, path + ".session_id",
-                      "another session than that of the call",
-                      absl::StrCat("unset, or the id in ", kSessionKey));
+  return OutOfRange(path + ".session_id",
+                    "another session than that of the call",
+                    absl::StrCat("unset, or the id in ", kSessionKey));
 }
 
 absl::Status CallSession::CheckChange(const std::string& path) const {
   if (is_change()) return absl::OkStatus();
-  return InvalidField(Reason::kMissing, path,
-                      absl::StrCat("no ", kSequenceKey, " in the metadata"),
-                      "a change of a session, which has one");
+  return Missing(path, absl::StrCat("no ", kSequenceKey, " in the metadata"),
+                 "a change of a session, which has one");
 }
 
 absl::Status CallSession::KeepTrainerState(const std::string& text,
@@ -122,9 +119,8 @@ absl::Status CallSession::KeepTrainerState(const std::string& text,
   if (text.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckChange(path));
   if (std::ssize(text) > kMaxTrainerStateBytes) {
-    return InvalidField(Reason::kOutOfRange, path,
-                        absl::StrCat(text.size(), " bytes"),
-                        absl::StrCat("at most ", kMaxTrainerStateBytes));
+    return OutOfRange(path, absl::StrCat(text.size(), " bytes"),
+                      absl::StrCat("at most ", kMaxTrainerStateBytes));
   }
   writes_.trainer_state = std::make_shared<const std::string>(text);
   return absl::OkStatus();
@@ -164,9 +160,8 @@ absl::StatusOr<TensorPlace> CallSession::Add(const std::string& name,
                                              Reservation* paid) {
   const auto old = state_->tensors.find(name);
   if (old != state_->tensors.end() && old->second.descriptor != descriptor) {
-    return InvalidField(
-        Reason::kShapeMismatch, path,
-        absl::StrCat("'", name, "', ", ToString(old->second.descriptor)),
+    return ShapeMismatch(
+        path, absl::StrCat("'", name, "', ", ToString(old->second.descriptor)),
         absl::StrCat("a sum like the result, ", ToString(descriptor)));
   }
   ASSIGN_OR_RETURN(TensorPlace place, Write(name, descriptor, paid));

@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/steady_now.h"
 #include "proto/call_metadata.h"
 #include "proto/codec/codec.h"
@@ -134,13 +135,12 @@ void MessageCall::OnSlowClient() {
   HandOver();
   const absl::Time now = SteadyNow();
   if (deadline() <= now) return EndMessage(WhyGone());
-  EndMessage(MakeError(
-      absl::StatusCode::kDeadlineExceeded,
-      {Reason::kDeadline, "request",
-       absl::StrCat("no whole message of up to ", ExpectedBytes(),
-                    " bytes after ", absl::FormatDuration(now - read_start_)),
-       "one as fast as the server's --min_client_rate, after "
-       "--unary_idle_timeout at most"}));
+  EndMessage(DeadlineExceeded(
+      "request",
+      absl::StrCat("no whole message of up to ", ExpectedBytes(),
+                   " bytes after ", absl::FormatDuration(now - read_start_)),
+      "one as fast as the server's --min_client_rate, after "
+      "--unary_idle_timeout at most"));
 }
 
 void MessageCall::OnReadDone(bool ok) {
@@ -160,8 +160,7 @@ void MessageCall::OnReadDone(bool ok) {
 void MessageCall::OnSendInitialMetadataDone(bool ok) {
   HandOver();
   if (!StopAwaitingClient()) return;
-  EndMessage(ok ? InvalidField(Reason::kMalformed, "request", "no message",
-                               "one message")
+  EndMessage(ok ? Malformed("request", "no message", "one message")
                 : WhyGone());
 }
 

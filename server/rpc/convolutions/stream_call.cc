@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "backends/core/status.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/steady_now.h"
 #include "server/memory/admission.h"
 
@@ -202,14 +202,13 @@ void StreamCall::OnAlarm() {
   } else if (state_ == State::kClosed) {
     if (closed_until_ <= now) over = failure_;
   } else if (!IsBusy() && now - progress_ >= patience) {
-    over = MakeError(
-        absl::StatusCode::kDeadlineExceeded,
-        {Reason::kDeadline, "stream",
-         absl::StrCat(in_flight_.write ? "too little taken for "
-                                       : "too little sent for ",
-                      absl::FormatDuration(patience)),
-         "frames at the server's --min_client_rate, with no gap of its "
-         "--stream_idle_timeout"});
+    over = DeadlineExceeded(
+        "stream",
+        absl::StrCat(
+            in_flight_.write ? "too little taken for " : "too little sent for ",
+            absl::FormatDuration(patience)),
+        "frames at the server's --min_client_rate, with no gap of its "
+        "--stream_idle_timeout");
   }
   if (!over.ok()) {
     Fail(std::move(over));

@@ -7,6 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "proto/codec/payload_message.h"
@@ -53,8 +54,7 @@ void StreamCall::OnHalfClose() {
   if (*cancelled() || FailedToRead()) return Fail(WhyGone());
   failure_ = state_ == State::kStreaming
                  ? input_->CheckComplete()
-                 : InvalidField(Reason::kMissing, "header", "no message",
-                                "a header, then frames");
+                 : Missing("header", "no message", "a header, then frames");
   Enter(failure_.ok() ? State::kDraining : State::kClosed);
 }
 

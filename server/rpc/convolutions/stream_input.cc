@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -64,12 +65,11 @@ absl::StatusOr<int64_t> StreamInput::SliceOf(const OperandPiece& piece) const {
   const int64_t slice = piece.bytes.begin / slices_.SliceBytes(tensor);
   const ByteRange range = slices_.RangeOf(tensor, slice);
   if (piece.bytes.end <= range.end) return slice;
-  return InvalidField(
-      Reason::kOutOfRange, "frame.byte_offset",
-      absl::StrCat("bytes ", piece.bytes.begin, " to ", piece.bytes.end, " of ",
-                   NameOf(piece.which)),
-      absl::StrCat("bytes of one slice; slice ", slice, " ends at ",
-                   range.end));
+  return OutOfRange("frame.byte_offset",
+                    absl::StrCat("bytes ", piece.bytes.begin, " to ",
+                                 piece.bytes.end, " of ", NameOf(piece.which)),
+                    absl::StrCat("bytes of one slice; slice ", slice,
+                                 " ends at ", range.end));
 }
 
 absl::Status StreamInput::CheckOpen(int64_t slice, Operand which) const {
@@ -83,8 +83,8 @@ absl::Status StreamInput::CheckOpen(int64_t slice, Operand which) const {
             : absl::StrCat("slice ", first_, " or ", first_ + 1));
   }
   if (slice > first_ + 1) {
-    return InvalidField(
-        Reason::kOutOfRange, "frame.byte_offset",
+    return OutOfRange(
+        "frame.byte_offset",
         absl::StrCat("slice ", slice, " of ", NameOf(which)),
         absl::StrCat("slice ", first_, " or ", first_ + 1,
                      ": the first that isn't complete, or the next"));

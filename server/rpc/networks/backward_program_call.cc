@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "server/rpc/networks/network_calls.h"
 
@@ -22,13 +23,12 @@ absl::Status CheckVersions(const KeptTape& tape, const CallSession& session) {
     ASSIGN_OR_RETURN(const KeptTensor tensor,
                      session.Find(name, 0, absl::StrCat("parameters.", name)));
     if (tensor.version == tape.parameter_versions[i]) continue;
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition,
-        {Reason::kOutOfOrder, absl::StrCat("parameters.", name),
-         absl::StrCat("version ", tensor.version),
-         absl::StrCat("version ", tape.parameter_versions[i],
-                      ", which the tape's run has used: the backward comes "
-                      "before the parameters change")});
+    return FailedPrecondition(
+        Reason::kOutOfOrder, absl::StrCat("parameters.", name),
+        absl::StrCat("version ", tensor.version),
+        absl::StrCat("version ", tape.parameter_versions[i],
+                     ", which the tape's run has used: the backward comes "
+                     "before the parameters change"));
   }
   return absl::OkStatus();
 }
@@ -55,9 +55,8 @@ absl::Status BackwardProgramCall::PlaceTape(
     TensorDescriptor expected;
     expected.dims = operation_->shapes().dims.at(name);
     if (gradient.descriptor != expected) {
-      return InvalidField(Reason::kShapeMismatch,
-                          absl::StrCat("output_gradients.", name),
-                          ToString(gradient.descriptor), ToString(expected));
+      return ShapeMismatch(absl::StrCat("output_gradients.", name),
+                           ToString(gradient.descriptor), ToString(expected));
     }
     places->operands.push_back(std::move(gradient.place));
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/codec.h"
 #include "proto/codec/program_codec.h"
@@ -42,8 +43,8 @@ absl::StatusOr<KeptTensor> FindParameterIn(const CallSession& session,
   if (found.layout == Layout::kOIX) found.layout = Layout::kNCX;
   const TensorDescriptor expected = ParameterDescriptor(parameter);
   if (found == expected) return tensor;
-  return InvalidField(
-      Reason::kShapeMismatch, path, ToString(tensor.descriptor),
+  return ShapeMismatch(
+      path, ToString(tensor.descriptor),
       absl::StrCat(ToString(expected), ", as the program says"));
 }
 
@@ -59,10 +60,10 @@ absl::Status HandleLoadProgram(PlainCall* call) {
     if (*old->second->program == program) {
       return call->AnswerWith(v1::LoadProgramResponse());
     }
-    return MakeError(absl::StatusCode::kFailedPrecondition,
-                     {Reason::kDuplicate, "name",
-                      absl::StrCat("'", head.name(), "', another program's"),
-                      "a free name, or DropPrograms before"});
+    return FailedPrecondition(
+        Reason::kDuplicate, "name",
+        absl::StrCat("'", head.name(), "', another program's"),
+        "a free name, or DropPrograms before");
   }
   const int64_t bytes =
       static_cast<int64_t>(head.ByteSizeLong()) * kMemoryPerProgramByte;

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "server/rpc/networks/network_tensors.h"
 
@@ -172,7 +173,7 @@ absl::Status OptimizerStep::PlaceStates(const Item& item,
       return old ? InvalidField(Reason::kUnsupported, name, found,
                                 "none, because the session lacks other states "
                                 "of the parameter")
-                 : InvalidField(Reason::kMissing, name, "no tensor", found);
+                 : Missing(name, "no tensor", found);
     }
     places->operands.push_back(old ? PlaceOf(*old) : TensorPlace());
     RETURN_IF_ERROR(Write(name, descriptor, places));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/call_metadata.h"
 #include "server/rpc/networks/network_calls.h"
@@ -37,8 +38,8 @@ absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
   for (const ProgramInput& input : run.program->inputs) {
     const auto found = inputs_.find(input.name);
     if (found == inputs_.end()) {
-      return InvalidField(Reason::kMissing, "inputs", "nothing",
-                          absl::StrCat("a tensor '", input.name, "'"));
+      return Missing("inputs", "nothing",
+                     absl::StrCat("a tensor '", input.name, "'"));
     }
     run.inputs.push_back(found->second.descriptor);
   }
@@ -50,10 +51,9 @@ absl::StatusOr<ProgramRequest> RunProgramCall::ProgramRequestOf() {
   if (head_.has_fuse()) run.fuse = head_.fuse();
   const bool may_be_fast = services().config->fast_convolutions;
   if (head_.fast() && !may_be_fast) {
-    return MakeError(absl::StatusCode::kFailedPrecondition,
-                     {Reason::kUnsupported, "fast", "true",
-                      "false or unset: this server has "
-                      "--fast_convolutions=false"});
+    return FailedPrecondition(Reason::kUnsupported, "fast", "true",
+                              "false or unset: this server has "
+                              "--fast_convolutions=false");
   }
   run.fast = head_.has_fast() ? head_.fast() : may_be_fast;
   run.recompute = head_.recompute();
@@ -96,8 +96,8 @@ absl::Status RunProgramCall::CheckIsChange() {
                         "a run without tape, backward and training steps");
   }
   if (session().is_change()) return absl::OkStatus();
-  return InvalidField(
-      Reason::kMissing, "session",
+  return Missing(
+      "session",
       absl::StrCat("no ", kSequenceKey, " in the metadata of a run that ", why),
       "a change of the session; in Python, change=True");
 }
@@ -187,8 +187,7 @@ absl::Status RunProgramCall::PlaceRandomness(
   if (old != tensors.end()) {
     const TensorDescriptor& found = old->second.descriptor;
     if (found != descriptor) {
-      return InvalidField(Reason::kShapeMismatch, kRandomness, ToString(found),
-                          ToString(descriptor));
+      return ShapeMismatch(kRandomness, ToString(found), ToString(descriptor));
     }
     std::copy_n(reinterpret_cast<const int64_t*>(old->second.bytes->data()), 2,
                 before);
@@ -223,10 +222,9 @@ absl::Status RunProgramCall::PlaceTape(TensorPlaces* places) {
   const std::string& tape = head_.tape();
   RETURN_IF_ERROR(CheckName(tape, "tape"));
   if (session().state().tapes.contains(tape)) {
-    return MakeError(
-        absl::StatusCode::kFailedPrecondition,
-        {Reason::kDuplicate, "tape",
-         absl::StrCat("'", tape, "', which the session keeps"), "a free name"});
+    return FailedPrecondition(
+        Reason::kDuplicate, "tape",
+        absl::StrCat("'", tape, "', which the session keeps"), "a free name");
   }
   ASSIGN_OR_RETURN(std::shared_ptr<KeptBytes> bytes,
                    session().table()->memory()->Take(

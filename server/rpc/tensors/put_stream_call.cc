@@ -4,6 +4,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "proto/codec/codec.h"
@@ -51,10 +52,10 @@ void PutStreamCall::Read() {
 void PutStreamCall::OnSlowClient() {
   HandOver();
   if (deadline() <= SteadyNow()) return End(WhyGone());
-  End(MakeError(absl::StatusCode::kDeadlineExceeded,
-                {Reason::kDeadline, "stream", "too little sent for too long",
-                 "frames as fast as the server's --min_client_rate, after "
-                 "--unary_idle_timeout at most"}));
+  End(DeadlineExceeded(
+      "stream", "too little sent for too long",
+      "frames as fast as the server's --min_client_rate, after "
+      "--unary_idle_timeout at most"));
 }
 
 void PutStreamCall::OnReadDone(bool ok) {
@@ -126,8 +127,8 @@ absl::Status PutStreamCall::TakeFrame() {
   RETURN_IF_ERROR(CheckCriticalFields(head));
   const auto tensor = static_cast<size_t>(next_.tensor());
   if (tensor == put_->puts().size()) {
-    return InvalidField(Reason::kOutOfRange, "frame", "one more",
-                        "the half-close: every byte has come");
+    return OutOfRange("frame", "one more",
+                      "the half-close: every byte has come");
   }
   const ByteRange bytes =
       FrameAt({0, SizeOf(put_->puts()[tensor])}, next_.byte_offset());
@@ -161,14 +162,13 @@ void PutStreamCall::OnSendInitialMetadataDone(bool ok) {
 
 absl::Status PutStreamCall::CheckComplete() const {
   if (!put_) {
-    return InvalidField(Reason::kMissing, "header", "no message",
-                        "a header, then frames");
+    return Missing("header", "no message", "a header, then frames");
   }
   const auto tensor = static_cast<size_t>(next_.tensor());
   if (tensor == put_->puts().size()) return absl::OkStatus();
-  return InvalidField(Reason::kMissing, absl::StrCat("tensors[", tensor, "]"),
-                      absl::StrCat(next_.byte_offset(), " bytes"),
-                      SizeOf(put_->puts()[tensor]));
+  return Missing(absl::StrCat("tensors[", tensor, "]"),
+                 absl::StrCat(next_.byte_offset(), " bytes"),
+                 SizeOf(put_->puts()[tensor]));
 }
 
 void PutStreamCall::Commit() {

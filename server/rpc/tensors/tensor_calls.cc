@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "proto/codec/codec.h"
@@ -109,8 +110,7 @@ absl::Status HandleDropTensors(PlainCall* call) {
 absl::Status HandleListTensors(PlainCall* call) {
   ASSIGN_OR_RETURN(const auto head, call->Parse<v1::ListTensorsRequest>());
   if (head.page_size() < 0) {
-    return InvalidField(Reason::kOutOfRange, "page_size", head.page_size(),
-                        "at least 0");
+    return OutOfRange("page_size", head.page_size(), "at least 0");
   }
   const auto& tensors = call->session().state().tensors;
   auto next = head.after().empty() ? tensors.begin()

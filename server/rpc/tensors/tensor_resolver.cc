@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "proto/codec/kept_tensors.h"
 
@@ -27,8 +28,8 @@ absl::StatusOr<TensorPlace> PlaceInRegion(const RegionRange& range,
   }
   // The codec has checked that this sum doesn't overflow.
   if (range.byte_offset + range.byte_length > region->size()) {
-    return InvalidField(
-        Reason::kOutOfRange, path + ".region.byte_offset",
+    return OutOfRange(
+        path + ".region.byte_offset",
         absl::StrCat("bytes ", range.byte_offset, " to ",
                      range.byte_offset + range.byte_length),
         absl::StrCat("an end within the region's ", region->size(), " bytes"));

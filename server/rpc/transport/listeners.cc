@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "backends/core/steady_now.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -119,9 +120,8 @@ std::string Resolved(const std::string& address, int port) {
 
 absl::Status NotFree(absl::string_view flag, const std::string& address,
                      absl::string_view why) {
-  return InvalidField(Reason::kOutOfRange, flag,
-                      absl::StrCat("'", address, "' (", why, ")"),
-                      "an address that is free");
+  return OutOfRange(flag, absl::StrCat("'", address, "' (", why, ")"),
+                    "an address that is free");
 }
 
 // Returns a function that adds connections to `traffic` and passes them to the

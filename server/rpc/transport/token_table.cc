@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "openssl/crypto.h"
 #include "proto/sha256.h"
@@ -50,25 +51,22 @@ absl::StatusOr<TokenTable> TokenTable::Parse(absl::string_view text) {
         absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipWhitespace());
     const std::string field = absl::StrCat("--token_file line ", number);
     if (words.size() != 3) {
-      return InvalidField(Reason::kMalformed, field,
-                          absl::StrCat(words.size(), " words"),
-                          "NAME ROLE TOKEN");
+      return Malformed(field, absl::StrCat(words.size(), " words"),
+                       "NAME ROLE TOKEN");
     }
     const std::optional<ClientRole> role = ParseRole(words[1]);
     if (!role) {
-      return InvalidField(Reason::kInvalidEnum, field, "another role",
-                          "infer, train or admin");
+      return InvalidEnum(field, "another role", "infer, train or admin");
     }
     if (words[2].size() < kMinTokenSize) {
-      return InvalidField(
-          Reason::kOutOfRange, field,
-          absl::StrCat("a token of ", words[2].size(), " characters"),
+      return OutOfRange(
+          field, absl::StrCat("a token of ", words[2].size(), " characters"),
           absl::StrCat("at least ", kMinTokenSize));
     }
     if (!absl::c_all_of(words[0], absl::ascii_isprint)) {
-      return InvalidField(Reason::kMalformed, field,
-                          absl::StrCat("the name ", absl::CHexEscape(words[0])),
-                          "printable ASCII");
+      return Malformed(field,
+                       absl::StrCat("the name ", absl::CHexEscape(words[0])),
+                       "printable ASCII");
     }
     const std::string digest = Sha256Of(words[2]);
     const auto [earlier, is_new] = lines.try_emplace(digest, number);

@@ -1,9 +1,9 @@
 // Defines element-wise functions and dropout. NaN propagates through all
 // functions.
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/program_step.h"
-#include "backends/core/status.h"
 
 namespace convgrad {
 namespace {
@@ -12,15 +12,14 @@ absl::Status CheckLimits(const ProgramStep& step, const std::string& path) {
   if (HasAttribute(step, "min") || HasAttribute(step, "max")) {
     return absl::OkStatus();
   }
-  return InvalidField(Reason::kMissing, path, "neither min nor max",
-                      "at least one of them");
+  return Missing(path, "neither min nor max", "at least one of them");
 }
 
 absl::Status CheckOrder(const ProgramStep& step, const std::string& path) {
   const StepNumbers limits = NumbersOf(step);
   if (limits.first <= limits.second) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path + ".max_val", limits.second,
-                      absl::StrCat("at least min_val, ", limits.first));
+  return OutOfRange(path + ".max_val", limits.second,
+                    absl::StrCat("at least min_val, ", limits.first));
 }
 
 std::vector<OperandSpec> Operand(OperandRange range) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
 #include "backends/core/status.h"
@@ -41,8 +42,7 @@ absl::Status CheckOther(const ProgramStep& step, const std::string& path) {
   const bool has_b = !OperandAt(step, last).empty();
   const bool has_other = HasAttribute(step, "other");
   if (has_b != has_other) return absl::OkStatus();
-  return InvalidField(Reason::kMissing, path, has_b ? "b and other" : "neither",
-                      "either b or other");
+  return Missing(path, has_b ? "b and other" : "neither", "either b or other");
 }
 
 // Returns the spec of an operator with the constant `other` instead of b.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/attribute_text.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/status.h"
@@ -88,14 +89,13 @@ absl::Status CheckAttributes(const ProgramStep& step, const std::string& path) {
                                      })));
     }
     if (IsAllowed(*known, value)) continue;
-    return InvalidField(Reason::kOutOfRange, absl::StrCat(path, ".", name),
-                        ToString(value), ExpectedOf(*known));
+    return OutOfRange(absl::StrCat(path, ".", name), ToString(value),
+                      ExpectedOf(*known));
   }
   for (const AttributeSpec& attribute : spec.attributes) {
     if (!attribute.required || HasAttribute(step, attribute.name)) continue;
-    return InvalidField(Reason::kMissing,
-                        absl::StrCat(path, ".", attribute.name), "none",
-                        ExpectedOf(attribute));
+    return Missing(absl::StrCat(path, ".", attribute.name), "none",
+                   ExpectedOf(attribute));
   }
   return spec.check_attributes == nullptr ? absl::OkStatus()
                                           : spec.check_attributes(step, path);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
 #include "backends/core/status.h"
@@ -28,8 +29,8 @@ absl::StatusOr<Dims> GroupNorm(const StepDims& step) {
   }
   const int64_t groups = IntAttribute(step.step(), "groups");
   if (step.At(0)[1] % groups == 0) return step.At(0);
-  return InvalidField(
-      Reason::kShapeMismatch, ".groups", groups,
+  return ShapeMismatch(
+      ".groups", groups,
       absl::StrCat("a divisor of the channels of ", ToString(step.At(0))));
 }
 
@@ -40,15 +41,14 @@ absl::Status CheckStatistics(const ProgramStep& step, const std::string& path) {
   const bool has_count = !OperandAt(step, 5).empty();
   if (has_mean != !OperandAt(step, 4).empty() ||
       (!has_mean && (!is_training || has_count))) {
-    return InvalidField(Reason::kMissing, path,
-                        "running statistics that are incomplete",
-                        is_training ? "running_mean and running_var, or none"
-                                    : "running_mean and running_var");
+    return Missing(path, "running statistics that are incomplete",
+                   is_training ? "running_mean and running_var, or none"
+                               : "running_mean and running_var");
   }
   const bool is_cumulative = WordAttribute(step, "momentum") == "none";
   if (is_training && is_cumulative && has_mean && !has_count) {
-    return InvalidField(Reason::kMissing, path + ".num_batches_tracked", "none",
-                        "a parameter, for momentum=none counts");
+    return Missing(path + ".num_batches_tracked", "none",
+                   "a parameter, for momentum=none counts");
   }
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
 #include "backends/core/status.h"
@@ -54,8 +55,7 @@ absl::Status CheckDenominator(const ProgramStep& step,
   }
   const double value = FloatAttribute(step, "denominator");
   if (value > 0) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange, path + ".denominator", value,
-                      "more than 0");
+  return OutOfRange(path + ".denominator", value, "more than 0");
 }
 
 OperatorSpec Loss(OperatorSpec spec) {

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/status.h"
 
@@ -28,8 +29,8 @@ absl::StatusOr<std::vector<PadAxis>> AxesOf(const StepDims& step) {
   for (const int64_t extent : x) axes.push_back({extent, extent, 0});
   const auto pads = IntsAttribute(step.step(), "pads", 1);
   if (pads.size() % 2 != 0 || pads.size() / 2 >= x.size()) {
-    return InvalidField(
-        Reason::kShapeMismatch, ".pads", absl::StrCat(pads.size(), " numbers"),
+    return ShapeMismatch(
+        ".pads", absl::StrCat(pads.size(), " numbers"),
         absl::StrCat("two for each of the last axes of ", ToString(x),
                      ", the first axis never among them"));
   }
@@ -38,15 +39,14 @@ absl::StatusOr<std::vector<PadAxis>> AxesOf(const StepDims& step) {
     PadAxis& axis = axes[x.size() - 1 - i / 2];
     const int64_t most = MostPads(mode, axis.in);
     if (pads[i] > most) {
-      return InvalidField(Reason::kOutOfRange, ".pads", pads[i],
-                          absl::StrCat("at most ", most, " of mode=", mode,
-                                       " along an axis of ", axis.in));
+      return OutOfRange(".pads", pads[i],
+                        absl::StrCat("at most ", most, " of mode=", mode,
+                                     " along an axis of ", axis.in));
     }
     if (i % 2 == 0) axis.before = pads[i];
     const auto out = CheckedAdd(axis.out, pads[i]);
     if (!out) {
-      return InvalidField(Reason::kOutOfRange, ".pads", pads[i],
-                          "sizes below 2^63 bytes");
+      return OutOfRange(".pads", pads[i], "sizes below 2^63 bytes");
     }
     axis.out = *out;
   }
@@ -141,9 +141,8 @@ void ListPadSources(const ProgramStep& step, const PadAxis& axis,
 absl::Status CheckIndex(const ProgramStep& step, int64_t position,
                         int64_t index, int64_t extent) {
   if (index >= 0 && index < extent) return absl::OkStatus();
-  return InvalidField(Reason::kOutOfRange,
-                      absl::StrCat(OperandAt(step, 1), "[", position, "]"),
-                      index, absl::StrCat("an index from 0 to ", extent - 1));
+  return OutOfRange(absl::StrCat(OperandAt(step, 1), "[", position, "]"), index,
+                    absl::StrCat("an index from 0 to ", extent - 1));
 }
 
 }  // namespace convgrad

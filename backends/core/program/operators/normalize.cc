@@ -1,8 +1,8 @@
 // Defines normalize: (x - mean[c]) / std[c] of floating, U8 or U16 elements.
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
-#include "backends/core/status.h"
 
 namespace convgrad {
 namespace {
@@ -12,9 +12,8 @@ absl::StatusOr<Dims> Normalize(const StepDims& step) {
     const auto count =
         static_cast<int64_t>(FloatsAttribute(step.step(), name).size());
     if (count == 1 || count == step.At(0)[1]) continue;
-    return InvalidField(
-        Reason::kShapeMismatch, absl::StrCat(".", name),
-        absl::StrCat(count, " numbers"),
+    return ShapeMismatch(
+        absl::StrCat(".", name), absl::StrCat(count, " numbers"),
         absl::StrCat("one, or one per channel of ", ToString(step.At(0))));
   }
   return step.At(0);
@@ -23,8 +22,7 @@ absl::StatusOr<Dims> Normalize(const StepDims& step) {
 absl::Status CheckDeviations(const ProgramStep& step, const std::string& path) {
   for (const double deviation : FloatsAttribute(step, "std")) {
     if (deviation != 0) continue;
-    return InvalidField(Reason::kOutOfRange, path + ".std", "0",
-                        "numbers other than 0");
+    return OutOfRange(path + ".std", "0", "numbers other than 0");
   }
   return absl::OkStatus();
 }

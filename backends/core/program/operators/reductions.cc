@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/status.h"
 
@@ -21,8 +22,8 @@ absl::StatusOr<ReducedAxes> AxesOf(const StepDims& step) {
   for (const int64_t given : IntsAttribute(step.step(), "dim", 1)) {
     const int64_t axis = given < 0 ? given + rank : given;
     if (axis < 0 || axis >= rank || axes.is_reduced[axis]) {
-      return InvalidField(Reason::kOutOfRange, ".dim", given,
-                          absl::StrCat("axes of ", ToString(x), ", each once"));
+      return OutOfRange(".dim", given,
+                        absl::StrCat("axes of ", ToString(x), ", each once"));
     }
     axes.is_reduced[axis] = true;
     axes.kept[axis] = 1;

@@ -2,23 +2,22 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
-#include "backends/core/status.h"
 
 namespace convgrad {
 
 absl::Status BadShape(absl::string_view field, const Dims& found,
                       absl::string_view expected) {
-  return InvalidField(Reason::kShapeMismatch, field, ToString(found), expected);
+  return ShapeMismatch(field, ToString(found), expected);
 }
 
 absl::StatusOr<std::vector<int64_t>> StepDims::AxisNumbers(
     absl::string_view name) const {
   std::vector<int64_t> numbers = IntsAttribute(step_, name, axes());
   if (numbers.size() == axes()) return numbers;
-  return InvalidField(
-      Reason::kShapeMismatch, absl::StrCat(".", name),
-      absl::StrCat(numbers.size(), " numbers"),
+  return ShapeMismatch(
+      absl::StrCat(".", name), absl::StrCat(numbers.size(), " numbers"),
       absl::StrCat("one, or one per spatial axis of ", ToString(At(0))));
 }
 
@@ -31,8 +30,8 @@ absl::StatusOr<size_t> StepDims::Axis(absl::string_view name) const {
   const int64_t axis = IntAttribute(step_, name);
   const auto rank = static_cast<int64_t>(At(0).size());
   if (axis >= -rank && axis < rank) return axis < 0 ? axis + rank : axis;
-  return InvalidField(Reason::kOutOfRange, absl::StrCat(".", name), axis,
-                      absl::StrCat("an axis of ", ToString(At(0))));
+  return OutOfRange(absl::StrCat(".", name), axis,
+                    absl::StrCat("an axis of ", ToString(At(0))));
 }
 
 absl::Status StepDims::CheckPerChannel(size_t position) const {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/program/operators/step_dims.h"
 #include "backends/core/status.h"
@@ -16,8 +17,8 @@ absl::StatusOr<Dims> Norm(const StepDims& step) {
   const Dims& x = step.At(0);
   const int64_t axes = IntAttribute(step.step(), "axes");
   if (axes > static_cast<int64_t>(x.size())) {
-    return InvalidField(Reason::kOutOfRange, ".axes", axes,
-                        absl::StrCat("at most the rank of ", ToString(x)));
+    return OutOfRange(".axes", axes,
+                      absl::StrCat("at most the rank of ", ToString(x)));
   }
   const Dims normalized(x.end() - axes, x.end());
   for (size_t i = 1; i < step.step().operands.size(); ++i) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/status.h"
 
@@ -71,9 +72,9 @@ absl::StatusOr<Dims> Slice(const StepDims& step) {
   const int64_t start = IntAttribute(step.step(), "start");
   const int64_t end = IntAttribute(step.step(), "end");
   if (start >= end || end > step.At(0)[axis]) {
-    return InvalidField(Reason::kOutOfRange, ".end", end,
-                        absl::StrCat("more than start, ", start,
-                                     ", and at most ", step.At(0)[axis]));
+    return OutOfRange(".end", end,
+                      absl::StrCat("more than start, ", start, ", and at most ",
+                                   step.At(0)[axis]));
   }
   Dims dims = step.At(0);
   dims[axis] = (end - start - 1) / IntAttribute(step.step(), "step") + 1;
@@ -84,8 +85,8 @@ absl::StatusOr<Dims> Select(const StepDims& step) {
   ASSIGN_OR_RETURN(const size_t axis, step.Axis("axis"));
   const int64_t index = IntAttribute(step.step(), "index");
   if (index >= step.At(0)[axis]) {
-    return InvalidField(Reason::kOutOfRange, ".index", index,
-                        absl::StrCat("less than ", step.At(0)[axis]));
+    return OutOfRange(".index", index,
+                      absl::StrCat("less than ", step.At(0)[axis]));
   }
   Dims dims = step.At(0);
   dims.erase(dims.begin() + static_cast<int64_t>(axis));

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -81,8 +82,7 @@ absl::StatusOr<MetricsText> MetricsText::Parse(absl::string_view text) {
     auto labels = TakeLabels(&rest);
     double value;
     if (!labels || !ParseValue(rest, &value)) {
-      return InvalidField(Reason::kMalformed, "metrics", line,
-                          "NAME{LABELS} VALUE");
+      return Malformed("metrics", line, "NAME{LABELS} VALUE");
     }
     metrics.families_[name].push_back({*std::move(labels), value});
   }
@@ -115,8 +115,8 @@ absl::StatusOr<MetricsText> FetchMetrics(const std::string& address,
   if (colon == std::string::npos ||
       !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 ||
       port > std::numeric_limits<uint16_t>::max()) {
-    return InvalidField(Reason::kOutOfRange, "--metrics",
-                        absl::StrCat("\"", address, "\""), "HOST:PORT");
+    return OutOfRange("--metrics", absl::StrCat("\"", address, "\""),
+                      "HOST:PORT");
   }
   std::string host = address.substr(0, colon);
   if (host.size() > 2 && host.front() == '[') {  // an IPv6 address

@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -32,11 +33,6 @@ constexpr std::pair<absl::string_view, DataType> kDescrs[] = {
     {"<V2", DataType::kBF16}, {"|u1", DataType::kU8},  {"<i8", DataType::kI64},
     {"<u2", DataType::kU16}};
 
-absl::Status BadNpy(absl::string_view name, absl::string_view found,
-                    absl::string_view expected) {
-  return InvalidField(Reason::kMalformed, name, found, expected);
-}
-
 uint32_t LittleEndian(absl::string_view bytes) {
   uint32_t value = 0;
   for (size_t i = bytes.size(); i-- > 0;) {
@@ -50,19 +46,20 @@ uint32_t LittleEndian(absl::string_view bytes) {
 absl::StatusOr<absl::string_view> TakeHeader(absl::string_view* bytes,
                                              const std::string& name) {
   if (!absl::ConsumePrefix(bytes, kMagic) || bytes->size() < 2) {
-    return BadNpy(name, "no NumPy magic", "a .npy file");
+    return Malformed(name, "no NumPy magic", "a .npy file");
   }
   const int version = static_cast<unsigned char>((*bytes)[0]);
   if (version < 1 || version > 3) {
-    return BadNpy(name, absl::StrCat(".npy version ", version), "1, 2 or 3");
+    return Malformed(name, absl::StrCat(".npy version ", version), "1, 2 or 3");
   }
   const size_t width = version == 1 ? 2 : 4;
   bytes->remove_prefix(2);
-  if (bytes->size() < width) return BadNpy(name, "a cut header", "a length");
+  if (bytes->size() < width) return Malformed(name, "a cut header", "a length");
   const size_t length = LittleEndian(bytes->substr(0, width));
   bytes->remove_prefix(width);
   if (bytes->size() < length) {
-    return BadNpy(name, "a cut header", absl::StrCat(length, " bytes of it"));
+    return Malformed(name, "a cut header",
+                     absl::StrCat(length, " bytes of it"));
   }
   const absl::string_view header = bytes->substr(0, length);
   bytes->remove_prefix(length);
@@ -76,7 +73,7 @@ absl::StatusOr<absl::string_view> ValueOf(absl::string_view header,
   const std::string quoted = absl::StrCat("'", key, "':");
   const size_t at = header.find(quoted);
   if (at == absl::string_view::npos) {
-    return BadNpy(name, "a header without it", quoted);
+    return Malformed(name, "a header without it", quoted);
   }
   return absl::StripLeadingAsciiWhitespace(header.substr(at + quoted.size()));
 }
@@ -89,9 +86,9 @@ absl::StatusOr<DataType> ParseDescr(absl::string_view header,
   for (const auto& [text, dtype] : kDescrs) {
     if (descr == absl::StrCat("'", text, "'")) return dtype;
   }
-  return BadNpy(name, absl::StrCat("dtype ", descr),
-                "'<f4' (f32), '<f2' (f16), '|V2' (bf16), '|u1' (u8), "
-                "'<u2' (u16), '<i8' (i64)");
+  return Malformed(name, absl::StrCat("dtype ", descr),
+                   "'<f4' (f32), '<f2' (f16), '|V2' (bf16), '|u1' (u8), "
+                   "'<u2' (u16), '<i8' (i64)");
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseShape(absl::string_view header,
@@ -99,7 +96,7 @@ absl::StatusOr<std::vector<int64_t>> ParseShape(absl::string_view header,
   ASSIGN_OR_RETURN(absl::string_view value, ValueOf(header, "shape", name));
   const size_t end = value.find(')');
   if (!absl::ConsumePrefix(&value, "(") || end == absl::string_view::npos) {
-    return BadNpy(name, "a header without it", "'shape': (...)");
+    return Malformed(name, "a header without it", "'shape': (...)");
   }
   std::vector<int64_t> shape;
   for (absl::string_view part :
@@ -107,7 +104,7 @@ absl::StatusOr<std::vector<int64_t>> ParseShape(absl::string_view header,
     part = absl::StripAsciiWhitespace(part);
     int64_t extent;
     if (!absl::SimpleAtoi(part, &extent) || extent < 0) {
-      return BadNpy(name, absl::StrCat("extent ", part), "a number >= 0");
+      return Malformed(name, absl::StrCat("extent ", part), "a number >= 0");
     }
     shape.push_back(extent);
   }
@@ -148,13 +145,13 @@ absl::StatusOr<NpyArray> ParseNpy(absl::string_view bytes,
   ASSIGN_OR_RETURN(const absl::string_view order,
                    ValueOf(header, "fortran_order", name));
   if (!absl::StartsWith(order, "False") && array.shape.size() > 1) {
-    return BadNpy(name, "Fortran order",
-                  "C order; numpy.ascontiguousarray makes it");
+    return Malformed(name, "Fortran order",
+                     "C order; numpy.ascontiguousarray makes it");
   }
   auto expected = CheckedProduct(array.shape);
   if (expected) expected = CheckedMul(*expected, ByteSizeOf(array.dtype));
   if (!expected || static_cast<uint64_t>(*expected) != bytes.size()) {
-    return BadNpy(
+    return Malformed(
         name, absl::StrCat(bytes.size(), " bytes of data"),
         expected ? absl::StrCat(*expected) : "a shape that fits in memory");
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 
 namespace convgrad {
@@ -21,16 +22,15 @@ absl::StatusOr<Archive> Open(const std::string& path) {
   Archive archive(zip_open(path.c_str(), ZIP_RDONLY, &code), &zip_discard);
   if (archive) return archive;
   if (code == ZIP_ER_NOZIP || code == ZIP_ER_INCONS) {
-    return InvalidField(Reason::kMalformed, path, "no zip archive",
-                        "a .npz file");
+    return Malformed(path, "no zip archive", "a .npz file");
   }
   return MakeError(absl::StatusCode::kNotFound,
                    {Reason::kMissing, path, "no readable file", "a .npz file"});
 }
 
 absl::Status BadMember(const std::string& path, const std::string& name) {
-  return InvalidField(Reason::kMalformed, absl::StrCat(path, ": ", name),
-                      "damaged data", "an array that can be read");
+  return Malformed(absl::StrCat(path, ": ", name), "damaged data",
+                   "an array that can be read");
 }
 
 absl::Status CannotWrite(const std::string& path, zip_t* archive) {

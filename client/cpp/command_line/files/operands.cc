@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/logical_tensor.h"
 #include "backends/core/status.h"
 #include "client/cpp/command_line/files/tensor_files.h"
@@ -141,11 +142,9 @@ absl::StatusOr<LocalTensors> MakeOperands(const ConvOperation& operation,
     const auto& descriptor = operation.operand(operand);
     if (!descriptor) {
       if (settings.files[i].empty()) continue;
-      return InvalidField(Reason::kOutOfRange,
-                          absl::StrCat("--", NameOf(operand)),
-                          settings.files[i],
-                          absl::StrCat("nothing, ", NameOf(operation.direction),
-                                       " of this problem has none"));
+      return OutOfRange(absl::StrCat("--", NameOf(operand)), settings.files[i],
+                        absl::StrCat("nothing, ", NameOf(operation.direction),
+                                     " of this problem has none"));
     }
     ASSIGN_OR_RETURN(const auto values,
                      ReadOperand(operand, descriptor->dims, settings));

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/logical_tensor.h"
 #include "backends/core/status.h"
 #include "client/cpp/command_line/files/npy.h"
@@ -17,9 +18,8 @@ absl::StatusOr<std::vector<double>> ValuesOf(const NpyArray& array,
                                              const Dims& dims) {
   if (!std::equal(array.shape.begin(), array.shape.end(), dims.begin(),
                   dims.end())) {
-    return InvalidField(Reason::kShapeMismatch, path,
-                        ToString(absl::MakeConstSpan(array.shape)),
-                        ToString(dims));
+    return ShapeMismatch(path, ToString(absl::MakeConstSpan(array.shape)),
+                         ToString(dims));
   }
   const int64_t width = ByteSizeOf(array.dtype);
   std::vector<double> values(array.data.size() / width);
@@ -71,9 +71,8 @@ absl::Status CheckOperandNames(const Settings& settings) {
         std::any_of(kAllOperands.begin(), kAllOperands.end(),
                     [&](Operand operand) { return NameOf(operand) == name; });
     if (known) continue;
-    return InvalidField(Reason::kOutOfRange, settings.operands,
-                        absl::StrCat("\"", name, "\""),
-                        "input, weight, bias, residual, grad_output or output");
+    return OutOfRange(settings.operands, absl::StrCat("\"", name, "\""),
+                      "input, weight, bias, residual, grad_output or output");
   }
   return absl::OkStatus();
 }

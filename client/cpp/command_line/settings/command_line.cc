@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/status.h"
 #include "client/cpp/command_line/settings/commands_app.h"
 #include "client/cpp/command_line/settings/option_values.h"
@@ -65,8 +66,8 @@ std::vector<std::string> ForParse(const std::vector<std::string>& arguments) {
 // Errors: kInvalidArgument for a value that would be ignored.
 absl::Status CheckEffect(const Settings& settings) {
   if (!settings.client.server_name.empty() && settings.client.ca.empty()) {
-    return InvalidField(Reason::kMissing, "--ca", "nothing",
-                        "a PEM file, as there is a --server_name");
+    return Missing("--ca", "nothing",
+                   "a PEM file, as there is a --server_name");
   }
   const std::string& span = settings.traceparent;
   static const auto& context = *new std::regex(

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "backends/core/field_errors.h"
 
 namespace convgrad {
 namespace {
@@ -23,8 +24,7 @@ absl::Status CheckWord(const OptionEntry& option, absl::string_view text) {
 
 absl::Status RefuseValue(const OptionEntry& option, absl::string_view found,
                          absl::string_view expected) {
-  return InvalidField(Reason::kOutOfRange, option.name,
-                      absl::StrCat("\"", found, "\""), expected);
+  return OutOfRange(option.name, absl::StrCat("\"", found, "\""), expected);
 }
 
 absl::Status ReadValue(const OptionEntry& option, absl::string_view text,

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/status.h"
 
@@ -22,19 +23,19 @@ absl::StatusOr<PoolAxis> MakeAxis(PoolAxis axis, bool ceil_mode) {
   }
   const int64_t span = *reach + 1;
   if (axis.pad_begin > span / 2) {
-    return InvalidField(Reason::kOutOfRange, ".padding", axis.pad_begin,
-                        absl::StrCat("at most half of the window's ", span));
+    return OutOfRange(".padding", axis.pad_begin,
+                      absl::StrCat("at most half of the window's ", span));
   }
   if (axis.pad_begin > 0 && axis.dilation > axis.in) {
-    return InvalidField(Reason::kOutOfRange, ".dilation", axis.dilation,
-                        "at most the input's extent where it is padded");
+    return OutOfRange(".dilation", axis.dilation,
+                      "at most the input's extent where it is padded");
   }
   // With ceil_mode, a single window may also reach beyond the padded input, by
   // less than a stride.
   const int64_t largest = ceil_mode ? *padded + axis.stride - 1 : *padded;
   if (span > largest) {
-    return InvalidField(
-        Reason::kShapeMismatch, ".kernel_size",
+    return ShapeMismatch(
+        ".kernel_size",
         absl::StrCat(axis.kernel, " (", span, " with dilation ", axis.dilation,
                      ")"),
         absl::StrCat("a window not larger than the padded "

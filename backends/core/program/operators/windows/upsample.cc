@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "backends/core/checked_math.h"
+#include "backends/core/field_errors.h"
 #include "backends/core/program/operators/operator_table.h"
 #include "backends/core/status.h"
 
@@ -31,8 +32,8 @@ absl::StatusOr<UpsampleAxis> MakeAxis(const StepDims& dims, UpsampleAxis axis,
     const double size = std::floor(in * factor);
     // Above 2^53 not every integer is a double.
     if (size < 1 || size > 0x1p53) {
-      return InvalidField(Reason::kOutOfRange, ".scale_factor", factor,
-                          absl::StrCat("a size of at least 1 from ", axis.in));
+      return OutOfRange(".scale_factor", factor,
+                        absl::StrCat("a size of at least 1 from ", axis.in));
     }
     axis.out = static_cast<int64_t>(size);
   }
@@ -55,9 +56,8 @@ absl::StatusOr<std::vector<UpsampleAxis>> AxesOf(const StepDims& dims) {
   if (HasAttribute(dims.step(), "size")) {
     ASSIGN_OR_RETURN(sizes, dims.AxisNumbers("size"));
   } else if (factors.size() != dims.axes()) {
-    return InvalidField(
-        Reason::kShapeMismatch, ".scale_factor",
-        absl::StrCat(factors.size(), " numbers"),
+    return ShapeMismatch(
+        ".scale_factor", absl::StrCat(factors.size(), " numbers"),
         absl::StrCat("one, or one per spatial axis of ", ToString(dims.At(0))));
   }
   std::vector<UpsampleAxis> result;
@@ -100,13 +100,12 @@ int64_t Taps(const StepDims& step, size_t axis) {
 absl::Status CheckUpsample(const ProgramStep& step, const std::string& path) {
   const bool has_size = HasAttribute(step, "size");
   if (has_size == HasAttribute(step, "scale_factor")) {
-    return InvalidField(Reason::kMissing, path, has_size ? "both" : "neither",
-                        "one of size and scale_factor");
+    return Missing(path, has_size ? "both" : "neither",
+                   "one of size and scale_factor");
   }
   for (const double factor : FloatsAttribute(step, "scale_factor")) {
     if (factor > 0) continue;
-    return InvalidField(Reason::kOutOfRange, path + ".scale_factor", factor,
-                        "more than 0");
+    return OutOfRange(path + ".scale_factor", factor, "more than 0");
   }
   if (!BoolAttribute(step, "align_corners") ||
       WordAttribute(step, "mode") != "nearest") {

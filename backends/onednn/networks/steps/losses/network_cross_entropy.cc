@@ -7,7 +7,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "backends/core/status.h"
+#include "backends/core/field_errors.h"
 #include "backends/kernels/operators/elements.h"
 
 namespace convgrad::onednn {
@@ -256,9 +256,8 @@ absl::Status CheckTargets(const ProgramStep& step,
   for (int64_t i = 0; i < shape.positions(); ++i) {
     const bool is_class = targets[i] >= 0 && targets[i] < shape.logits.channels;
     if (is_class || targets[i] == shape.ignore_index) continue;
-    return InvalidField(
-        Reason::kOutOfRange, absl::StrCat(step.operands[1], "[", i, "]"),
-        absl::StrCat(targets[i]),
+    return OutOfRange(
+        absl::StrCat(step.operands[1], "[", i, "]"), absl::StrCat(targets[i]),
         absl::StrCat("a class from 0 to ", shape.logits.channels - 1, ", or ",
                      shape.ignore_index));
   }
