@@ -100,7 +100,7 @@ absl::Status CallSession::CheckId(const std::string& session_id,
   if (!in_session()) {
     return InvalidField(Reason::kMissing, path,
                         absl::StrCat("no ", kSessionKey, " in the metadata"),
-                        "the id of the session that keeps the tensor");
+                        "the id of the session");
   }
   if (session_id.empty() || session_id == settings().id) {
     return absl::OkStatus();
