@@ -3,7 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "backends/core/steady_now.h"
 #include "spdlog/spdlog.h"
 
 namespace convgrad {
@@ -62,6 +64,17 @@ void DeviceWatch::ForEach(
     state.is_lost = device.backend->IsLost(device.index);
     body(*device.backend, device.index, state);
   }
+}
+
+bool DeviceWatch::DriversAnswer(absl::Duration patience) {
+  if (reader_ == nullptr) return true;
+  const absl::Time end = SteadyNow() + patience;
+  reader_->Post([this] { Read(); });
+  while (!reader_->is_idle()) {
+    if (SteadyNow() >= end) return false;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return true;
 }
 
 void DeviceWatch::Look(Readiness* readiness) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
 #include "backends/core/mutex.h"
 #include "backends/registry.h"
 #include "server/machine/background_thread.h"
@@ -26,8 +27,8 @@ std::shared_ptr<MemoryPinner> PinnerOf(
     const std::vector<RegisteredBackend>& backends);
 
 // `DeviceWatch` reads the states of devices on a thread of its own, because a
-// driver may not answer. Only the constructor and the destructor wait for
-// drivers. Thread-safe.
+// driver may not answer. The constructor and the destructor wait for drivers.
+// Thread-safe.
 class DeviceWatch {
  public:
   // Reads the states now, and then each second. The arguments outlive this.
@@ -39,6 +40,10 @@ class DeviceWatch {
   void ForEach(
       absl::FunctionRef<void(const Backend&, int device, const DeviceState&)>
           body) const;
+
+  // Reads the states again. Returns false if that takes longer than `patience`.
+  // Then the destructor may block for ever.
+  bool DriversAnswer(absl::Duration patience);
 
   // Reports the devices that were lost since the last call. Only one thread may
   // call it.

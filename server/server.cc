@@ -38,6 +38,8 @@ constexpr absl::Duration kArrivalTick = absl::Milliseconds(20);
 constexpr absl::Duration kRefresh = absl::Seconds(1);  // Of files and limits.
 // The period of checks of the acceptor and of devices.
 constexpr absl::Duration kHealthTick = absl::Milliseconds(500);
+// A driver answers within milliseconds.
+constexpr absl::Duration kDriverPatience = absl::Seconds(2);
 // Threads that copy and hash tensors of puts: small ones pass a large one.
 constexpr int kCopyThreads = 2;
 
@@ -270,7 +272,9 @@ bool GrpcServer::Drain() {
   is_saved_ = engine_.durable_sessions == nullptr ||
               engine_.durable_sessions->SaveAll();
   if (!is_saved_) spdlog::error("changes of durable sessions aren't on disk");
-  return is_idle;
+  const bool drivers_answer = engine_.devices.DriversAnswer(kDriverPatience);
+  if (!drivers_answer) spdlog::error("the driver of a device doesn't answer");
+  return is_idle && drivers_answer;
 }
 
 }  // namespace

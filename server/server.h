@@ -31,8 +31,9 @@ class Server {
 
   // Reports NOT_SERVING, waits drain_delay, refuses new calls, and gives
   // accepted calls drain_timeout to finish. Then it writes durable sessions.
-  // Returns whether no work is left; calls that wait for their clients may be
-  // left. May be called once.
+  // Returns whether no work is left and the drivers of devices answer; calls
+  // that wait for their clients may be left. May be called once. If it returns
+  // false, the destructor may block for ever.
   virtual bool Drain() = 0;
   // Returns whether Drain has written all changes of durable sessions.
   virtual bool is_saved() const = 0;

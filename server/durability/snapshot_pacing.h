@@ -26,9 +26,13 @@ class SnapshotPacing {
   // `session` is any name of the session, the same in all calls.
   bool IsDue(const std::string& session, absl::Time changed_since,
              absl::Time now) const {
+    return MayTry(session, now) && free_at_ <= now &&
+           changed_since + interval_ <= now;
+  }
+  // Returns whether the session's last snapshot didn't fail a moment ago.
+  bool MayTry(const std::string& session, absl::Time now) const {
     const auto failed = retry_at_.find(session);
-    const bool may_try = failed == retry_at_.end() || failed->second <= now;
-    return may_try && free_at_ <= now && changed_since + interval_ <= now;
+    return failed == retry_at_.end() || failed->second <= now;
   }
   bool HasFailed(const std::string& session) const {
     return retry_at_.contains(session);

@@ -104,10 +104,16 @@ absl::Status Snapshotter::KeepNewest(KeptSession* session,
   RETURN_IF_ERROR(session->AddSnapshot(name, session->durable_snapshot()));
   absl::Status kept =
       store_->FolderOf(HashOf(session->settings().id))->KeepNamed(name);
-  if (kept.ok()) return kept;
+  const std::string& handle = session->settings().handle;
+  if (kept.ok()) {
+    unkept_.erase(handle);
+    return kept;
+  }
   session->SetSnapshots(std::move(before));
-  spdlog::warn("session {}: the snapshot '{}' isn't kept: {}",
-               session->settings().handle, name, std::string(kept.message()));
+  if (unkept_.insert(handle).second) {
+    spdlog::warn("session {}: the snapshot '{}' isn't kept: {}", handle, name,
+                 std::string(kept.message()));
+  }
   return CannotWrite(kept);
 }
 
@@ -164,6 +170,7 @@ absl::Status Snapshotter::RemoveNow(const std::string& hash) {
   const std::string handle = hash.substr(0, kHandleDigits);
   absl::Status removed = store_->Remove(hash);
   pacing_.OnEnd(handle, removed.ok(), sessions_->now());
+  unkept_.erase(handle);
   if (removed.ok()) {
     const bool had_failed = unremoved_.erase(hash) > 0;
     if (had_failed) spdlog::info("session {} is no longer on disk", handle);
@@ -245,13 +252,15 @@ absl::Status Snapshotter::Write(KeptSession* session) {
   const absl::Time end = sessions_->now();
   const std::string& handle = session->settings().handle;
   const bool has_failed_before = pacing_.HasFailed(handle);
+  const bool failed_just_now = !pacing_.MayTry(handle, start);
   pacing_.OnEnd(handle, written.ok(), end);
   if (written.ok()) {
     session->OnDurable(*capture);
     spdlog::debug("session {}: change {} on disk after {}", handle,
                   capture->state->number, absl::FormatDuration(end - start));
     if (has_failed_before) spdlog::info("session {} is on disk again", handle);
-  } else {
+  } else if (!failed_just_now) {
+    // Clients may ask for a snapshot again and again.
     spdlog::warn("session {}: change {} isn't on disk: {}", handle,
                  capture->state->number, std::string(written.message()));
   }

@@ -94,10 +94,12 @@ class Snapshotter final : public SessionArchive {
   SessionTable* const sessions_;
   SnapshotStore* const store_;
   const Options options_;
-  // Only the thread uses these two.
+  // Only the thread uses these three.
   SnapshotPacing pacing_;
   // Hashes of closed sessions that couldn't be removed.
   std::set<std::string> unremoved_;
+  // Handles of sessions whose last snapshot with a name wasn't kept.
+  std::set<std::string> unkept_;
   mutable Mutex mutex_;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
   // Declared last, because its tasks use the members above.

@@ -98,6 +98,13 @@ TEST_F(DeviceTest, MetricsDoNotWaitForTheDriver) {
   }
 }
 
+TEST_F(DeviceTest, ADrainTellsThatADriverHangs) {
+  Start(true);
+  strings_.LoseDevice(1, /*hangs=*/true);
+  EXPECT_FALSE(server_->server().Drain());
+  strings_.ReleaseDriver();
+}
+
 TEST_F(DeviceTest, ALostDeviceIsSeenInHealthAndMetricsAndTheRestServes) {
   Start(true);
   EXPECT_EQ(HealthOf(server_->channel(), "devices"), kServing);

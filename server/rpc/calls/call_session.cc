@@ -98,7 +98,7 @@ absl::Status CallSession::CheckId(const std::string& session_id,
                                   const std::string& path) const {
   if (!in_session()) {
     return Missing(path, absl::StrCat("no ", kSessionKey, " in the metadata"),
-                   "the id of the session that keeps the tensor");
+                   "the id of the session");
   }
   if (session_id.empty() || session_id == settings().id) {
     return absl::OkStatus();

@@ -171,7 +171,7 @@ void Acceptor::AcceptAll(const Listener& listener, absl::Time now) {
   while (IsAwaited(from)) {
     // The system keeps a connection that isn't accepted. An accepted one would
     // have to be closed.
-    if (!HasRoom() && !MakeRoom(EMFILE, now)) return;
+    if (!HasRoom() && !MakeRoom(errno, now)) return;
     FileDescriptor socket(
         accept4(from, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.ok()) {
@@ -199,7 +199,9 @@ bool Acceptor::MayUse(const FileDescriptor& file, int spares) const {
 }
 
 bool Acceptor::HasRoom() const {
-  return MayUse(FileDescriptor(eventfd(0, EFD_CLOEXEC)));
+  const FileDescriptor next(eventfd(0, EFD_CLOEXEC));
+  if (next.ok()) errno = EMFILE;  // It may be one of the last.
+  return MayUse(next);
 }
 
 void Acceptor::EndSomeTaken(absl::Time now) {

@@ -83,7 +83,8 @@ class Acceptor {
   // Returns whether the file is open and not one of the last descriptors,
   // `spares` times as many as are spare.
   bool MayUse(const FileDescriptor& file, int spares = 1) const;
-  // Returns whether there is a descriptor for a connection.
+  // Returns whether there is a descriptor for a connection. If there is none,
+  // errno tells why.
   bool HasRoom() const;
   // Calls `end_some_`, unless that was a moment ago.
   void EndSomeTaken(absl::Time now);

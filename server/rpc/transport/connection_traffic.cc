@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <iterator>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -153,17 +155,20 @@ int ConnectionTraffic::EndIdle(int most, absl::Time now) {
   MutexLock lock(&mutex_);
   // The last call of a UNIX socket counts for all of them.
   std::vector<std::tuple<absl::Time, absl::Time, int>> idle;
-  for (const auto& [socket, connection] : connections_) {
-    const Peer& peer = peers_[connection.peer];
-    const absl::Time since = std::max(connection.added_at, peer.last_call);
-    if (peer.calls == 0 && now - since >= kLeastIdle) {
-      idle.emplace_back(since, connection.added_at, socket);
+  for (const auto& [name, peer] : peers_) {
+    if (peer.calls > 0) continue;
+    for (const int socket : peer.sockets) {
+      const absl::Time added_at = connections_[socket].added_at;
+      const absl::Time since = std::max(added_at, peer.last_call);
+      if (now - since >= kLeastIdle) idle.emplace_back(since, added_at, socket);
     }
   }
-  std::sort(idle.begin(), idle.end());
+  // A heap, because to sort 100,000 connections takes 50 ms.
+  std::make_heap(idle.begin(), idle.end(), std::greater<>());
   int ended = 0;
-  for (const auto& [since, added_at, socket] : idle) {
-    if (ended == most) break;
+  for (auto end = idle.end(); end != idle.begin() && ended < most; --end) {
+    std::pop_heap(idle.begin(), end, std::greater<>());
+    const auto [since, added_at, socket] = *std::prev(end);
     // A slow client may still take the last answer from the kernel.
     if (now - since < kMostIdle && HasUnacknowledged(socket)) continue;
     if (!Shutdown(socket, connections_[socket].cookie)) continue;

@@ -3,10 +3,12 @@
 #include <atomic>
 #include <functional>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "backends/core/status.h"
 #include "gtest/gtest.h"
 #include "tests/server/durability/running_snapshotter.h"
@@ -24,6 +26,13 @@ void AddStored(SnapshotStore* from, SessionTable* table) {
     ASSERT_TRUE(entry.status.ok()) << entry.status;
     ASSERT_TRUE(table->AddStored(StoredOf(entry)).ok());
   }
+}
+
+// Expects that `text` was logged `count` times since CaptureStdout.
+void ExpectLogged(int count, const std::string& text) {
+  const std::vector<std::string> parts =
+      absl::StrSplit(testing::internal::GetCapturedStdout(), text);
+  EXPECT_EQ(std::ssize(parts) - 1, count) << text;
 }
 
 TEST(Snapshotter, SavesWhatHasChanged) {
@@ -103,12 +112,14 @@ TEST(Snapshotter, AFailureIsToldAndTriedAgain) {
   EXPECT_TRUE(server.Save(use).ok());
   is_full = true;
   server.Change(use, server.WritesOf("w", 1));
+  testing::internal::CaptureStdout();
   const absl::Status failed = server.Save(use);
   EXPECT_EQ(failed.code(), absl::StatusCode::kInternal);
   EXPECT_EQ(use->durable_number(), 0);
   EXPECT_LT(use->changed_since(), absl::InfiniteFuture());
   EXPECT_FALSE(server.snapshotter.SaveAll());
   EXPECT_EQ(server.snapshotter.counts().failed, 2);
+  ExpectLogged(1, "isn't on disk");
   // The session goes on.
   server.Change(use, server.WritesOf("w", 2));
   is_full = false;
@@ -244,7 +255,10 @@ TEST(Snapshotter, ASnapshotThatIsNotKeptLeavesTheNameAsItWas) {
   server.Change(use, server.WritesOf("w", 2));
   EXPECT_TRUE(server.Save(use).ok());
   is_broken = true;
+  testing::internal::CaptureStdout();
   EXPECT_EQ(server.Keep(use, "best").code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(server.Keep(use, "best").code(), absl::StatusCode::kInternal);
+  ExpectLogged(1, "isn't kept");
   EXPECT_EQ(use->info().snapshots.at("best").number, 1);
   EXPECT_EQ(*server.Named(use, "best"), 1);
 }

@@ -237,6 +237,31 @@ TEST_F(JobMemoryTest, ScratchOfAQueuedJobCountsForItsClient) {
   EXPECT_TRUE(own.has_value());
 }
 
+TEST_F(JobMemoryTest, OnlyAJobThatHasBegunMayExceedTheShareOfItsClient) {
+  UseTraits({.scratch_bytes = 1000, .macs_per_second = kSlow});
+  CallMemory memory(
+      1 << 20, 1, 0, [](const auto& task) { task(); }, nullptr, 0.01);
+  WorkRates rates{absl::Now};
+  const WorkMeans means{&plans_, &memory, &rates, 1, absl::Now};
+  Ending unused;
+  const auto make = [&](bool continues) {
+    Job job = MakeLongJob(&unused);
+    job.client = "a";
+    job.continues = continues;
+    return ActiveJob(std::move(job), means);
+  };
+  ActiveJob begun = make(false), second = make(true), fresh = make(false);
+  const auto other_call = memory.budget.TryReserve(100000, {"a"});
+  ASSERT_TRUE(begun.RunSlice(0).ok());
+  const auto waiter = memory.budget.Wait(
+      {1 << 20, Priority::kBatch, absl::InfiniteFuture(), "b"}, [](auto) {});
+  ASSERT_TRUE(waiter.ok());
+  EXPECT_TRUE(begun.RunSlice(0).ok());
+  EXPECT_TRUE(second.RunSlice(0).ok());
+  EXPECT_EQ(fresh.RunSlice(0).code(), absl::StatusCode::kResourceExhausted);
+  memory.budget.CancelWait(*waiter);
+}
+
 TEST_F(ActiveJobTest, SumsCountForTheClient) {
   CallMemory memory(
       1 << 20, 1, 0, [](const auto& task) { task(); }, nullptr, 0.01);

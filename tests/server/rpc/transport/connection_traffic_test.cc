@@ -221,6 +221,9 @@ TEST_F(ConnectionTrafficTest, EndsThoseWithoutCallsForTheLongestTimeFirst) {
   EXPECT_EQ(traffic_.EndIdle(1, now_), 1);
   EXPECT_TRUE(HasEnded(clients[1]));
   EXPECT_FALSE(HasEnded(clients[2]));
+  // It ends each connection once.
+  now_ += absl::Minutes(1);
+  EXPECT_EQ(traffic_.EndIdle(9, now_), 1);
 }
 
 TEST_F(ConnectionTrafficTest, LeavesAPeerAMinuteForTheLastAnswer) {
