@@ -10,9 +10,10 @@ import ml_dtypes
 from convgrad import layouts
 from convgrad.programs import Program
 
-# Steps whose numbers become elements of a value, or factors of them. A factor is limited even
-# if the product would be finite: that costs one rounding.
-_PUTS = frozenset(("add", "clamp", "hardtanh", "mul", "pad", "sub", "where"))
+# Steps whose numbers become elements of a value, factors of them, or are compared with them. A
+# factor is limited even if the product would be finite: that costs one rounding.
+_LIMITED = frozenset(("add", "clamp", "hardtanh", "mul", "pad", "sub", "where",
+                      "eq", "lt", "le", "gt", "ge"))
 _MOST = float(ml_dtypes.finfo(layouts.DTYPES["bf16"]).max)  # type: ignore[no-untyped-call]
 
 
@@ -29,6 +30,6 @@ def for_dtype(program: Program, compute_dtype: str) -> Program:
 
 def _too_large(program: Program) -> list[Any]:
     """Returns the attributes that have such numbers."""
-    return [one for step in program.message.steps if step.operator in _PUTS
+    return [one for step in program.message.steps if step.operator in _LIMITED
             for one in step.attributes
             if one.WhichOneof("value") == "number" and _MOST < abs(one.number) < math.inf]

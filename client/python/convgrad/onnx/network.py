@@ -75,7 +75,8 @@ class Network:
 
     def put(self, session: Any, name: str = "onnx") -> None:
         """Puts the parameters into the session, and loads `program` under this name. Loads
-        another one for bf16, under "NAME.bf16", if a mask has numbers that bf16 lacks."""
+        another one for bf16 if a mask has numbers that bf16 lacks; its name follows from its
+        content, so that no other program has it."""
         session.put(self.parameters)
         programs = {self._name(name, dtype): for_dtype(self.program, dtype)
                     for dtype in COMPUTE_DTYPES}
@@ -117,8 +118,8 @@ class Network:
 
     def _name(self, name: str, dtype: str) -> str:
         """Returns the name of the program for runs in this dtype."""
-        is_common = for_dtype(self.program, dtype) is self.program
-        return name if is_common else f"{name}.{dtype}"
+        program = for_dtype(self.program, dtype)
+        return name if program is self.program else f"{dtype}-{program.digest()[:32]}"
 
     def _batch_of(self, arrays: Mapping[str, Array]) -> int:
         """Returns the number of items. Raises InvalidArgument if a shape doesn't fit."""

@@ -1,7 +1,10 @@
 """Tests explain(): it lists all refusals of a model, or the costs of its program."""
 
+import contextlib
+import copy
 import inspect
 import logging
+import pickle
 import warnings
 
 import pytest
@@ -237,3 +240,68 @@ def test_what_a_forward_logs_is_shown(caplog):
     with pytest.raises(convgrad.InvalidArgument), pytest.warns(UserWarning, match="another"):
         explain(Forward(forward), images())
     assert "a warning of the forward" in caplog.text
+
+
+def caught(read):
+    """Returns a forward that does something else where PyTorch can't read values."""
+    def forward(self, x):
+        try:
+            read(x)
+        except RuntimeError:
+            return x
+        return self.conv(x)
+
+    return forward
+
+
+def checked(x):
+    assert x.size(1) == 4
+    return x
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+@pytest.mark.parametrize("forward, found, expected", [
+    *((forward, "a tensor's values, which aren't known", "operators of torch alone")
+      for forward in (
+          lambda self, x: torch.from_numpy(self.conv(x).detach().numpy() * 2),
+          lambda self, x: x * float(f"{x.mean():.3f}"), lambda self, x: x + x.data_ptr(),
+          lambda self, x: x + x.untyped_storage().data_ptr(),
+          lambda self, x: copy.deepcopy(x), lambda self, x: copy.copy(x),
+          lambda self, x: pickle.loads(pickle.dumps(x)), lambda self, x: torch.from_dlpack(x),
+          lambda self, x: torch.tensor([x.sum(), 2.0]), caught(lambda x: x.numpy()))),
+    (lambda self, x: x if x.sum() > 0 else -x, "a number or a condition that follows",
+     "a forward whose control flow doesn't depend on data"),
+    (lambda self, x: x * x.mean().item(), "mul with a number that depends", "a number that is"),
+    (lambda self, x: torch.jit.script(checked)(x), "TorchScript, which", "its function in"),
+    (lambda self, x: torch.jit.trace(torch.relu, (x,))(x), "TorchScript, which", "its fun"),
+    (lambda self, x: torch.autograd.grad(self.conv(x).sum(), x), "gradients computed in", ""),
+    (lambda self, x: self.conv(x).sum().backward(), "gradients computed in a forward", ""),
+    (lambda self, x: setattr(x, "data", 2 * x), "an assignment to 'data'", "x.copy_(y)"),
+    (lambda self, x: x.cpu().to("meta") + x, "Expected all", "a forward that torch.exp")])
+def test_a_forward_that_cannot_be_followed(forward, found, expected):
+    (refusal,) = explain(nn.Sequential(Forward(forward)), images()).refusals
+    assert refusal.found.startswith(found) and refusal.expected.startswith(expected)
+    assert refusal.module == "0 (Forward)" and refusal.line
+
+
+@pytest.mark.parametrize("error, reason", [
+    (ValueError("of other types"), "SHAPE_MISMATCH"), (RuntimeError("types"), "MALFORMED")])
+def test_an_error_after_one_that_the_forward_has_caught(error, reason):
+    def forward(self, x):
+        with contextlib.suppress(RuntimeError):
+            self.conv(x[:, :1])
+        raise error
+
+    with pytest.raises(convgrad.InvalidArgument) as raised:
+        explain(Forward(forward), images())
+    assert raised.value.reason == reason
+
+
+@pytest.mark.parametrize("function, reason", [
+    (lambda self, x: torch.where(x, x, 1.0), "DTYPE_MISMATCH"),
+    (lambda self, x: x.long().add_(0.5), "DTYPE_MISMATCH"),
+    (lambda self, x: x.to("a device"), "SHAPE_MISMATCH")])
+def test_an_argument_that_an_operator_refuses(function, reason):
+    with pytest.raises(convgrad.InvalidArgument) as raised:
+        explain(Forward(function), images())
+    assert raised.value.reason == reason

@@ -20,6 +20,10 @@ def detached(self, y, x):
     return y.detach() * y + x.detach()[:, :1] * self.bias.detach()
 
 
+def by_data(self, y, x):
+    return y.data * y + x.data[:, :1] * self.bias.data
+
+
 def detached_weight(self, y, x):
     return F.conv2d(x, self.conv.weight.detach() * 2) + y
 
@@ -96,9 +100,9 @@ def nested_checkpoints(self, y, x):
     return y + checkpoint(outer, y, use_reentrant=False)
 
 
-FORWARDS = (detached, detached_weight, a_region, a_region_and_writes, nested_regions,
-            changed_after_it_was_detached, with_gradients_inside, of_fixed_numbers,
-            of_seven_axes, undefined_without_gradient, nested_checkpoints)
+FORWARDS = (detached, by_data, detached_weight, a_region, a_region_and_writes,
+            nested_regions, changed_after_it_was_detached, with_gradients_inside,
+            of_fixed_numbers, of_seven_axes, undefined_without_gradient, nested_checkpoints)
 
 
 @pytest.mark.parametrize("function", FORWARDS)

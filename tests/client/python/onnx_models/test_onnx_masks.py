@@ -181,6 +181,21 @@ def test_a_closed_row_in_bf16(client, name):
     np.testing.assert_allclose(same["y"], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_another_program_called_as_the_one_for_bf16_was(client):
+    """`put` leaves it as it is, and `predict` doesn't run it."""
+    model = masked_words(TensorProto.INT64, "added")
+    network, mask = convgrad.onnx.load(model), np.array([[1, 1, 0]])
+    other = convgrad.Program()
+    other.output(other.step("relu", other.input("x")))
+    indices = np.array([[0, 1, 2]])
+    with client.session() as session:
+        session.load_program("onnx.bf16", other)
+        network.put(session)
+        found = network.predict(session, i=indices, m=mask, compute_dtype="bf16")
+    expected = expected_of(model, i=indices, m=mask)[0]
+    np.testing.assert_allclose(found["y"], expected, rtol=0.05, atol=0.05)
+
+
 def test_a_program_that_was_loaded_alone_predicts_in_bf16(client):
     model = masked_words(TensorProto.INT64, "added")
     network, mask = convgrad.onnx.load(model), np.array([[1, 1, 0]])

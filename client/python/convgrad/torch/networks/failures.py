@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from torch import nn
 
 from convgrad.errors import ConvgradError, invalid
-from convgrad.torch.networks.refusals import field_of, named, refuse
+from convgrad.torch.networks.refusals import VALUES, field_of, named, refuse
 from convgrad.torch.networks.watching import INSIDE, Watch, is_inside
 
+_OF_VALUES = re.compile(r"data pointer|data is not allocated")
+_OF_DTYPES = re.compile(
+    r"dtype|(?<!device )\btypes?\b|\bbool\b|promotion|not implemented for '", re.IGNORECASE)
 # What torch logs of a failure.
 _LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor",
             "torch.export._trace")
@@ -48,22 +51,30 @@ def failed(model: nn.Module, watch: Watch, error: BaseException) -> ConvgradErro
     """Returns the error that names the module whose forward has raised, and its line."""
     where = named(model, watch.path)
     line = _line_of(error)
+    said = (str(error).strip() or repr(error)).splitlines()[0]
     # torch.export calls a batch s77.
-    said = re.sub(r"\bs\d+\b", "N", (str(error).strip() or repr(error)).splitlines()[0])
-    of_operator = type(error) in (RuntimeError, ValueError) and watch.in_operator
+    said = re.sub(r"\bs\d+\b", "N", said).replace("FakeTensor", "Tensor")
+    of_operator = type(error) in (RuntimeError, ValueError) and error is watch.raised
     found: ConvgradError
-    if of_operator and re.search(r"types?\b", said):
+    if "DataDependent" in type(error).__name__:
+        found = refuse(where, "a number or a condition that follows from a tensor's values",
+                       "a forward whose control flow doesn't depend on data")
+    elif _OF_VALUES.search(said):
+        found = refuse(where, *VALUES)
+    elif "TorchScript interpreter" in said or _is_within(error, "jit"):
+        found = refuse(where, "TorchScript, which raises an error or can't be followed",
+                       "its function in Python")
+    elif of_operator and _OF_DTYPES.search(said):
         found = invalid("DTYPE_MISMATCH", field_of(where), said,
                         "inputs of dtypes that it takes, which x.float() or x.long() gives")
     elif of_operator or _is_check(error):
         found = invalid("SHAPE_MISMATCH", field_of(where), said,
                         "inputs of shapes that it takes, with any batch")
     elif line and _is_own(error):
-        found = invalid("MALFORMED", field_of(where), f"{type(error).__name__}: "
-                        + said.replace("FakeTensor", "Tensor"),
+        found = invalid("MALFORMED", field_of(where), f"{type(error).__name__}: {said}",
                         "a forward that PyTorch runs, also on tensors without values")
     else:
-        found = refuse(where, said, "a forward whose control flow doesn't depend on data")
+        found = refuse(where, said, "a forward that torch.export follows")
     if line:
         found.message += f"; see {line}"
     return found
@@ -76,6 +87,13 @@ def _line_of(error: BaseException) -> str:
         if not is_inside(frame):
             found = f"{frame.f_code.co_filename}:{line}"
     return found
+
+
+def _is_within(error: BaseException, part: str) -> bool:
+    """Returns whether the error has passed through this part of torch."""
+    folder = os.path.join(INSIDE[0], part, "")
+    return any(frame.f_code.co_filename.startswith(folder)
+               for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _is_check(error: BaseException) -> bool:

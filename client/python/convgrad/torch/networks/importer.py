@@ -238,10 +238,8 @@ class Importer(Declared):
     # What the table's functions use; operators.values.Importer says what it does.
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
-        error = refuse(named(self._model, graphs.module_path(self._node)), found, expected)
-        if line := graphs.line_of(self._node):
-            error.message += f"; see {line}"
-        return error
+        return refuse(named(self._model, graphs.module_path(self._node)), found, expected,
+                      graphs.line_of(self._node))
 
     def add(self, operator: str, *operands: Any, shape: tuple[Any, ...] = (),
             parameters: Sequence[Any] = (), view: View | None = None,

@@ -14,6 +14,9 @@ from convgrad.errors import ConvgradError, Unimplemented, unimplemented
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
+VALUES = ("a tensor's values, which aren't known while its forward is followed",
+          "operators of torch alone, which the server computes")
+"""What is found, and what is expected, where a forward reads values."""
 
 
 class Refusal(NamedTuple):
@@ -95,8 +98,12 @@ def field_of(where: str) -> str:
     return where if where.startswith(_WHOLE) else f"model.{where}"
 
 
-def refuse(where: str, found: object, expected: str) -> Unimplemented:
-    return unimplemented(field_of(where), found, expected)
+def refuse(where: str, found: object, expected: str, line: str = "") -> Unimplemented:
+    """Returns the error. `line` is the forward's file and line, if they are known."""
+    error = unimplemented(field_of(where), found, expected)
+    if line:
+        error.message += f"; see {line}"
+    return error
 
 
 def check_followed(values: tuple[Any, ...]) -> None:

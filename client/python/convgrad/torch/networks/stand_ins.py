@@ -16,6 +16,8 @@ from convgrad.torch.networks.operators.values import Importer, Value, Wide, text
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
 _COMPUTED = (None, torch.float32, torch.bfloat16, torch.bool)
+_OF_DATA = "a number that depends on the batch or on data"
+_SAME = "a number that is the same in each call"
 _MOVES = ("flatten", "reshape", "permute", "slice", "select", "expand", "concat")
 
 
@@ -62,6 +64,8 @@ def check_operands(to: Importer, operator: str, operands: Sequence[Any],
         is_parameter = i >= len(operands)
         if operand is None:
             continue
+        if hasattr(operand, "free_symbols"):
+            raise to.refuse(f"{operator} with {_OF_DATA}", _SAME)
         if not isinstance(operand, Value):
             raise to.refuse(f"{operator} with {operand}", "tensors alone")
         if isinstance(operand, Wide):
@@ -92,6 +96,5 @@ def refusal_of(to: Importer, node: torch.fx.Node, error: Exception) -> Unimpleme
         return error
     if any(isinstance(given.meta.get("val"), (_TORCH.SymInt, _TORCH.SymFloat))
            for given in node.all_input_nodes):
-        return to.refuse(f"{node.target} with a number that depends on the batch or on data",
-                         "a number that is the same in each call")
+        return to.refuse(f"{node.target} with {_OF_DATA}", _SAME)
     raise error

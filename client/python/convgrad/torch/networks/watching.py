@@ -9,7 +9,7 @@ import sys
 import threading
 import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from convgrad.errors import Unimplemented
 from convgrad.torch.layers.functional import autocast_dtype
 from convgrad.torch.networks import effects
-from convgrad.torch.networks.refusals import named, refuse
+from convgrad.torch.networks.refusals import VALUES, named, refuse
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
@@ -39,7 +39,12 @@ _FOLLOWED = ("is_compiling", "is_exporting")
 _OF_ONE_CALL = frozenset((
     "is_contiguous", "stride", "storage_offset", "requires_grad", "requires_grad_", "is_leaf",
     "is_inference", "grad", "grad_fn", "register_hook", "register_post_accumulate_grad_hook"))
-_READ = ("numpy", "__array__")  # what reads a tensor's values
+_READ = ("numpy", "__array__", "__format__", "data_ptr", "__deepcopy__", "__dlpack__")
+_GRADIENTS = "gradients computed in a forward", "a backward of what the network returns"
+_REFUSED: Mapping[Any, tuple[str, str]] = {
+    _TORCH.Tensor.data.__set__: ("an assignment to 'data' of a tensor", "x.copy_(y)"),
+    _TORCH.Tensor.__reduce_ex__: VALUES,  # which copy.copy() calls, too
+    _TORCH.Tensor.backward: _GRADIENTS, _TORCH.autograd.grad: _GRADIENTS}
 
 
 class Watch(TorchFunctionMode):
@@ -70,8 +75,8 @@ class Watch(TorchFunctionMode):
         self._refused: Exception | None = None
         self.returned: Any = None
         """The forward's result, in its original structure."""
-        self.in_operator = False
-        """Whether a call of torch has raised."""
+        self.raised: Exception | None = None
+        """What a call of torch has raised last."""
         for path, module in model.named_modules():
             module.register_forward_pre_hook(lambda _m, _x, path=path: self._paths.append(path))
             module.register_forward_hook(lambda _m, _x, _y, path=path: self._leave(path))
@@ -104,19 +109,25 @@ class Watch(TorchFunctionMode):
                 return func(*args)
         elif args[0] and not _is_within("__exit__"):
             self._enables_grad = True
+        if func in _REFUSED:
+            self._stop(*_REFUSED[func])
         is_attribute = name in ("__get__", "__set__")
         asked = getattr(func.__self__, "__name__", "") if is_attribute else name
         if asked in _OF_ONE_CALL and not _is_from_inside(asked):
             return self._answer(asked, func, args, kwargs or {})
+        if func == _TORCH.Tensor.data.__get__ and not _is_from_inside(asked):
+            func = torch.Tensor.detach
         try:
             with _annotate({LINE: _line_under_way(self._caller)}):
                 result = func(*args, **(kwargs or {}))
                 if func is torch.Tensor.contiguous and result is args[0]:
                     # At run time, a tensor with another layout would be copied.
-                    result = torch.ops.aten.alias.default(result)
+                    return torch.ops.aten.alias.default(result)
                 return result
-        except Exception:
-            self.in_operator = name not in _READ
+        except Exception as error:
+            self.raised = error
+            if name in _READ:  # outside of an export, it may not raise
+                self._refused = self._refusal(*VALUES)
             raise
 
     def _answer(self, asked: str, func: Any, args: Any, kwargs: Any) -> Any:
@@ -200,9 +211,11 @@ class Watch(TorchFunctionMode):
         return self._call
 
     def _refuse_question(self, found: str) -> NoReturn:
+        self._stop(f"{found} in a forward", "a forward that does the same in each call")
+
+    def _stop(self, found: str, expected: str) -> NoReturn:
         """Raises Unimplemented, in check() again if the forward catches it."""
-        self._refused = self._refusal(f"{found} in a forward",
-                                      "a forward that does the same in each call")
+        self._refused = self._refusal(found, expected)
         raise self._refused
 
     def check(self) -> None:
@@ -219,14 +232,14 @@ class Watch(TorchFunctionMode):
                                 "network, or remote(..., dtype=torch.bfloat16)")
 
     def _refusal(self, found: str, expected: str) -> Unimplemented:
-        return refuse(named(self._model, self.path), found, expected)
+        return refuse(named(self._model, self.path), found, expected,
+                      _line_under_way(self._caller))
 
     def _leave(self, path: str) -> None:
-        if self._batches and self._refused is None:
-            reason = self._what_fixed_a_batch()
-            if reason:
-                self._refused = refuse(named(self._model, path), reason,
-                                       "a forward that does the same for every batch")
+        if self._batches and self._refused is None and (
+                reason := self._what_fixed_a_batch()):
+            self._refused = refuse(named(self._model, path), reason,
+                                   "a forward that does the same for every batch")
         while self._paths.pop() != path:  # modules whose errors the forward has caught
             pass
 

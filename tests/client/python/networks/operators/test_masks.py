@@ -167,7 +167,10 @@ def test_a_mask_in_bf16(make_remote):
     lambda y: F.pad(y, [1, 0], value=torch.finfo(y.dtype).min),
     lambda y: (y / 0).nan_to_num(),
     lambda y: (y + (y > -99).to(y.dtype) * torch.finfo(y.dtype).min).softmax(-1),
-    lambda y: y.masked_fill(y > 0, -math.inf)])
+    lambda y: y.masked_fill(y > 0, -math.inf),
+    lambda y: torch.stack([compare(y.masked_fill(y >= 0, limit), limit).to(y.dtype)
+                           for limit in (torch.finfo(y.dtype).min, torch.finfo(y.dtype).max)
+                           for compare in COMPARISONS.values()])])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_largest_numbers(client, make_remote, function, dtype):
     """They are those of the dtype, and don't become infinite in bf16."""
