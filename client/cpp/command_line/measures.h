@@ -13,7 +13,8 @@ namespace convgrad {
 using Stage = std::pair<absl::string_view, double>;
 
 // Returns the stages in the order of a call. "unaccounted" is the rest of the
-// server's total. Units: seconds.
+// server's total, which is negative if stages overlap, as those of a stream do.
+// Units: seconds.
 std::vector<Stage> StagesOf(const v1::StageTimes& seconds);
 
 // Returns 0 if `seconds` is 0.

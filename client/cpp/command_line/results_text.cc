@@ -92,7 +92,7 @@ std::string ReplyText(const ConvOperation& operation,
       "  wire         %.2f MB sent, %.2f MB received, %.2f MB shared, %.3f ms "
       "outside the server's total\n"
       "  stages [ms]  %s; total %.3f\n"
-      "  unaccounted  %.3f ms, %.1f %% of the total\n"
+      "  unaccounted  %.3f ms, %.1f %% of the total%s\n"
       "  plan         %s\n",
       ToString(operation), report.backend(), report.implementation(),
       elapsed * 1e3, GigaflopsPerSecond(flops, elapsed),
@@ -101,6 +101,7 @@ std::string ReplyText(const ConvOperation& operation,
       OutsideSeconds(reply) * 1e3, absl::StrJoin(stages, ", ", format),
       seconds.total() * 1e3, unaccounted * 1e3,
       Percent(unaccounted, seconds.total()),
+      unaccounted < 0 ? ": stages overlap" : "",
       report.plan_cache_hit() ? "from the cache" : "made now");
   return absl::StrCat(text, PredictionsText(report), FindingsText(report));
 }
@@ -198,9 +199,10 @@ std::string CapabilitiesText(const v1::GetCapabilitiesResponse& response) {
                           response.shared_memory().address());
   }
   for (const v1::BackendCapabilities& backend : response.backends()) {
-    absl::StrAppendFormat(&text, "%s%s%s, %s\n", backend.name(),
-                          backend.version().empty() ? "" : " ",
-                          backend.version(), backend.description());
+    absl::StrAppendFormat(
+        &text, "%s%s%s%s%s\n", backend.name(),
+        backend.version().empty() ? "" : " ", backend.version(),
+        backend.description().empty() ? "" : ", ", backend.description());
     if (!backend.available()) {
       absl::StrAppend(&text, "  unavailable: ", backend.unavailable_reason(),
                       "\n");

@@ -30,8 +30,8 @@ class Program:
 
         program = Program()
         x = program.input("x")
-        w = program.parameter("fc.weight", (10, 64))
-        y = program.step("linear", x, w, None)
+        w = program.parameter("conv.weight", (8, 3, 3, 3))
+        y = program.step("conv", x, w, None, attributes={"padding": 1})
         program.output(y)
 
     The server checks the program when it is loaded. Owned by one thread.

@@ -202,7 +202,7 @@ absl::Status WriteNpy(const std::string& path, const NpyArray& array) {
   std::remove(beside.c_str());
   return MakeError(absl::StatusCode::kInternal,
                    {Reason::kInternal, path, "a file that can't be written",
-                    "a directory with room and permission"});
+                    "an existing directory with room and permission"});
 }
 
 }  // namespace convgrad

@@ -38,7 +38,7 @@ absl::Status CannotWrite(const std::string& path, zip_t* archive) {
                    {Reason::kInternal, path,
                     archive == nullptr ? "a file that can't be written"
                                        : zip_strerror(archive),
-                    "a directory with room and permission"});
+                    "an existing directory with room and permission"});
 }
 
 }  // namespace

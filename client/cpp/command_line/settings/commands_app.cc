@@ -139,7 +139,8 @@ void AddCall(Settings* s, Command* command) {
                "means XIO");
   command->Add({"--result_dtype", "f32|bf16|f16"}, &s->result_dtypes,
                "dtype of all results, or of some "
-               "(grad_input=f32,grad_weight=bf16); default f32");
+               "(grad_input=f32,grad_weight=bf16); default: f32 for "
+               "grad_weight and grad_bias, else the operands' dtype");
   command->Add(
       {"--result_layout", "NCX|NXC|NDC1HWC0|OIX|OXI|XIO|FRACTAL_Z_3D"},
       &s->result_layouts,

@@ -4,7 +4,7 @@
     network.put(session)
     (logits,) = network.predict(session, images).values()
 
-Needs the package `onnx` (`pip install "convgrad[onnx]"`), which reads models and computes
+Needs the package `onnx` (`pip install "onnx>=1.19"`), which reads models and computes
 constants. The server sees programs only, never a model's file.
 """
 

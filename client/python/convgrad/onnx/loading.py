@@ -16,6 +16,8 @@ LEAST_OPSET = 13
 NEWEST_OPSET = 28
 """The newest one that the operators' rows were compared with."""
 
+_REMEDY = 'pip install "onnx>=1.19"'
+
 
 @short_traceback
 def load(model: str | os.PathLike[str] | bytes | Any, *,
@@ -65,12 +67,11 @@ def _package() -> Any:
     try:
         import onnx
     except ImportError as error:
-        raise ImportError("convgrad.onnx needs the package onnx: "
-                          'pip install "convgrad[onnx]"') from error
+        raise ImportError(f"convgrad.onnx needs the package onnx: {_REMEDY}") from error
     # Older versions give the elements of bfloat16 and of smaller floats as integers.
     if [int(one) for one in onnx.__version__.split(".")[:2]] < [1, 19]:
         raise ImportError(f"convgrad.onnx needs onnx 1.19 or newer, found {onnx.__version__}: "
-                          'pip install --upgrade "convgrad[onnx]"')
+                          f"{_REMEDY}")
     return onnx
 
 

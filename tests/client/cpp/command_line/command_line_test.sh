@@ -31,7 +31,7 @@ problem=conv2d_n1_c2_o2_i4_k3_p1
 
 expect 0 "times, GFLOP/s and the server's stages" help
 expect 0 "convgrad COMMAND --help" --help
-expect 0 "--result_dtype" help backward
+expect 0 "f32 for grad_weight and grad_bias" help backward
 expect 0 "--nocheck" forward --help
 expect 0 "timed calls" bench $problem --help
 expect 0 "PROBLEM" check --help
