@@ -151,7 +151,7 @@ class UpdatePlan final : public Plan {
     }
     for (const UpdateTensors& at : tensors) {
       if (at.new_step != nullptr) {
-        *at.new_step = (at.step == nullptr ? 0 : *at.step) + 1;
+        *at.new_step = SaturatingAdd(at.step == nullptr ? 0 : *at.step, 1);
       }
     }
     ForEach(stepped_, [&](size_t, const Piece& piece) {

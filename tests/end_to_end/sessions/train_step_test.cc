@@ -1,6 +1,7 @@
 // Tests RunProgram with an update: a whole training step in one call.
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -208,6 +209,62 @@ TEST_P(TrainStepTest, OneThatIsRefusedChangesNothing) {
   expect(request, grpc::INVALID_ARGUMENT, "backward");
   request.clear_backward();
   expect(request, grpc::INVALID_ARGUMENT, "backward");
+}
+
+constexpr char kCounting[] = R"(
+input x
+parameter w [2, 3]
+parameter m [2] fixed
+parameter v [2] fixed
+parameter n [] i64 fixed
+a = linear(x, w)
+b = dropout(a, training=true)
+c = batch_norm(b, none, none, m, v, n, training=true)
+loss = mse(c, a)
+output loss
+)";
+
+// A client may put any count, also one with no next.
+TEST(Counts, StayAtTheLargestNumber) {
+  TestServer server;
+  NetworkClient client(server.channel());
+  const auto put = [&](const std::string& name,
+                       const std::vector<int64_t>& numbers,
+                       const std::vector<int64_t>& dims) {
+    v1::Tensor tensor = TensorOf(v1::LAYOUT_NCX, dims);
+    tensor.set_dtype(v1::DATA_TYPE_I64);
+    const std::string bytes(reinterpret_cast<const char*>(numbers.data()),
+                            numbers.size() * sizeof(int64_t));
+    const auto reply = client.session().Put(name, tensor, bytes);
+    EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
+    return bytes;
+  };
+  client.Put("w", {2, 3}, kWeight);
+  client.Put("m", {2}, {0, 0});
+  client.Put("v", {2}, {1, 1});
+  put("n", {0}, {});
+  ASSERT_TRUE(client.Load("net", kCounting).status.ok());
+  v1::RunProgramRequest request;
+  request.set_program("net");
+  AddValue("x", {3, 3}, kX, request.mutable_inputs(), &request);
+  request.mutable_backward();
+  *request.mutable_update() = MomentumSgd();
+  request.mutable_update()->set_algorithm(
+      v1::UpdateParametersRequest::ALGORITHM_ADAM);
+  request.mutable_update()->mutable_groups(0)->clear_momentum();
+  // Makes the states of the optimizer.
+  auto reply = client.Run(request);
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const std::string one = put("n", {kMost}, {});
+  EXPECT_EQ(put("w#step", {kMost}, {}), one);
+  const std::string two = put("#randomness", {7, kMost}, {2});
+  reply = client.Run(request);
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  for (const auto& [name, bytes] :
+       {std::pair{"n", one}, {"w#step", one}, {"#randomness", two}}) {
+    EXPECT_EQ(client.session().Get(name).response.payloads(0), bytes) << name;
+  }
 }
 
 }  // namespace
