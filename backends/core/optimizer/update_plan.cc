@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backends/core/checked_math.h"
+#include "backends/core/next_count.h"
 #include "backends/core/optimizer/update_rules.h"
 #include "backends/core/steady_now.h"
 
@@ -151,7 +152,7 @@ class UpdatePlan final : public Plan {
     }
     for (const UpdateTensors& at : tensors) {
       if (at.new_step != nullptr) {
-        *at.new_step = (at.step == nullptr ? 0 : *at.step) + 1;
+        *at.new_step = at.step == nullptr ? 1 : NextCount(*at.step);
       }
     }
     ForEach(stepped_, [&](size_t, const Piece& piece) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "backends/core/next_count.h"
 #include "backends/core/status.h"
 #include "proto/call_metadata.h"
 #include "server/rpc/networks/network_calls.h"
@@ -197,7 +198,7 @@ absl::Status RunProgramCall::PlaceRandomness(
   ASSIGN_OR_RETURN(
       TensorPlace place,
       session().Write(std::string(kRandomness), descriptor, reservation()));
-  const int64_t now[2] = {before[0], before[1] + 1};
+  const int64_t now[2] = {before[0], NextCount(before[1])};
   std::copy_n(now, 2, reinterpret_cast<int64_t*>(place.data));
   operands->push_back(std::move(place));
   return absl::OkStatus();

@@ -1,4 +1,5 @@
 // Tests RunProgram with an update: a whole training step in one call.
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -21,6 +22,21 @@ parameter v [2] fixed
 a = linear(x, w)
 b = batch_norm(a, none, none, m, v, momentum=0.5, training=true)
 loss = mse(b, target)
+output loss
+)";
+
+// Counts its runs in a batch_norm and in a dropout.
+constexpr char kCounting[] = R"(
+input x
+input target
+parameter w [2, 3]
+parameter m [2] fixed
+parameter v [2] fixed
+parameter n [] i64 fixed
+a = linear(x, w)
+b = batch_norm(a, none, none, m, v, n, momentum=none, training=true)
+c = dropout(b, training=true)
+loss = mse(c, target)
 output loss
 )";
 
@@ -162,6 +178,40 @@ TEST_P(TrainStepTest, ASkippedStepKeepsTheStatisticsOfItsForward) {
   EXPECT_NE(client_.Get("m"), (Floats{0, 0}));
   for (const char* name : {"w#gradient", "w#momentum_buffer"}) {
     EXPECT_EQ(client_.session().Get(name).status.error_code(), grpc::NOT_FOUND);
+  }
+}
+
+TEST_P(TrainStepTest, CountsEndAtTheLargestNumber) {
+  const auto put = [&](const std::string& name, std::vector<int64_t> dims,
+                       const std::vector<int64_t>& counts) {
+    const std::string bytes(reinterpret_cast<const char*>(counts.data()),
+                            counts.size() * sizeof(int64_t));
+    const auto tensor = TensorOf(v1::LAYOUT_NCX, dims, v1::DATA_TYPE_I64);
+    ASSERT_TRUE(client_.session().Put(name, tensor, bytes).status.ok());
+  };
+  const auto get = [&](const std::string& name) {
+    const std::string bytes = client_.session().Get(name).response.payloads(0);
+    int64_t count;
+    std::memcpy(&count, bytes.data() + bytes.size() - sizeof(count),
+                sizeof(count));
+    return count;
+  };
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  put("n", {}, {kMost});
+  put("#randomness", {2}, {1, kMost});
+  put("w#step", {}, {kMost});
+  client_.Put("w#exp_avg", {2, 3}, Floats(6));
+  client_.Put("w#exp_avg_sq", {2, 3}, Floats(6));
+  ASSERT_TRUE(client_.Load("counting", kCounting).status.ok());
+  v1::RunProgramRequest request = WithUpdate(StepOf(kX, kTarget));
+  request.set_program("counting");
+  request.mutable_update()->set_algorithm(
+      v1::UpdateParametersRequest::ALGORITHM_ADAM);
+  request.mutable_update()->mutable_groups(0)->clear_momentum();
+  const auto reply = client_.Run(request);
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  for (const char* name : {"n", "#randomness", "w#step"}) {
+    EXPECT_EQ(get(name), kMost) << name;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backends/core/next_count.h"
 #include "backends/kernels/operators/batch_norm.h"
 
 namespace convgrad::onednn {
@@ -25,14 +26,14 @@ struct RunningStatistics {
 void UpdateStatistics(const RunContext& context, const ChannelBlocks& blocks,
                       const NormStatistics& batch,
                       const RunningStatistics& running) {
-  const int64_t before =
-      running.count == kNoBuffer ? 0 : *context.Read<int64_t>(running.count);
+  const int64_t count = running.count == kNoBuffer
+                            ? 1
+                            : NextCount(*context.Read<int64_t>(running.count));
   if (running.new_count != kNoBuffer) {
-    *context.Write<int64_t>(running.new_count) = before + 1;
+    *context.Write<int64_t>(running.new_count) = count;
   }
-  const double factor = running.is_cumulative
-                            ? 1 / static_cast<double>(before + 1)
-                            : running.momentum;
+  const double factor =
+      running.is_cumulative ? 1 / static_cast<double>(count) : running.momentum;
   const auto elements = static_cast<double>(blocks.batch * blocks.spatial);
   const auto update = [&](BufferId from, BufferId to, BufferId of_batch,
                           double correction) {
