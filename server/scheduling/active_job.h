@@ -80,9 +80,10 @@ class ActiveJob {
 
   // A slice with quanta left.
   struct CurrentSlice {
+    // Declared first, because it pays for the plan and the scratch.
+    Reservation reservation;
     std::shared_ptr<const Plan> plan;
     RunBuffers buffers;
-    Reservation reservation;
     Buffer scratch;
     int next_quantum = 0;
   };

@@ -1,7 +1,7 @@
 // Tests RunProgram with an update: a whole training step in one call.
+#include <cstring>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -22,6 +22,21 @@ parameter v [2] fixed
 a = linear(x, w)
 b = batch_norm(a, none, none, m, v, momentum=0.5, training=true)
 loss = mse(b, target)
+output loss
+)";
+
+// Counts its runs in a batch_norm and in a dropout.
+constexpr char kCounting[] = R"(
+input x
+input target
+parameter w [2, 3]
+parameter m [2] fixed
+parameter v [2] fixed
+parameter n [] i64 fixed
+a = linear(x, w)
+b = batch_norm(a, none, none, m, v, n, momentum=none, training=true)
+c = dropout(b, training=true)
+loss = mse(c, target)
 output loss
 )";
 
@@ -166,6 +181,40 @@ TEST_P(TrainStepTest, ASkippedStepKeepsTheStatisticsOfItsForward) {
   }
 }
 
+TEST_P(TrainStepTest, CountsEndAtTheLargestNumber) {
+  const auto put = [&](const std::string& name, std::vector<int64_t> dims,
+                       const std::vector<int64_t>& counts) {
+    const std::string bytes(reinterpret_cast<const char*>(counts.data()),
+                            counts.size() * sizeof(int64_t));
+    const auto tensor = TensorOf(v1::LAYOUT_NCX, dims, v1::DATA_TYPE_I64);
+    ASSERT_TRUE(client_.session().Put(name, tensor, bytes).status.ok());
+  };
+  const auto get = [&](const std::string& name) {
+    const std::string bytes = client_.session().Get(name).response.payloads(0);
+    int64_t count;
+    std::memcpy(&count, bytes.data() + bytes.size() - sizeof(count),
+                sizeof(count));
+    return count;
+  };
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  put("n", {}, {kMost});
+  put("#randomness", {2}, {1, kMost});
+  put("w#step", {}, {kMost});
+  client_.Put("w#exp_avg", {2, 3}, Floats(6));
+  client_.Put("w#exp_avg_sq", {2, 3}, Floats(6));
+  ASSERT_TRUE(client_.Load("counting", kCounting).status.ok());
+  v1::RunProgramRequest request = WithUpdate(StepOf(kX, kTarget));
+  request.set_program("counting");
+  request.mutable_update()->set_algorithm(
+      v1::UpdateParametersRequest::ALGORITHM_ADAM);
+  request.mutable_update()->mutable_groups(0)->clear_momentum();
+  const auto reply = client_.Run(request);
+  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
+  for (const char* name : {"n", "#randomness", "w#step"}) {
+    EXPECT_EQ(get(name), kMost) << name;
+  }
+}
+
 TEST_P(TrainStepTest, ARepeatGetsTheOneReply) {
   const auto request = WithUpdate(StepOf(kX, kTarget));
   const ChangeMetadata change = client_.session().Next();
@@ -209,62 +258,6 @@ TEST_P(TrainStepTest, OneThatIsRefusedChangesNothing) {
   expect(request, grpc::INVALID_ARGUMENT, "backward");
   request.clear_backward();
   expect(request, grpc::INVALID_ARGUMENT, "backward");
-}
-
-constexpr char kCounting[] = R"(
-input x
-parameter w [2, 3]
-parameter m [2] fixed
-parameter v [2] fixed
-parameter n [] i64 fixed
-a = linear(x, w)
-b = dropout(a, training=true)
-c = batch_norm(b, none, none, m, v, n, training=true)
-loss = mse(c, a)
-output loss
-)";
-
-// A client may put any count, also one with no next.
-TEST(Counts, StayAtTheLargestNumber) {
-  TestServer server;
-  NetworkClient client(server.channel());
-  const auto put = [&](const std::string& name,
-                       const std::vector<int64_t>& numbers,
-                       const std::vector<int64_t>& dims) {
-    v1::Tensor tensor = TensorOf(v1::LAYOUT_NCX, dims);
-    tensor.set_dtype(v1::DATA_TYPE_I64);
-    const std::string bytes(reinterpret_cast<const char*>(numbers.data()),
-                            numbers.size() * sizeof(int64_t));
-    const auto reply = client.session().Put(name, tensor, bytes);
-    EXPECT_TRUE(reply.status.ok()) << reply.status.error_message();
-    return bytes;
-  };
-  client.Put("w", {2, 3}, kWeight);
-  client.Put("m", {2}, {0, 0});
-  client.Put("v", {2}, {1, 1});
-  put("n", {0}, {});
-  ASSERT_TRUE(client.Load("net", kCounting).status.ok());
-  v1::RunProgramRequest request;
-  request.set_program("net");
-  AddValue("x", {3, 3}, kX, request.mutable_inputs(), &request);
-  request.mutable_backward();
-  *request.mutable_update() = MomentumSgd();
-  request.mutable_update()->set_algorithm(
-      v1::UpdateParametersRequest::ALGORITHM_ADAM);
-  request.mutable_update()->mutable_groups(0)->clear_momentum();
-  // Makes the states of the optimizer.
-  auto reply = client.Run(request);
-  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  const std::string one = put("n", {kMost}, {});
-  EXPECT_EQ(put("w#step", {kMost}, {}), one);
-  const std::string two = put("#randomness", {7, kMost}, {2});
-  reply = client.Run(request);
-  ASSERT_TRUE(reply.status.ok()) << reply.status.error_message();
-  for (const auto& [name, bytes] :
-       {std::pair{"n", one}, {"w#step", one}, {"#randomness", two}}) {
-    EXPECT_EQ(client.session().Get(name).response.payloads(0), bytes) << name;
-  }
 }
 
 }  // namespace

@@ -226,6 +226,10 @@ TEST(ProgramShapesTest, ErrorsNameStepOperandFoundAndExpected) {
               HasSubstr("at most half"));
   EXPECT_THAT(ErrorOf("max_pool(x, kernel_size=9)", {1, 2, 8}),
               HasSubstr("padded input, 8"));
+  EXPECT_THAT(ErrorOf("max_pool(x, kernel_size=2, dilation="
+                      "9223372036854775807)",
+                      {1, 2, 8}),
+              HasSubstr(".kernel_size: found 2, expected sizes below 2^63"));
   EXPECT_THAT(ErrorOf("max_pool(x, kernel_size=9)", {1, 2}),
               HasSubstr("(N, C, spatial...)"));
   EXPECT_THAT(ErrorOf("batch_norm(x, training=true)", {1, 2, 1, 1}),

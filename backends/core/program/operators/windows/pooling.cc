@@ -13,15 +13,16 @@ namespace convgrad {
 namespace {
 
 absl::StatusOr<PoolAxis> MakeAxis(PoolAxis axis, bool ceil_mode) {
-  const auto reach = CheckedMul(axis.kernel - 1, axis.dilation);
+  auto checked_span = CheckedMul(axis.kernel - 1, axis.dilation);
+  if (checked_span) checked_span = CheckedAdd(*checked_span, 1);
   auto padded = CheckedMul(axis.pad_begin, 2);
   if (padded) padded = CheckedAdd(*padded, axis.in);
   const auto rounded = padded ? CheckedAdd(*padded, axis.stride) : padded;
-  if (!reach || !rounded) {
+  if (!checked_span || !rounded) {
     return InvalidField(Reason::kOverflow, ".kernel_size", axis.kernel,
                         "sizes below 2^63 bytes");
   }
-  const int64_t span = *reach + 1;
+  const int64_t span = *checked_span;
   if (axis.pad_begin > span / 2) {
     return OutOfRange(".padding", axis.pad_begin,
                       absl::StrCat("at most half of the window's ", span));
