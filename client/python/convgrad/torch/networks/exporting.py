@@ -21,7 +21,7 @@ from convgrad.torch.networks.stand_ins import Constant
 from convgrad.torch.networks.tracing import bound_again, check_version
 from convgrad.torch.networks.watching import Watch
 
-# Some of which PyTorch 1.13 lacks, by which types are checked.
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its functions.
 _TORCH: Any = torch
 DROPOUT = "torch.nn.Dropout, whose numbers are drawn in each call"
 # First extents of the example inputs: one for each group of inputs with equal batches.

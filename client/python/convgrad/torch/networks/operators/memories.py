@@ -66,7 +66,7 @@ class Memories:
         """Returns the value, in the memory of `of` or in a copy."""
         if isinstance(value, Wide):
             return value.views[-1].again(to, self.perhaps_apart(to, value.views[-1].base, of))
-        # Indices keep their views, which index_select() sees in what it takes.
+        # Indices keep their views, because index_select() looks at them.
         views = value.views if value.whole.dtype in INDICES else ()
         return replace(value, memory=of.memory, branch=next(self._branches), views=views,
                        time=self.time)

@@ -23,7 +23,7 @@ from convgrad.torch.networks.operators import (
     views,
 )
 
-# Some of which PyTorch 1.13 lacks, by which types are checked.
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its functions.
 _TORCH: Any = torch
 Function = Callable[..., Any]
 
