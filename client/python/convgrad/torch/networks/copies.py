@@ -1,4 +1,4 @@
-"""Copies of models that torch.export follows in the models' place."""
+"""Copies models, so that torch.export follows a copy and not the model itself."""
 
 from __future__ import annotations
 

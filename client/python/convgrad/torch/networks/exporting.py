@@ -1,4 +1,4 @@
-"""A model's forward as the graph that torch.export gives of it, in its training IR."""
+"""Exports a model's forward as a graph, by torch.export in its training IR."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Exported:
 
     nodes: Sequence[torch.fx.Node]
     root: nn.Module
-    """What holds the graphs of regions, as those of autocast."""
+    """The module that holds the graphs of regions, such as those of autocast."""
     tensors: Mapping[str, str]
     """By placeholder, the parameter or buffer."""
     constants: Mapping[str, Constant]

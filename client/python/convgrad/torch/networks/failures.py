@@ -1,4 +1,4 @@
-"""Errors for what a forward raises while torch.export follows it."""
+"""Makes errors of the exceptions that a forward raises while torch.export follows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from convgrad.errors import ConvgradError, invalid
 from convgrad.torch.networks.refusals import field_of, named, refuse
 from convgrad.torch.networks.watching import INSIDE, Watch, is_inside
 
-# What torch logs of a failure.
+# Loggers to which torch writes about a failure.
 _LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor",
             "torch.export._trace")
 
