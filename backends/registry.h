@@ -21,7 +21,8 @@ struct RegisteredBackend {
 // Makes and probes every compiled-in backend, fastest first, "reference" last.
 std::vector<RegisteredBackend> MakeBackends();
 
-// Returns those that `names` lists, separated by commas; all if it is empty.
+// Returns the backends that `names` lists, separated by commas; all if it is
+// empty.
 // Errors: kInvalidArgument naming --backends if one isn't compiled in.
 absl::StatusOr<std::vector<RegisteredBackend>> SelectBackends(
     std::vector<RegisteredBackend> compiled, absl::string_view names);

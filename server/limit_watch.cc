@@ -29,7 +29,7 @@ void LimitWatch::Look() {
     if (before.memory_bytes != machine_.memory_bytes) FollowMemory();
     if (before.usable_cores != machine_.usable_cores) FollowCores();
   }
-  // What sessions keep may have changed as well.
+  // The bytes that sessions keep may have changed as well.
   engine_->Resize(config_);
   ResizeQuota();
 }

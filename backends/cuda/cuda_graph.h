@@ -87,7 +87,7 @@ class ConvGraph {
   // Limits of ListEngines.
   struct EngineCounts {
     int all = 0;
-    // Of engines that differ in their knobs alone.
+    // Limit for the engines that differ only in their knobs.
     int of_one_number = 0;
   };
   // Returns the names of allowed engines, in the order of the heuristics. Slow,

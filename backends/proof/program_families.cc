@@ -20,8 +20,8 @@ struct Row {
 
 constexpr char kInputX[] = "input x\n";
 
-// Of the operators that need more than values of one shape. 19 and 35 channels:
-// whole vectors of 16 and a rest.
+// Returns the rows of operators that need more than values of one shape. 19 and
+// 35 channels are whole vectors of 16 and a rest.
 const std::vector<Row>& Rows() {
   static const auto* const kRows = new std::vector<Row>{
       {"conv",
@@ -139,8 +139,8 @@ const std::vector<Row>& Rows() {
   return *kRows;
 }
 
-// Of an operator that no other row has: of values of one shape, with numbers
-// that have no default.
+// Returns the row of an operator that isn't in Rows(). Its operands have one
+// shape; its program gives the attributes that have no default.
 Row PlainRow(const OperatorSpec& spec) {
   const Dims dims = {2, 19, 3, 5};
   Row row = {std::string(spec.name), {}, ""};

@@ -56,7 +56,7 @@ enum class Remedy { kNone, kByF32, kRefused };
 class ProvenBackend final : public ConvBackend {
  public:
   // Requires: `wrapped` computes on the calling thread's cores; the reference
-  // supports whatever it supports.
+  // supports every operation that `wrapped` supports.
   ProvenBackend(std::unique_ptr<Backend> wrapped,
                 std::shared_ptr<const Backend> reference,
                 ProofListener listener);

@@ -209,7 +209,8 @@ class Checking {
     return absl::OkStatus();
   }
 
-  // What a side of the identity may lose because its gradient is rounded.
+  // The error of a side of the identity that the rounding of its gradient
+  // causes.
   struct Rounding {
     double relative = UnitRoundoff(DataType::kF32);
     double absolute = 0;  // By elements near 0, which become subnormal or 0.

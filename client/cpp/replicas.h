@@ -19,8 +19,8 @@ std::vector<ClientOptions> ReplicasOf(const ClientOptions& options);
 
 // Calls `ask(replica, its deadline)`, which asks one replica for a session,
 // until one has it. Asks several replicas with a short timeout first, so that
-// an unreachable one delays no other; asks those that may still have it again,
-// until `deadline`. Blocks. Thread-safe.
+// an unreachable one delays no other. Then asks those again that it couldn't
+// reach, until `deadline`. Blocks. Thread-safe.
 // Errors: kNotFound if none has it; that of a replica if it is unknown whether
 // it has it; any other error of `ask`.
 absl::Status AskForSession(

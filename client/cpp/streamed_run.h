@@ -48,12 +48,12 @@ class StreamedRun {
   const BatchSlices slices_;
   const BorrowedSlices& borrowed_;
 
-  // Of NextMessage.
+  // The state of NextMessage.
   std::vector<OperandPiece> to_send_;  // in order; each in many frames
   size_t next_piece_ = 0;
   int64_t sent_bytes_ = 0;
 
-  // Of Take.
+  // The state of Take.
   OperationReply reply_;
   std::vector<absl::Span<std::byte>> targets_;  // by result
   std::vector<int64_t> received_;               // by result, so far

@@ -1,5 +1,5 @@
-// `SnapshotPacing` decides when the server writes the next snapshot that nobody
-// asked for.
+// `SnapshotPacing` decides when the server writes the next snapshot that no
+// client asked for.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,9 @@ class SnapshotPacing {
     return retry_at_.contains(session);
   }
 
-  // A snapshot that nobody asked for took from `start` to `end`. Those that
-  // clients ask for don't count, so that no client can stop the others'.
+  // A snapshot that no client asked for took from `start` to `end`. Snapshots
+  // that a client asks for don't count, because they would delay those of other
+  // clients' sessions.
   void OnUnasked(absl::Time start, absl::Time end) {
     free_at_ = end + (end - start) * (1 / kShare - 1);
   }

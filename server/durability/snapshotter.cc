@@ -48,8 +48,8 @@ Snapshotter::Snapshotter(SessionTable* sessions, SnapshotStore* store,
 
 void Snapshotter::Load(const std::shared_ptr<KeptSession>& session) {
   options_.load(session->settings().client, [this, session] {
-    // A session that has ended has told those that waited. The store would
-    // remember its folder for ever.
+    // A session that has ended has already failed the calls that waited for
+    // the load. The store would remember its folder for ever.
     if (!session->IsOpen(sessions_->now())) return;
     const KeptSession::Settings& settings = session->settings();
     std::vector<std::string> broken;

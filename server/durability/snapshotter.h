@@ -37,7 +37,7 @@ class Snapshotter final : public SessionArchive {
     // destroyed.
     std::function<void(const std::string& client, std::function<void()> task)>
         load;
-    // Of this server.
+    // The facts of this server.
     MachineFacts facts = {};
   };
   // Counts since the start.

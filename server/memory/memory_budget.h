@@ -103,7 +103,7 @@ class MemoryBudget {
   void ExpireWaiters(absl::Time now);
 
   // Changes the capacity. Above it, taken bytes stay taken. Refuses the waiters
-  // that no longer fit ever, and serves those that fit now.
+  // that ask for more than the capacity, and serves those that fit now.
   void SetCapacity(int64_t bytes);
 
   int64_t capacity_bytes() const { return capacity_bytes_; }

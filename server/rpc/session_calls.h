@@ -66,7 +66,7 @@ class RenewSessionCall final : public SessionCall {
   absl::StatusOr<SessionUse> FindSession() override;
   void OnSession() override;
 
-  int64_t epoch_ = 0;  // Of the request.
+  int64_t epoch_ = 0;  // A field of the request.
 };
 
 // `ResumeSessionCall` answers when no change of an earlier epoch runs. If the
@@ -79,7 +79,7 @@ class ResumeSessionCall final : public SessionCall {
   absl::StatusOr<SessionUse> FindSession() override;
   void OnSession() override;
 
-  // Of the request.
+  // Fields of the request.
   int64_t held_ = 0;
   std::string call_id_;
 };

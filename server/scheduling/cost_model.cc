@@ -3,8 +3,8 @@
 namespace convgrad {
 namespace {
 
-// The rate of loopback TCP, most of which are gRPC's copies. Measured on two
-// cores.
+// The rate of loopback TCP. gRPC's copies take most of the time. Measured on
+// two cores.
 constexpr double kWireBytesPerSecond = 1.5e9;
 int64_t CrossingBytes(const Operation& operation) {
   int64_t bytes = 0;

@@ -100,7 +100,7 @@ void KeptSession::Restore(const SessionCapture& content, absl::Time now) {
   std::vector<Ready> awaiting;
   {
     MutexLock lock(&mutex_);
-    // A session that has ended has told those that waited.
+    // A session that has ended has already failed the calls that waited.
     if (has_ended_) return;
     awaiting.swap(awaiting_);
     ChangeOrder::Epochs epochs = order_.epochs();

@@ -92,8 +92,8 @@ class SessionFolder {
   // Keeps the newest generation under `name` until DropNamed, and replaces the
   // snapshot of this name. Requires: a Write or Load of the session before;
   // `name` is as ImageTensor::name, of at most 128 bytes.
-  // Errors: as Write. If the last fsync fails, the name may have the snapshot
-  // before, or this one; otherwise it has what it had.
+  // Errors: as Write. If the last fsync fails, the name has the snapshot before
+  // or this one; after another error, it has the snapshot before.
   absl::Status KeepNamed(const std::string& name);
   // Loads the snapshot of this name as Load does, but no other one instead.
   // Requires: as KeepNamed.
@@ -113,8 +113,9 @@ class SessionFolder {
   void Forget();
   // Returns nullopt if the session has no manifest.
   std::optional<SnapshotEntry> Entry();
-  // Removes what no manifest names: all of the folder if it has no manifest,
-  // otherwise the rest of a write that a crash has ended. Ignores errors.
+  // Removes the files that no manifest names: the whole folder if it has no
+  // manifest, otherwise the rest of a write that a crash has ended. Ignores
+  // errors.
   void RemoveUncommitted();
 
  private:

@@ -1,4 +1,4 @@
-// How a session's folder gives back its newest intact generation.
+// Implements how a session's folder loads its newest intact generation.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

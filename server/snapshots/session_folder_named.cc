@@ -1,5 +1,6 @@
-// How a session's folder keeps snapshots under names: a copy of the newest
-// generation's manifest has the name, and its parts stay as long as the copy.
+// Implements how a session's folder keeps snapshots under names: a copy of the
+// newest generation's manifest has the name, and its parts stay as long as the
+// copy.
 #include <algorithm>
 #include <set>
 #include <utility>

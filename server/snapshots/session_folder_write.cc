@@ -1,4 +1,4 @@
-// How a session's folder gets its next generation.
+// Implements how a session's folder writes its next generation.
 #include <algorithm>
 #include <set>
 #include <utility>

@@ -9,12 +9,12 @@ namespace {
 // Applies a GradientRule to one element.
 struct Gradient {
   float scale, limit, clip;
-  bool is_limited;  // also to a limit that f32 rounds to 0
+  bool is_limited;  // Also true if f32 rounds the limit to 0.
 
   Gradient(const GradientRule& rule, bool maximizes)
       : scale(static_cast<float>(
             (maximizes ? -rule.scale : rule.scale) *
-            // Without a limit between them, both factors are one.
+            // Without a limit between them, one factor does for both.
             (rule.limit > 0 ? 1 : rule.clip))),
         limit(static_cast<float>(rule.limit)),
         clip(static_cast<float>(rule.clip)),

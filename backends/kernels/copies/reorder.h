@@ -59,8 +59,8 @@ class Reorder {
   void RunTiles(const void* source, void* destination, int64_t part) const;
 
   std::vector<PartedBox> boxes_;
-  // Bytes of a destination that is zeroed first, because the boxes don't write
-  // all of it. 0: they do.
+  // Bytes of the destination that are zeroed first. 0 if the boxes write every
+  // byte.
   int64_t zeroed_bytes_ = 0;
   int64_t part_count_ = 0;
 };

@@ -91,7 +91,7 @@ void RunGradientSums(const BatchNorm& norm,
 struct BatchNormBackward {
   const void* dy;
   const void* x;
-  // Of a forward without an addend.
+  // The activation of the forward, unless the forward has an addend.
   Activation activation = Activation::kNone;
   void* dx;
 };

@@ -29,7 +29,8 @@ enum class Combination {
   // a where b isn't 0, or where b is 0; else 0.
   kIfNotZero,
   kIfZero,
-  // Of three: a where the condition isn't 0, else b. NaN where it is NaN.
+  // Takes three operands: a where the condition isn't 0, else b. NaN where the
+  // condition is NaN.
   kWhere,
   // Gradients, from dy, a and b: of b in a / b; and dy where a is not less, or
   // not greater, than b, halved where they are equal.

@@ -124,7 +124,7 @@ void SoftmaxOfVectors(const float* x, size_t size, T* powers, float* y) {
       hn::StoreU(power, d, powers + i);
       sums = hn::Add(sums, power);
     }
-    // So that a long sum of floats has small errors.
+    // Adds up in double, because a long sum of floats has large errors.
     sum += hn::GetLane(hn::SumOfLanes(d, sums));
   }
   // The loop ended at `i`, so these lanes aren't in the sum.

@@ -90,8 +90,9 @@ struct Weights {
   int64_t kernel_depth = 1;
 };
 
-// What Forward does to a result before it writes it, in this order: adds a bias
-// for each channel, adds a tensor like the output, and applies an activation:
+// The operations of Forward on a result before it writes it, in this order:
+// adds a bias for each channel, adds a tensor like the output, and applies an
+// activation:
 // kNone, kRelu, kRelu6, kLeakyRelu, kSilu or kHardswish.
 struct Epilogue {
   const float* bias = nullptr;    // out_channels of them; null: none

@@ -106,7 +106,8 @@ GradientBlocks::GradientBlocks(const Shape& shape) {
   tiles = std::clamp<int64_t>(shape.tiles(), 1, kMostRows);
   sum_stride = PositionStride(
       shape.out_blocks() * shape.in_planes() * shape.block, shape.block);
-  // Of all output channels, so that a part of them has the same pieces.
+  // The stride for all output channels, because a part of the channels must
+  // have the same pieces.
   const int64_t whole_stride =
       PositionStride(std::max(shape.image_out_blocks, shape.out_blocks()) *
                          shape.in_planes() * shape.block,

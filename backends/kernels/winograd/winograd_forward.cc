@@ -85,7 +85,7 @@ class Part {
 
   // Multiplies the four positions of a row, for up to two blocks of channels.
   void Multiply(int row, int64_t block) {
-    // So many rows of weights stay in the first cache, with some tiles. Sums of
+    // kDepth rows of weights fit in the first cache beside some tiles. Sums of
     // 64 channels each have about the rounding errors of oneDNN's direct
     // passes; those of 128 channels have 1.3 times as large ones.
     constexpr int64_t kDepth = 64 / kBlock;

@@ -25,11 +25,11 @@ struct TileProducts {
   const float* weights;  // of the panel: one row for each input channel
   float* products;
   int64_t product_stride;  // floats between blocks of output channels
-  // Whether the products are added to those that are there.
+  // Whether the products are added to what `products` has.
   bool adds;
   // Weights that are used next, and how many lines of them are fetched for
-  // each plane of the input: those of wide layers come from the last
-  // cache, whose latency would be waited for.
+  // each plane of the input, because those of wide layers are in the last
+  // cache, which answers slowly.
   const float* next;
   int64_t next_lines;
 };

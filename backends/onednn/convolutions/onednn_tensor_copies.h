@@ -11,8 +11,8 @@
 
 namespace convgrad::onednn {
 
-// Appends to one schedule, which must outlive it. Owned by one thread. Where
-// the library makes a copy, what it throws is thrown.
+// Appends to one schedule, which must outlive it. Owned by one thread. Throws
+// dnnl::error if the library can't make a copy.
 class TensorCopies {
  public:
   explicit TensorCopies(Schedule* schedule) : schedule_(*schedule) {}

@@ -201,7 +201,7 @@ absl::StatusOr<NetworkParts> BuildNetworkParts(
                    BuildSchedule(operation, options, writes_tape));
   Schedule& schedule = whole.schedule;
   const size_t backward_begin = whole.parts.backward_begin;
-  // Buffers of a forward have the same numbers whatever backward follows.
+  // The buffers of a forward have the same ids with each backward.
   std::vector<bool>& on_tape = agreement.on_tape;
   on_tape.resize(schedule.buffers().size());
   NetworkParts parts;

@@ -59,7 +59,7 @@ class ChangeSender {
     Instead instead;    // may be null
     OwnedChange owned;  // only in a durable session
     std::string call_id;
-    // Before it was given up.
+    // The call id of the change before it was given up.
     std::string given_up_id;
     int attempts = 0;
     // False before its first attempt, and again when the session was restored.
@@ -78,9 +78,10 @@ class ChangeSender {
     // that began next.
     std::optional<absl::Time> void_since;
     int64_t boundary = std::numeric_limits<int64_t>::max();
-    // It was committed before a restart of the server.
+    // Whether it was committed before a restart of the server.
     bool was_committed = false;
-    // Likewise, and nobody waits for its answer.
+    // Whether it was committed before the restart, and no caller waits for it
+    // any more: it was answered or given up.
     bool is_repeat = false;
   };
 

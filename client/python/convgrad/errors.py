@@ -15,7 +15,7 @@ PUSHBACK_TRAILER = "grpc-retry-pushback-ms"
 
 Metadata = Iterable[tuple[str, "str | bytes"]]
 
-# What gRPC says of a peer that accepts a connection and sends nothing.
+# A part of gRPC's error for a peer that accepts a connection and sends nothing.
 _SILENCE = "before receiving SETTINGS frame"
 
 

@@ -56,7 +56,7 @@ class Call(Generic[R]):
     results: dict[str, Descriptor] = field(default_factory=dict)
     """Descriptors of the results."""
     kept_results: dict[str, Descriptor] = field(default_factory=dict)
-    """Those of the results that a session keeps, by their names there."""
+    """Descriptors of the results that a session keeps, by their names there."""
     is_change: bool = False
     """Whether the call changes its session."""
     metadata: tuple[tuple[str, str | bytes], ...] = ()

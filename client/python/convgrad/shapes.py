@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 MOST_AXES = 6
-"""Of a program's value."""
+"""Most axes of a program's value."""
 
 
 def padded(shape: Sequence[Any], rank: int = 2) -> tuple[Any, ...]:

@@ -8,8 +8,8 @@
 namespace convgrad {
 
 // Releases the interpreter's lock for the object's lifetime. If the interpreter
-// ends meanwhile, the thread never runs again: CPython before 3.14 would unwind
-// it through destructors, and C++ ends a process for that.
+// ends meanwhile, the thread sleeps forever: CPython before 3.14 would unwind
+// it by an exception, and C++ ends a process if one leaves a destructor.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}

@@ -220,8 +220,8 @@ class Call : public grpc::ServerGenericBidiReactor {
   std::atomic<uint64_t> session_wait_{0};
   std::atomic<uint64_t> client_wait_{0};
   uint64_t answer_wait_ = 0;
-  // Of AwaitSession. Whoever removes `session_wait_` from the ClientWatch calls
-  // it.
+  // The callback of AwaitSession. The thread that removes `session_wait_` from
+  // the ClientWatch calls it.
   SessionOutcome session_ended_;
   // Whether `start` of AwaitSession still has to call its argument.
   std::atomic<bool> is_held_ = false;

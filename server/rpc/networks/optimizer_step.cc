@@ -43,7 +43,7 @@ struct OptimizerStep::Item {
   KeptTensor value;
   std::optional<KeptTensor> gradient;
   ParameterSettings settings;
-  // Whether nobody needs the gradient after the step: this call has made it,
+  // Whether the gradient isn't needed after the step: this call has made it,
   // drops it, and keeps no average of it.
   bool drops_gradient = false;
 };

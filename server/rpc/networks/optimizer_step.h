@@ -56,7 +56,7 @@ class OptimizerStep {
   absl::StatusOr<std::optional<KeptTensor>> FindState(
       const std::string& name, const TensorDescriptor& expected) const;
   // Adds the place of the parameter's new value: the memory of its gradient,
-  // which this call has made and nobody else sees.
+  // which this call has made and no other call sees.
   void WriteOverGradient(const Item& item, TensorPlaces* places);
   // Adds the place of a tensor that the step writes.
   absl::Status Write(const std::string& name,

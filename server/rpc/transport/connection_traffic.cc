@@ -24,7 +24,7 @@
 namespace convgrad {
 namespace {
 
-// So long a peer may take to acknowledge the last answer.
+// The time that a peer may take to acknowledge the last answer.
 constexpr absl::Duration kMostIdle = absl::Minutes(1);
 
 constexpr absl::string_view kUnix = "unix";  // PeerOf a UNIX socket.

@@ -10,14 +10,15 @@
 namespace convgrad {
 namespace {
 
-// Of a loss. (A temporary would be copied uninitialised, GCC 12 believes.)
+// Returns the dims of a loss: none. A variable, because GCC 12 warns that a
+// temporary is copied uninitialised.
 const Dims& ScalarDims() {
   static const auto& dims = *new Dims;
   return dims;
 }
 
-// Of logits (N, C, ...) and a target: class indices (N, ...), or probabilities
-// (N, C, ...).
+// Returns the dims of the loss of logits (N, C, ...) and a target: class
+// indices (N, ...), or probabilities (N, C, ...).
 absl::StatusOr<Dims> CrossEntropy(const StepDims& step) {
   Dims expected = step.At(0);
   if (step.IsIndex(1)) expected.erase(expected.begin() + 1);
@@ -38,7 +39,7 @@ absl::StatusOr<Dims> CrossEntropy(const StepDims& step) {
   return ScalarDims();
 }
 
-// Of x and a target of the same dims.
+// Returns the dims of the loss of x and a target of the same dims.
 absl::StatusOr<Dims> ElementLoss(const StepDims& step) {
   if (step.At(1) != step.At(0)) {
     return BadShape(".target", step.At(1), ToString(step.At(0)));

@@ -28,11 +28,12 @@ class NetworkGroup {
 struct GroupSteps {
   // The only step, or the batch_norm or add that comes before the others.
   size_t first = 0;
-  // An add of the first step's result; and a relu, a relu6 directly after a
-  // batch_norm, or with a convolution any activation of EndsConvolution. kNone
-  // if there is none.
+  // In the place of a step that the group doesn't have.
   static constexpr size_t kNone = static_cast<size_t>(-1);
+  // An add of the first step's result.
   size_t add = kNone;
+  // A relu; directly after a batch_norm also a relu6; in a group with a
+  // convolution any activation of EndsConvolution.
   size_t activation = kNone;
   // A convolution directly before the first step, or before one of its addends.
   size_t convolution = kNone;

@@ -1,1 +1,1 @@
-"""What the importers of PyTorch's graphs and of ONNX models share."""
+"""Has the code that the importers of PyTorch's graphs and of ONNX models share."""

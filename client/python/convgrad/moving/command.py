@@ -31,7 +31,7 @@ from convgrad.sessions.session import Session
 COMMANDS = ("export", "import", "snapshot", "restore", "replay")
 
 _ID_BYTES = 16
-# Of SessionInfo.handle in proto/convgrad/v1/session.proto.
+# The digits of SessionInfo.handle (proto/convgrad/v1/session.proto).
 _HANDLE_DIGITS = 16
 # About a second, because a wrong address is likelier than a server that restarts.
 _MOST_ATTEMPTS = 5

@@ -29,7 +29,7 @@ _NAMES = {KEPT_DTYPES[ours]: theirs for theirs, ours in _DTYPES.items()}
 _METADATA = "__metadata__"
 _FIELDS = {"dtype", "shape", "data_offsets"}
 _LENGTH_BYTES = 8
-# As the server's own reader: 16,384 names of 255 characters take 6 MiB.
+# The limit of the server's reader. 16,384 names of 255 characters take 6 MiB.
 _MOST_HEADER_BYTES = 16 << 20
 _ALIGNMENT = 64
 _MOST_AXES = 32  # of a NumPy array
@@ -41,7 +41,7 @@ class Entry:
     """The place of a tensor in a file."""
 
     dtype: str
-    """As in KEPT_DTYPES."""
+    """Its name in KEPT_DTYPES."""
     shape: tuple[int, ...]
     begin: int
     """Offset from the end of the header."""

@@ -29,7 +29,7 @@ _MOVED = IMAGES | INDICES | {"bool"}
 MOST_INPUT_AXES = 5
 _MOST_INDEX_AXES = 4
 _MOST_BYTES = 2**29
-"""Of all constants that nodes make, besides the size of the initializers."""
+"""Most bytes of all constants that nodes make, besides the size of the initializers."""
 
 
 class Declared:

@@ -18,9 +18,9 @@ from convgrad.onnx.extents import Batch
 from convgrad.onnx.values import Node
 
 MOST_BYTES = 2**26
-"""Of a constant that a node makes."""
+"""Most bytes of a constant that a node makes."""
 MOST_EXTENTS = 1024
-"""Of all operands of a node that calculates with the batch."""
+"""Most elements of all operands of a node that calculates with the batch."""
 
 # Operators whose results can be constants: they follow from the operands' sizes and values.
 COMPUTED = frozenset("""
@@ -34,7 +34,8 @@ COMPUTED = frozenset("""
 
 
 def compute(node: Node, proto: Any, arrays: Sequence[Array | None]) -> list[Array] | None:
-    """Returns the node's results; None if it isn't such a node, or if they are too large."""
+    """Returns the node's results; None if its operator isn't in COMPUTED, or if they are too
+    large."""
     if node.operator not in COMPUTED:
         return None
     feeds = {name: array for name, array in zip(node.inputs, arrays) if array is not None}

@@ -29,7 +29,7 @@ from convgrad.onnx.values import (
 )
 from convgrad.shapes import padded
 
-# What a computation of numbers that don't fit the node may raise, besides onnx's own errors.
+# The errors of a node whose operands have wrong shapes or values, besides onnx's own errors.
 _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeError,
           AttributeError)
 
@@ -37,7 +37,7 @@ _WRONG = (TypeError, KeyError, IndexError, ValueError, ArithmeticError, RuntimeE
 class Importer(Declared):
     """Follows a graph's nodes. Owned by one thread."""
 
-    # What tensors' arithmetic uses.
+    # Functions that the operators of Value, such as +, call.
     of_each, binary = elements.of_each, elements.binary
     reshaped, permuted, expanded = views.reshaped, views.permuted, views.expanded
     product = norms.product

@@ -26,7 +26,7 @@ OWN_DOMAINS = ("", "ai.onnx")
 
 @dataclass(eq=False)
 class Source:
-    """Where a value comes from: an input, a parameter, or a step with operands."""
+    """The origin of a value: an input, a parameter, or a step with operands."""
 
     name: str
     operator: str = ""
@@ -54,9 +54,9 @@ class Known:
     """A tensor that no input has an influence on."""
 
     array: Array
-    """Of dtype object if an element depends on the batch."""
+    """Its dtype is object if an element depends on the batch."""
     name: str = ""
-    """Of the initializer that a program may train; "" for other constants."""
+    """Name of the initializer that a program may train; "" for other constants."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -25,9 +25,9 @@ R = TypeVar("R")
 
 
 class ChangeQueue:
-    """What a session's callers see of its changes: numbers, room, reads, the end. Thread-safe.
+    """The part of a session's changes that callers see: numbers, room, reads, the end.
 
-    `Changes` sends them.
+    `Changes` sends the changes. Thread-safe.
     """
 
     def __init__(self, client: Caller, opened: Opened,

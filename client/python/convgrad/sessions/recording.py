@@ -49,7 +49,7 @@ class Recorded:
     """Its number in the session, from 1."""
     method: str
     offset: int
-    """Of its first message in the file."""
+    """Offset of its first message in the file."""
     sizes: tuple[int, ...]
     """Bytes of its messages: exactly one unless it is a stream."""
     reply: dict[str, str] | None

@@ -17,7 +17,7 @@ struct ConvEpilogue {
   int slope = -1;              // with one number, the slope below 0
 };
 
-// Which post-ops there are, in this order.
+// The post-ops of a convolution, in this order.
 struct ConvEpilogueParts {
   bool scale_and_shift = false;
   bool addend = false;

@@ -42,7 +42,8 @@ int64_t TapCount(const ConvProblem& problem) {
   return problem.axes[0].kernel * problem.axes[1].kernel;
 }
 
-// Returns the taps that don't see padding only, those that see most first.
+// Returns the taps that see an element of the image. Sorts them by the number
+// of elements that they see, the largest first.
 std::vector<Tap> TapsOf(const ConvProblem& problem) {
   std::vector<Tap> taps;
   const SpatialAxis& rows = problem.axes[0];
@@ -134,7 +135,7 @@ void AddSum(BufferId numbers, const Part& part, absl::string_view kind,
                 });
 }
 
-// Returns the 1x1 convolution of what a tap sees.
+// Returns the 1x1 convolution of the part of the image that a tap sees.
 ConvProblem ProblemOf(const Tap& tap, const ConvProblem& problem) {
   ConvProblem alone = problem;
   for (size_t i = 0; i < alone.axes.size(); ++i) {

@@ -120,7 +120,7 @@ class Convolution final : public NetworkGroup {
     absl::string_view kind;
     // Only for a forward that isn't mirrored.
     BufferId bias;
-    // Whether it only computes what a fast step can't.
+    // Whether it runs only if the fast step before it refuses its operands.
     bool is_fallback = false;
   };
   // The step's tensors, or their gradients.

@@ -22,8 +22,8 @@ struct FastPass {
   BufferId weight = kNoBuffer;
   // Only for a forward; kNoBuffer: none.
   BufferId bias = kNoBuffer;
-  // What only a forward by Winograd's algorithm can do besides: factors of the
-  // channels, before the bias; an addend like y; the function that comes last.
+  // Only for a forward by Winograd's algorithm: factors of the channels, before
+  // the bias; an addend like y; the function that comes last.
   BufferId scales = kNoBuffer;
   BufferId addend = kNoBuffer;
   Pointwise function = {};

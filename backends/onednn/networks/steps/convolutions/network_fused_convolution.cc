@@ -1,7 +1,6 @@
 // Implements a convolution at inference, fused with the batch_norm of running
-// statistics, the add and the activation after it: by Winograd's algorithm or
-// by the library, both of which compute all of them before they write the
-// result.
+// statistics, the add and the activation after it. Winograd's algorithm or the
+// library computes all four before it writes the result.
 #include <optional>
 #include <string>
 #include <utility>

@@ -18,12 +18,12 @@
 namespace convgrad::onednn {
 namespace {
 
-// How an operand's gradient follows from that of the result, dy.
+// The rule by which an operand's gradient follows from that of the result, dy.
 enum class Rule { kNone, kPass, kNegate, kCombine };
 
 struct Gradient {
   Rule rule = Rule::kNone;
-  // Of dy with the other operand, or of dy, a and b (IsOfThree).
+  // With kCombine: of dy with the other operand, or with a and b (IsOfThree).
   Combination combination = Combination::kAdd;
 };
 
@@ -38,8 +38,8 @@ struct BinaryRow {
   Operator op;
   Combination combination;
   Gradient of_a = {}, of_b = {};
-  // Of a constant in the place of b. kNone: that of a comparison is an operand
-  // with one number.
+  // The activation that computes the operator if a constant stands for b. kNone
+  // for comparisons, whose constant becomes an operand with one number.
   Activation of_constant = Activation::kNone;
 };
 
@@ -267,7 +267,8 @@ class Binary final : public NetworkGroup {
   bool is_broadcast_ = false;  // by channel
   NetworkTensor y_;
   BufferId a_ = kNoBuffer;
-  // Of a broadcast, f32 by image and padded channel. Of runs, as b lies.
+  // The operand b. If it is broadcast: f32 by image and padded channel. If it
+  // has runs: in its own layout.
   BufferId b_ = kNoBuffer;
   std::optional<RepeatedRuns> runs_;
 };

@@ -88,12 +88,13 @@ def _with_number(to: Declared, operator: str, x: Value, number: float) -> Value:
     before = x.source
     if operator == "mul" and number == 0.5 and before.operator == "mul" and (
             before.attributes.get("other") == 2 and before.operands[0] is not None):
-        return replace(x, source=before.operands[0])  # a GELU's halves; a power of 2 is exact
+        return replace(x, source=before.operands[0])  # x * 2 * 0.5, exact
     return of_each(to, operator, x, other=float(number))
 
 
 def erf(to: Declared, node: Node, x: Value) -> Bell:
-    """The step that divides by the root of 2 isn't needed for the GELU that this becomes."""
+    """Returns the Bell of which the node's users make a GELU. Skips the step that divides x by
+    the root of 2, because the GELU does so itself."""
     source = x.source
     factor = source.attributes.get("other")
     if len(source.operands) == 1 and source.operands[0] is not None and isinstance(

@@ -143,7 +143,8 @@ def split(to: Declared, node: Node, x: Value, sizes: Operand = None) -> list[Val
 
 
 def split_to_sequence(to: Declared, node: Node, x: Value, sizes: Operand = None) -> Parts:
-    """What PyTorch's exporter makes of a split if it doesn't optimize."""
+    """Imports SplitToSequence, which PyTorch's exporter writes for a split unless it optimizes.
+    """
     axis = axis_in(to, node.get("axis", 0), len(x.shape))
     (extent,) = known_sizes(to, x, [axis])
     given = [1] if sizes is None else numbers(to, sizes, "sizes")

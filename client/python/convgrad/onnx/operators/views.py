@@ -17,7 +17,7 @@ from convgrad.shapes import MOST_AXES, axis_of, broadcast, padded
 
 Moved = TypeVar("Moved", Value, Known)
 MOST_PLACES = 2**24
-"""Of the numbers that are computed for a node."""
+"""Most numbers that are computed for a node."""
 
 
 def reshaped(to: Declared, x: Moved, shape: Sequence[Extent]) -> Moved:

@@ -1,4 +1,4 @@
-"""Copies of models that torch.export follows in the models' place."""
+"""Copies models, so that torch.export follows a copy and not the model itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-# Some of which PyTorch 1.13 lacks, by which types are checked.
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its functions.
 _TORCH: Any = torch
 
 

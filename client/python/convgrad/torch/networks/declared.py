@@ -24,14 +24,14 @@ from convgrad.torch.networks.operators.values import INDICES, Importer, Noise, V
 
 # Steps that keep positive numbers positive.
 _MEANS = ("avg_pool", "adaptive_avg_pool", "mean", "flatten", "reshape", "permute")
-# The server's float32 has no smaller numbers without a loss.
+# The least number that float32 has with all of its bits.
 _LEAST = torch.finfo(torch.float32).tiny
 
 
 class Declared(Importer):
     """Has the program and its values for a model's tensors. Owned by one thread."""
 
-    # What tensors' arithmetic uses.
+    # Functions that the operators of Value, such as +, call.
     of_each, binary = elements.of_each, elements.binary
     reshaped, permuted, expanded = views.reshaped, views.permute, views.expanded
     value, product = views.as_value, tokens.product
@@ -143,8 +143,8 @@ class Declared(Importer):
         return [declared(one, i) for i, one in enumerate(results)]
 
     def given_instead(self, node: torch.fx.Node) -> Any:
-        """Returns what given() does of a call. If it changes a tensor in place, all tensors in
-        its memory become inputs."""
+        """Returns given() of a call. If the call changes a tensor in place, all tensors in the
+        same memory become inputs."""
         if not table.is_in_place(node.target):
             return self.given(node)
         base = base_of(node)
@@ -213,8 +213,8 @@ class Declared(Importer):
             one is not None and self.has_gradient(one) for one in operands)
 
     def filled(self, argument: Any) -> Any:
-        """Returns zeros for an empty tensor, of which no call may ask before it writes there,
-        and others as they are."""
+        """Returns zeros in place of a tensor that torch.empty made, because a forward doesn't
+        depend on its elements. Returns other arguments unchanged."""
         if not isinstance(argument, Noise) or not argument.is_empty or (
                 table.is_random(self._node.target)):
             return argument

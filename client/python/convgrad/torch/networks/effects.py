@@ -1,4 +1,4 @@
-"""What a forward must not do while it is followed, since a program wouldn't do it again."""
+"""Refuses side effects of a forward that is followed, because a program wouldn't have them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from convgrad.torch.networks.tracing import CAPTURING, hooks_of
 
 # torch.export replaces functions of torch's while it follows a forward; so does no_functions().
 _FOLLOWING = threading.RLock()
-# How often a forward is followed again that may draw random numbers.
+# How often a forward that may draw random numbers is followed again, at most.
 _TRIES = 10
-# Where a recurrent layer has its parameters, too. torch.export sets them.
+# Attributes in which a recurrent layer has its parameters again. torch.export sets them.
 _FLAT = ("_flat_weights", "_flat_weight_refs")
 
 

@@ -1,4 +1,4 @@
-"""A model's forward as the graph that torch.export gives of it, in its training IR."""
+"""Exports a model's forward as a graph, by torch.export in its training IR."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from convgrad.torch.networks.stand_ins import Constant
 from convgrad.torch.networks.tracing import bound_again, check_version
 from convgrad.torch.networks.watching import Watch
 
-# Some of which PyTorch 1.13 lacks, by which types are checked.
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its functions.
 _TORCH: Any = torch
 DROPOUT = "torch.nn.Dropout, whose numbers are drawn in each call"
 # First extents of the example inputs: one for each group of inputs with equal batches.
@@ -75,7 +75,7 @@ class Exported:
 
     nodes: Sequence[torch.fx.Node]
     root: nn.Module
-    """What holds the graphs of regions, as those of autocast."""
+    """The module that holds the graphs of regions, such as those of autocast."""
     tensors: Mapping[str, str]
     """By placeholder, the parameter or buffer."""
     constants: Mapping[str, Constant]

@@ -1,4 +1,4 @@
-"""Errors for what a forward raises while torch.export follows it."""
+"""Makes errors of the exceptions that a forward raises while torch.export follows it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from convgrad.torch.networks.watching import INSIDE, Watch, is_inside
 _OF_VALUES = re.compile(r"data pointer|data is not allocated")
 _OF_DTYPES = re.compile(
     r"dtype|(?<!device )\btypes?\b|\bbool\b|promotion|not implemented for '", re.IGNORECASE)
-# What torch logs of a failure.
+# Loggers to which torch writes about a failure.
 _LOGGERS = ("torch.fx.experimental.symbolic_shapes", "torch._subclasses.fake_tensor",
             "torch.export._trace")
 

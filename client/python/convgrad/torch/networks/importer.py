@@ -235,7 +235,7 @@ class Importer(Declared):
                  else self._parameters[exported.tensors[name]])
         return replace(found, shape=self.shape, dtype=self.dtype)
 
-    # What the table's functions use; operators.values.Importer says what it does.
+    # The methods that the table's functions call; operators.values.Importer documents them.
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
         return refuse(named(self._model, graphs.module_path(self._node)), found, expected,

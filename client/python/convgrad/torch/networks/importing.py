@@ -1,4 +1,4 @@
-"""From a model to a program."""
+"""Makes a program of a model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Variant:
 
     @functools.cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Those arguments that the outputs depend on, and what the prelude computes."""
+        """The arguments that the outputs depend on, and inputs that the prelude computes."""
         return tuple(entry.name for entry in self.program.message.inputs)
 
     @functools.cached_property

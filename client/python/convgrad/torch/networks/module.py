@@ -80,7 +80,7 @@ class RemoteModule(nn.Module):
         modes = _modes_of(model)
         super().__init__()
         _restore(modes)
-        # From _finish() on, assignments may go to the model.
+        # After _finish(), assignments may go to the model.
         vars(self)["_is_made"] = False
 
     def _finish(self) -> None:

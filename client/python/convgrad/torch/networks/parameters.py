@@ -12,7 +12,7 @@ from convgrad.errors import FailedPrecondition, invalid, unimplemented
 from convgrad.torch.networks.state import RemoteState
 from convgrad.tracebacks import short_traceback
 
-# What follows from a parameter's shape and dtype.
+# Attributes that follow from a parameter's shape and dtype.
 _OF_DTYPE = ("shape", "size", "dim", "ndim", "numel", "nelement", "dtype", "is_leaf",
              "is_floating_point", "is_complex", "element_size", "itemsize", "nbytes",
              "is_sparse", "is_quantized", "layout")

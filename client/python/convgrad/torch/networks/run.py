@@ -149,8 +149,8 @@ def _trained(network: RemoteState, variant: Variant, sources: set[str]) -> list[
             parameter = network.parameter(name)
             is_trained = parameter is not None and parameter.requires_grad
             (trained if is_trained else frozen).append(name)
-    # The server adds the gradients of all parameters or of none. run_backward() drops those
-    # that nobody wants, unless they were added to existing ones.
+    # The server adds the gradients of all parameters or of none. run_backward() drops the
+    # gradients of frozen parameters, unless they were added to existing ones.
     changed = [name for name in frozen
                if trained and name in network.kept_gradients.names()]
     if changed:

@@ -22,7 +22,7 @@ from convgrad.torch.networks.refusals import Refusals, named, refuse
 NEEDED = (2, 6)
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 CAPTURING = "_output_capturing_hooks_installed"
-"""What transformers sets in a model with its hooks, in the first call that needs them."""
+"""The attribute that transformers sets in a model in the first call that needs its hooks."""
 _BUFFER_DTYPES = (torch.float32, torch.int64, torch.bool)
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch

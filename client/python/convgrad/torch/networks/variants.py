@@ -23,7 +23,7 @@ from convgrad.torch.networks.settings import MANY, Settings, frozen
 from convgrad.torch.networks.tracing import check_model, without_values
 
 _LOG = logging.getLogger("convgrad")
-# What the parts of a key are. Settings warns about the model's own.
+# The names of a key's parts for warnings. Settings warns about the model's own part.
 _PARTS = ("inputs of other shapes or dtypes", "other arguments that are no tensors",
           "another dtype of autocast", "", "another loss or other keywords of it")
 # The call that a program for other processes is for.

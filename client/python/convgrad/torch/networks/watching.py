@@ -35,7 +35,7 @@ _MODES = ("_set_grad_enabled", "_enter_autocast", "_exit_autocast")
 _ASKED = ("is_grad_enabled", "is_inference_mode_enabled", "is_autocast_enabled",
           "is_autocast_cpu_enabled")
 _FOLLOWED = ("is_compiling", "is_exporting")
-# What calls find out of a tensor that differs between calls, or tell its gradient.
+# Attributes of a tensor that differ between calls, or that belong to its gradient.
 _OF_ONE_CALL = frozenset((
     "is_contiguous", "stride", "storage_offset", "requires_grad", "requires_grad_", "is_leaf",
     "is_inference", "grad", "grad_fn", "register_hook", "register_post_accumulate_grad_hook"))

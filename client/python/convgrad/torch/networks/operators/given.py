@@ -29,13 +29,13 @@ class Given:
 
     node: torch.fx.Node
     part: int | None
-    """Which one of the node's results; None: it has one."""
+    """Index of the result if the node has several; else None."""
     then: Callable[[torch.Tensor], torch.Tensor] | None
-    """Changes the result."""
+    """A function of the result, which makes the input; None: the result itself."""
     until: torch.fx.Node
     """The last call that may have changed the result in place."""
     calls: tuple[torch.fx.Node, ...] = field(repr=False)
-    """What leads to the result, in the graph's order."""
+    """The calls that lead to the result, in the graph's order."""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def masked_fill(to: Importer, x: Value, mask: Any, number: Any) -> Value:
 
 def index_put(to: Importer, x: Value, indices: Sequence[Any], values: Any,
               accumulate: bool = False) -> Value:
-    """What `x[mask] = number` calls, also with `:` before the mask."""
+    """Imports `x[mask] = number`, also with `:` before the mask."""
     given = [(axis, one) for axis, one in enumerate(indices) if one is not None]
     axis, mask = given[0]
     if accumulate or len(given) > 1 or getattr(mask, "dtype", None) != torch.bool:
@@ -137,7 +137,7 @@ def clamp_max(to: Importer, x: Value, most: Any) -> Value:
 
 
 def copy(to: Importer, x: Value, source: Any, *_: Any) -> Value:
-    """What `x[...] = source` calls, and `x[...] += y` at its end, of a view with itself."""
+    """Imports `x[...] = source`. `x[...] += y` ends with a copy of the view to itself."""
     if not isinstance(source, Value):
         return fill(to, x, source)
     is_itself = (x.memory, x.branch, _keys(x)) == (source.memory, source.branch, _keys(source))

@@ -1,4 +1,4 @@
-"""Which tensors of a forward share memory, and what a change in place makes of them.
+"""Tracks which tensors of a forward share memory, and their values after a change in place.
 
 A tensor that torch always keeps in another one's memory is a chain of views of it. A change of
 a view changes the whole tensor, and the other views follow from that. In reshape() and others
@@ -25,7 +25,7 @@ class _Change:
     time: int
     branch: int
     whole: Value
-    """What the memory holds since."""
+    """The tensor in the memory since then."""
 
 
 def results_of_region(to: Importer, results: Sequence[Any], start: int) -> list[Any]:
@@ -66,7 +66,7 @@ class Memories:
         """Returns the value, in the memory of `of` or in a copy."""
         if isinstance(value, Wide):
             return value.views[-1].again(to, self.perhaps_apart(to, value.views[-1].base, of))
-        # Indices keep their views, which index_select() sees in what it takes.
+        # Indices keep their views, because index_select() looks at them.
         views = value.views if value.whole.dtype in INDICES else ()
         return replace(value, memory=of.memory, branch=next(self._branches), views=views,
                        time=self.time)

@@ -1,4 +1,4 @@
-"""Which function adds the steps of each of ATen's operators."""
+"""Lists the function that adds the steps of each of ATen's operators."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from convgrad.torch.networks.operators import (
     views,
 )
 
-# Some of which PyTorch 1.13 lacks, by which types are checked.
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its functions.
 _TORCH: Any = torch
 Function = Callable[..., Any]
 
@@ -158,7 +158,7 @@ _OVERLOADS: dict[str, tuple[str, ...]] = {
 
 
 _OF_NOISE = frozenset(("add", "mul", "div", "divide", "true_divide", "floor", "bernoulli"))
-# Where torch returns its operand itself, or perhaps a view of it, without saying so.
+# Operators that may return the operand itself, or a view of it. Their schemas don't say so.
 _SAME = frozenset(("dropout", "feature_dropout"))
 _PERHAPS_VIEWS = frozenset(("reshape", "flatten", "contiguous", "alias", "to", "type_as",
                             "reshape_as", "ravel", "_unsafe_view"))

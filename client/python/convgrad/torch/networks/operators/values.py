@@ -1,4 +1,4 @@
-"""What the functions of operators share: values, shapes, and what they ask of the importer."""
+"""Defines values and shapes for the functions of operators, and the importer that they call."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Value(Tensor):
     time: int = 0
     """How often tensors had been changed in place when it was made."""
     views: tuple[View, ...] = field(default=(), compare=False, repr=False)
-    """What leads to it from the whole tensor in this memory."""
+    """The chain of views from the whole tensor in this memory to it."""
 
     @property
     def whole(self) -> Value:
@@ -49,7 +49,7 @@ class Value(Tensor):
 
 @dataclass(frozen=True)
 class View:
-    """How a tensor becomes a view of it, and a changed view a changed tensor."""
+    """A view: how it follows from a tensor, and a changed tensor from a changed view."""
 
     key: tuple[Any, ...]
     """Equal for views of equal tensors that have the same elements."""
@@ -81,10 +81,10 @@ class Noise:
     keep: float | None = None
     divisor: float = 1.0
     raised: float | None = None
-    """What was added to numbers from 0 to 1 that will be rounded down."""
+    """The number that was added to random numbers from 0 to 1 before they are rounded down."""
     users: list[Any] = field(default_factory=list)
-    """What was multiplied with these numbers, or with others that follow from the same draw.
-    A node, if the client draws them."""
+    """The values that were multiplied with these numbers, or with others of the same draw; the
+    nodes, if the client draws the numbers."""
 
     @property
     def is_empty(self) -> bool:
@@ -96,7 +96,7 @@ class Noise:
 
 
 class Importer(Protocol):
-    """What follows a model's calls and has the program."""
+    """The importer: follows a model's calls and has the program."""
 
     def refuse(self, found: object, expected: str) -> Unimplemented:
         """Returns the error that names the module under way, and the line of its forward."""
