@@ -15,12 +15,17 @@ from convgrad.errors import Unimplemented
 from convgrad.importers.steps import WITHOUT_GRADIENT
 from convgrad.programs import Program
 from convgrad.torch.networks.exporting import Exported
-from convgrad.torch.networks.graphs import plain
 from convgrad.torch.networks.operators import elements, table, tokens, views
 from convgrad.torch.networks.operators.given import Calls, Given, Prelude, base_of
 from convgrad.torch.networks.operators.known import Known, all_of, as_numbers
 from convgrad.torch.networks.operators.memories import Memories
-from convgrad.torch.networks.operators.values import INDICES, Importer, Noise, Value
+from convgrad.torch.networks.operators.values import (
+    INDICES,
+    Importer,
+    Noise,
+    Value,
+    plain,
+)
 
 # Steps that keep positive numbers positive.
 _MEANS = ("avg_pool", "adaptive_avg_pool", "mean", "flatten", "reshape", "permute")

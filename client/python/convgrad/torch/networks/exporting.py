@@ -16,8 +16,8 @@ from convgrad.torch.networks.copies import copy_without_values
 from convgrad.torch.networks.failures import Raised, failed, quiet
 from convgrad.torch.networks.graphs import MODEL, calls_of_one, mapped
 from convgrad.torch.networks.operators.implicit import expand
+from convgrad.torch.networks.operators.values import Constant
 from convgrad.torch.networks.refusals import refuse
-from convgrad.torch.networks.stand_ins import Constant
 from convgrad.torch.networks.tracing import bound_again, check_version
 from convgrad.torch.networks.watching import Watch
 

@@ -14,11 +14,10 @@ from torch import nn
 from torch.fx.node import map_aggregate
 
 from convgrad.torch.networks.operators import table
+from convgrad.torch.networks.operators.values import plain
 from convgrad.torch.networks.refusals import named
 from convgrad.torch.networks.watching import INSIDE, LINE
 
-# Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
-_TORCH: Any = torch
 MODEL = "model"
 """The model's name in the exported module."""
 _SAME = ("aten.alias", "aten.contiguous", "aten.slice")
@@ -113,16 +112,6 @@ def _is_of_tensors(node: torch.fx.Node) -> bool:
     """Returns whether the node is a tensor, or several, not a number computed from shapes."""
     return node.op == "get_attr" or isinstance(
         node.meta.get("val"), (torch.Tensor, tuple, list))
-
-
-def plain(value: Any) -> Any:
-    """Returns the number or, if it depends on the batch, its expression."""
-    if not isinstance(value, (_TORCH.SymInt, _TORCH.SymFloat)):
-        return value
-    expression = value.node.expr
-    if not expression.is_number:
-        return expression
-    return int(expression) if isinstance(value, _TORCH.SymInt) else float(expression)
 
 
 def mapped(function: Callable[[Any], Any], structure: Any) -> Any:

@@ -16,7 +16,7 @@ from torch.fx.node import map_aggregate
 
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
-from convgrad.torch.networks import graphs, stand_ins
+from convgrad.torch.networks import checks, graphs
 from convgrad.torch.networks.declared import Declared
 from convgrad.torch.networks.exporting import DROPOUT, Exported
 from convgrad.torch.networks.operators import table
@@ -24,7 +24,18 @@ from convgrad.torch.networks.operators.given import base_of
 from convgrad.torch.networks.operators.implicit import IMPLICIT
 from convgrad.torch.networks.operators.known import Known, computed, holds, takes_known
 from convgrad.torch.networks.operators.memories import results_of_region
-from convgrad.torch.networks.operators.values import INDICES, Noise, Value, View, Wide, text_of
+from convgrad.torch.networks.operators.values import (
+    INDICES,
+    Constant,
+    Empty,
+    Noise,
+    Unknown,
+    Value,
+    View,
+    Wide,
+    plain,
+    text_of,
+)
 from convgrad.torch.networks.refusals import Refusals, named, refuse
 
 
@@ -80,26 +91,26 @@ class Importer(Declared):
                 return self._evaluate(node)
             except (Unimplemented, TypeError) as again:
                 error = again
-        self._refusals.add(stand_ins.refusal_of(self, node, error))
-        return stand_ins.Unknown()
+        self._refusals.add(checks.refusal_of(self, node, error))
+        return Unknown()
 
     def _output(self, argument: Any) -> Any:
         try:
             found = self._look_up(argument)
-            if not isinstance(found, (Value, stand_ins.Unknown)):
+            if not isinstance(found, (Value, Unknown)):
                 raise self.refuse(f"{found} among what it returns", "results of operators")
             if isinstance(found, Wide):
                 raise self.refuse(f"a result of {text_of(found.shape)}", "at most six axes")
             return found
         except Unimplemented as error:
             self._refusals.add(error)
-            return stand_ins.Unknown()
+            return Unknown()
 
     def _look_up(self, arguments: Any) -> Any:
         def find(argument: Any) -> Any:
             if not isinstance(argument, torch.fx.Node):
-                return graphs.plain(argument)
-            found = self._env[argument] if argument in self._env else graphs.plain(
+                return plain(argument)
+            found = self._env[argument] if argument in self._env else plain(
                 argument.meta["val"])
             if isinstance(found, Value):
                 found = self._env[argument] = self._memories.now(self, found)
@@ -116,13 +127,13 @@ class Importer(Declared):
         args, kwargs = self._look_up(node.args), self._look_up(node.kwargs)
         name = table.name_of(target)
         if name == "wrap_with_autocast":
-            stand_ins.check_autocast(self, *args[:3])
+            checks.check_autocast(self, *args[:3])
             return self._inline(args[4], args[5:])
         if name == "wrap_with_set_grad_enabled":
             return self._region(args[0], args[1], args[2:])
         if name == "getitem" and isinstance(args[0], list):
             return args[0][args[1]]
-        if name == "aten.lift_fresh_copy" and isinstance(args[0], stand_ins.Constant) and (
+        if name == "aten.lift_fresh_copy" and isinstance(args[0], Constant) and (
                 args[0].tensor is not None):  # numbers in the forward's text
             return Known(args[0].tensor.clone())
         changed = args[0] if args and table.is_in_place(target) else None
@@ -137,7 +148,7 @@ class Importer(Declared):
             raise self.refuse(f"{name} under torch.no_grad() of a tensor from outside of it",
                               "a change with gradients, or a copy")
         function = table.of_operator(target)
-        is_unknown = holds(stand_ins.Unknown, (args, kwargs))
+        is_unknown = holds(Unknown, (args, kwargs))
         known = None if is_unknown or table.is_random(target) else computed(
             self, self._node, name, args, kwargs)
         if known is not None:
@@ -147,16 +158,16 @@ class Importer(Declared):
         if isinstance(changed, Known):
             raise self.refuse(f"{name} of {changed}", "constants that no result changes")
         if isinstance(self._node.meta.get("val"), torch.Tensor) and 0 in self.shape:
-            return stand_ins.Empty(self.shape)
+            return Empty(self.shape)
         if function is None:
             if is_unknown and name == "getitem":
-                return stand_ins.Unknown()
+                return Unknown()
             if table.is_random(target) and not holds(Value, (args, kwargs)):
                 raise self.refuse(f"{name}, random numbers", DROPOUT)
             raise self.refuse(name, "an operator that programs have")
         if is_unknown:
             self.take_count()
-            return stand_ins.Unknown()
+            return Unknown()
         given = [map_aggregate(argument, self._with_constants)
                  for argument in table.arguments_of(target, args, kwargs)]
         if holds(Noise, given) and not table.takes_noise(target):
@@ -190,7 +201,7 @@ class Importer(Declared):
 
     def _with_constants(self, argument: Any) -> Any:
         """Returns a number or a fixed parameter for a known tensor, and others as they are."""
-        if isinstance(argument, stand_ins.Constant):
+        if isinstance(argument, Constant):
             raise self.refuse(argument, "a parameter or a buffer")
         if not isinstance(argument, Known):
             return argument
@@ -200,7 +211,7 @@ class Importer(Declared):
         if not tensor.dim():
             return tensor.item()
         if not tensor.numel():
-            return stand_ins.Empty(tuple(tensor.shape))
+            return Empty(tuple(tensor.shape))
         if table.place_of_result(self._node.target) != "apart":
             self._lent[argument.memory] = tensor
         return self.constant_of(argument)
@@ -246,10 +257,10 @@ class Importer(Declared):
             **attributes: Attribute | None) -> Value:
         if view is not None and view.base.is_places:
             return replace(view.base, shape=shape, views=(*view.base.views, view))
-        stand_ins.check_operands(self, operator, operands, parameters)
+        checks.check_operands(self, operator, operands, parameters)
         given = {key.rstrip("_"): value for key, value in attributes.items()
                  if value is not None}
-        stand_ins.check_attributes(self, operator, given)
+        checks.check_attributes(self, operator, given)
         name = self.program.step(
             operator, *(operand and operand.name for operand in (*operands, *parameters)),
             name=graphs.step_name(self._model, self._node), attributes=given)

@@ -21,6 +21,7 @@ from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.settings import MANY, Settings, frozen
 from convgrad.torch.networks.tracing import check_model, without_values
+from convgrad.torch.tensors import to_array
 
 _LOG = logging.getLogger("convgrad")
 # The names of a key's parts for warnings. Settings warns about the model's own part.
@@ -42,7 +43,13 @@ def predicting(model: nn.Module, inputs: Mapping[str, Shape],
 def for_dtype(variant: Variant, compute_dtype: str) -> Variant:
     """Returns the variant for runs in this dtype. Numbers such as torch.finfo(x.dtype).max are
     those of float32, in which a forward is exported."""
-    return replace(variant, program=extremes.for_dtype(variant.program, compute_dtype))
+    program = extremes.for_dtype(variant.program, compute_dtype)
+    if compute_dtype != "bf16":
+        return replace(variant, program=program)
+    program, constants = extremes.with_constants(
+        program, {name: to_array(tensor) for name, tensor in variant.constants.items()})
+    return replace(variant, program=program, constants={
+        name: torch.from_numpy(array) for name, array in constants.items()})
 
 
 def key_of(shapes: Mapping[str, Shape], constants: Mapping[str, Any],

@@ -170,7 +170,11 @@ def test_a_mask_in_bf16(make_remote):
     lambda y: y.masked_fill(y > 0, -math.inf),
     lambda y: torch.stack([compare(y.masked_fill(y >= 0, limit), limit).to(y.dtype)
                            for limit in (torch.finfo(y.dtype).min, torch.finfo(y.dtype).max)
-                           for compare in COMPARISONS.values()])])
+                           for compare in COMPARISONS.values()]),
+    lambda y: y + (y.masked_fill(y >= 0, torch.finfo(y.dtype).min) == torch.full(
+        (5,), torch.finfo(y.dtype).min)).to(y.dtype),
+    lambda y: F.scaled_dot_product_attention(y, y, y, torch.full(
+        (2, 2), torch.finfo(y.dtype).min).tril())])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_largest_numbers(client, make_remote, function, dtype):
     """They are those of the dtype, and don't become infinite in bf16."""

@@ -14,8 +14,8 @@ import torch
 import torch.fx
 from torch.fx.node import map_aggregate
 
-from convgrad.torch.networks.graphs import plain
 from convgrad.torch.networks.operators import table
+from convgrad.torch.networks.operators.values import plain
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch

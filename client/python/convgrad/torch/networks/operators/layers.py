@@ -16,9 +16,8 @@ from convgrad.importers.masks import is_not_zero
 from convgrad.torch.networks.operators import sums
 from convgrad.torch.networks.operators.elements import binary
 from convgrad.torch.networks.operators.moves import moved
-from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
+from convgrad.torch.networks.operators.values import INDICES, Constant, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import as_value, reshaped
-from convgrad.torch.networks.stand_ins import Constant
 
 # Dtypes of inputs whose numbers another dtype of integers has, too.
 WIDENED = {torch.int64: (torch.uint8, torch.int8, torch.int16, torch.int32),

@@ -12,7 +12,7 @@ from convgrad.importers.steps import repeated
 from convgrad.shapes import padded
 from convgrad.torch.networks.operators.elements import detach
 from convgrad.torch.networks.operators.sums import reduce
-from convgrad.torch.networks.operators.values import INDICES, Importer, Value, text_of
+from convgrad.torch.networks.operators.values import INDICES, Empty, Importer, Value, text_of
 from convgrad.torch.networks.operators.views import (
     as_value,
     cut,
@@ -28,7 +28,6 @@ from convgrad.torch.networks.operators.views import (
     taken,
     transpose,
 )
-from convgrad.torch.networks.stand_ins import Empty
 
 
 def index_select(to: Importer, x: Value, dim: int, places: Any) -> Value:

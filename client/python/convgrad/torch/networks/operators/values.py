@@ -12,6 +12,8 @@ from convgrad.errors import Unimplemented
 from convgrad.importers.tensors import Tensor
 from convgrad.programs import Attribute
 
+# Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
+_TORCH: Any = torch
 INDICES = (torch.int64, torch.int32)
 """Dtypes of an input that may have indices."""
 
@@ -95,6 +97,31 @@ class Noise:
         return f"random numbers of {text_of(self.shape)}"
 
 
+@dataclass(frozen=True)
+class Constant:
+    """A tensor in the forward that is neither an input nor one of the model's."""
+
+    path: str
+    tensor: torch.Tensor | None
+
+    def __str__(self) -> str:
+        return f"{self.path}, a tensor that is neither parameter nor buffer"
+
+
+@dataclass(frozen=True)
+class Empty:
+    """A tensor without elements."""
+
+    shape: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"a tensor without elements, {text_of(self.shape)}"
+
+
+class Unknown:
+    """The result of a call for which programs have no operator."""
+
+
 class Importer(Protocol):
     """The importer: follows a model's calls and has the program."""
 
@@ -159,3 +186,13 @@ class Importer(Protocol):
 def text_of(shape: Sequence[Any]) -> str:
     """Returns the shape with N for the batch."""
     return f"({', '.join(str(n) if isinstance(n, int) else 'N' for n in shape)})"
+
+
+def plain(value: Any) -> Any:
+    """Returns the number or, if it depends on the batch, its expression."""
+    if not isinstance(value, (_TORCH.SymInt, _TORCH.SymFloat)):
+        return value
+    expression = value.node.expr
+    if not expression.is_number:
+        return expression
+    return int(expression) if isinstance(value, _TORCH.SymInt) else float(expression)

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from convgrad.shapes import MOST_AXES, axis_of, padded
-from convgrad.torch.networks.operators.values import Importer, Value, View, Wide, text_of
-from convgrad.torch.networks.stand_ins import Empty
+from convgrad.torch.networks.operators.values import Empty, Importer, Value, View, Wide, text_of
 
 
 def as_value(to: Importer, x: Any, rank: int = 0) -> Any:

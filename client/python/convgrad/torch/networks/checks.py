@@ -1,9 +1,8 @@
-"""Defines the importer's stand-ins for tensors that a program can't contain."""
+"""Checks what a forward gives a program's step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,31 +18,6 @@ _COMPUTED = (None, torch.float32, torch.bfloat16, torch.bool)
 _OF_DATA = "a number that depends on the batch or on data"
 _SAME = "a number that is the same in each call"
 _MOVES = ("flatten", "reshape", "permute", "slice", "select", "expand", "concat")
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A tensor in the forward that is neither an input nor one of the model's."""
-
-    path: str
-    tensor: torch.Tensor | None
-
-    def __str__(self) -> str:
-        return f"{self.path}, a tensor that is neither parameter nor buffer"
-
-
-@dataclass(frozen=True)
-class Empty:
-    """A tensor without elements."""
-
-    shape: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        return f"a tensor without elements, {text_of(self.shape)}"
-
-
-class Unknown:
-    """The result of a call for which programs have no operator."""
 
 
 def check_autocast(to: Importer, device: str, dtype: Any, is_enabled: bool) -> None:
