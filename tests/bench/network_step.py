@@ -23,7 +23,7 @@ import torch
 sys.path.append(str(pathlib.Path(__file__).parent / "networks"))
 from networks_models import data, make  # noqa: E402
 
-from convgrad.torch.networks.exporting import shapes_of
+from convgrad.torch.networks.forwards.exporting import shapes_of
 from convgrad.torch.networks.importing import Loss, import_model
 
 

@@ -19,7 +19,7 @@ import time
 import torch
 
 from convgrad.errors import ConvgradError
-from convgrad.torch.networks.exporting import shapes_of
+from convgrad.torch.networks.forwards.exporting import shapes_of
 from convgrad.torch.networks.importing import import_model
 from convgrad.torch.networks.refusals import refusals_of
 from convgrad.torch.networks.tracing import check_model

@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 import network_step
 
-from convgrad.torch.networks.exporting import shapes_of
+from convgrad.torch.networks.forwards.exporting import shapes_of
 from convgrad.torch.networks.importing import Loss, import_model
 
 # Batch, input channels, output channels, length, kernel, and Conv1d's other arguments.

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 import convgrad
-from convgrad.torch.networks.exporting import Output, shapes_of
+from convgrad.torch.networks.forwards.exporting import Output, shapes_of
 from convgrad.torch.networks.importer import Importer
 from convgrad.torch.networks.importing import Loss, _sources_of, import_model
 from convgrad.torch.networks.tracing import check_model

@@ -13,8 +13,8 @@ from convgrad.attached import Attached, refuse, refused
 from convgrad.errors import FailedPrecondition, NotFound, SessionExpired
 from convgrad.torch.networks import variants
 from convgrad.torch.networks.absent import names_of_state, saved
-from convgrad.torch.networks.effects import call_of
-from convgrad.torch.networks.exporting import Shape, shapes_of
+from convgrad.torch.networks.forwards.effects import call_of
+from convgrad.torch.networks.forwards.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import Variant, filled
 from convgrad.torch.networks.module import RemoteModule, signed
 from convgrad.torch.networks.refusals import refuse as refuse_model

@@ -14,7 +14,7 @@ import torch.fx
 from convgrad.errors import Unimplemented
 from convgrad.importers.steps import WITHOUT_GRADIENT
 from convgrad.programs import Program
-from convgrad.torch.networks.exporting import Exported
+from convgrad.torch.networks.forwards.exporting import Exported
 from convgrad.torch.networks.operators import elements, table, tokens, views
 from convgrad.torch.networks.operators.given import Calls, Given, Prelude, base_of
 from convgrad.torch.networks.operators.known import Known, all_of, as_numbers

@@ -16,8 +16,8 @@ from convgrad.errors import FailedPrecondition, InvalidArgument, Unimplemented
 from convgrad.local.programs import tool_program
 from convgrad.programs import Program
 from convgrad.shapes import padded
-from convgrad.torch.networks.effects import call_of
-from convgrad.torch.networks.exporting import shapes_of
+from convgrad.torch.networks.forwards.effects import call_of
+from convgrad.torch.networks.forwards.exporting import shapes_of
 from convgrad.torch.networks.importing import import_model
 from convgrad.torch.networks.refusals import Refusal, refusals_of
 from convgrad.torch.networks.tracing import bind, check_model, check_version

@@ -16,9 +16,10 @@ from torch.fx.node import map_aggregate
 
 from convgrad.errors import Unimplemented
 from convgrad.programs import Attribute
-from convgrad.torch.networks import checks, graphs
+from convgrad.torch.networks import checks
 from convgrad.torch.networks.declared import Declared
-from convgrad.torch.networks.exporting import DROPOUT, Exported
+from convgrad.torch.networks.forwards import graphs
+from convgrad.torch.networks.forwards.exporting import DROPOUT, Exported
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.given import base_of
 from convgrad.torch.networks.operators.implicit import IMPLICIT

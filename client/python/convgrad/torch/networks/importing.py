@@ -16,9 +16,9 @@ from torch import nn
 from convgrad.errors import ConvgradError, invalid
 from convgrad.importers.steps import WITHOUT_GRADIENT
 from convgrad.programs import Attribute, Program
-from convgrad.torch.networks.effects import Asked, Call
-from convgrad.torch.networks.exporting import Output, Shape, again_of, export
-from convgrad.torch.networks.graphs import mapped
+from convgrad.torch.networks.forwards.effects import Asked, Call
+from convgrad.torch.networks.forwards.exporting import Output, Shape, again_of, export
+from convgrad.torch.networks.forwards.graphs import mapped
 from convgrad.torch.networks.importer import Importer
 from convgrad.torch.networks.operators.given import Prelude
 from convgrad.torch.networks.operators.values import text_of

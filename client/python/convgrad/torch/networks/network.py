@@ -17,7 +17,7 @@ from convgrad.networks import Backward, Update, gradient_name
 from convgrad.sessions.session import Session
 from convgrad.torch.idle_threads import quieten_for
 from convgrad.torch.networks.attached import AttachedNetwork
-from convgrad.torch.networks.exporting import shapes_of
+from convgrad.torch.networks.forwards.exporting import shapes_of
 from convgrad.torch.networks.importing import filled, loss_of
 from convgrad.torch.networks.module import signed
 from convgrad.torch.networks.parameters import RemoteParameter

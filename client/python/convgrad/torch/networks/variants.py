@@ -14,8 +14,8 @@ from torch import nn
 
 from convgrad.importers import extremes
 from convgrad.torch.layers.functional import autocast_dtype
-from convgrad.torch.networks.effects import Call, call_of
-from convgrad.torch.networks.exporting import Shape, shapes_of
+from convgrad.torch.networks.forwards.effects import Call, call_of
+from convgrad.torch.networks.forwards.exporting import Shape, shapes_of
 from convgrad.torch.networks.importing import Loss, Variant, import_model
 from convgrad.torch.networks.pipeline import Pipeline
 from convgrad.torch.networks.refusals import refuse

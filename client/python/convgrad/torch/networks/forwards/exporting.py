@@ -11,15 +11,15 @@ import torch.fx
 from torch import nn
 
 from convgrad.errors import ConvgradError
-from convgrad.torch.networks import effects
-from convgrad.torch.networks.copies import copy_without_values
-from convgrad.torch.networks.failures import Raised, failed, quiet
-from convgrad.torch.networks.graphs import MODEL, calls_of_one, mapped
+from convgrad.torch.networks.forwards import effects
+from convgrad.torch.networks.forwards.copies import copy_without_values
+from convgrad.torch.networks.forwards.failures import Raised, failed, quiet
+from convgrad.torch.networks.forwards.graphs import MODEL, calls_of_one, mapped
+from convgrad.torch.networks.forwards.watching import Watch
 from convgrad.torch.networks.operators.implicit import expand
 from convgrad.torch.networks.operators.values import Constant
 from convgrad.torch.networks.refusals import refuse
 from convgrad.torch.networks.tracing import bound_again, check_version
-from convgrad.torch.networks.watching import Watch
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its functions.
 _TORCH: Any = torch

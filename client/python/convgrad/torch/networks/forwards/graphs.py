@@ -13,10 +13,10 @@ import torch.fx
 from torch import nn
 from torch.fx.node import map_aggregate
 
+from convgrad.torch.networks.forwards.watching import INSIDE, LINE
 from convgrad.torch.networks.operators import table
 from convgrad.torch.networks.operators.values import plain
 from convgrad.torch.networks.refusals import named
-from convgrad.torch.networks.watching import INSIDE, LINE
 
 MODEL = "model"
 """The model's name in the exported module."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from torch import nn
 
 from convgrad.errors import ConvgradError, invalid
+from convgrad.torch.networks.forwards.watching import INSIDE, Watch, is_inside
 from convgrad.torch.networks.refusals import VALUES, field_of, named, refuse
-from convgrad.torch.networks.watching import INSIDE, Watch, is_inside
 
 _OF_VALUES = re.compile(r"data pointer|data is not allocated")
 _OF_DTYPES = re.compile(

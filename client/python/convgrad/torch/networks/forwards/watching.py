@@ -19,14 +19,14 @@ from torch.overrides import TorchFunctionMode
 
 from convgrad.errors import Unimplemented
 from convgrad.torch.layers.functional import autocast_dtype
-from convgrad.torch.networks import effects
+from convgrad.torch.networks.forwards import effects
 from convgrad.torch.networks.refusals import VALUES, named, refuse
 
 # Untyped, because types are checked with PyTorch 1.13, which lacks some of its names.
 _TORCH: Any = torch
 # Code in these folders isn't a user's forward.
 INSIDE = (os.path.dirname(torch.__file__) + os.sep,
-          os.path.dirname(os.path.dirname(__file__)) + os.sep, "<")
+          __file__.rsplit(os.sep, 3)[0] + os.sep, "<")
 LINE = "convgrad_line"
 """Key of file and line in a node's "custom" entry, if this PyTorch annotates nodes."""
 _annotate: Any = getattr(torch.fx.traceback, "annotate", contextlib.nullcontext)
