@@ -1,5 +1,6 @@
 #include "client/cpp/sessions/put_request.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "backends/core/status.h"
@@ -66,6 +67,11 @@ int64_t PutRequest::sent_bytes() const {
     if (tensor.is_sent()) bytes += std::ssize(tensor.put.bytes);
   }
   return bytes;
+}
+
+int64_t PutRequest::sent_payloads() const {
+  return absl::c_count_if(
+      tensors_, [](const Tensor& tensor) { return tensor.is_sent(); });
 }
 
 int64_t PutRequest::all_bytes() const {

@@ -41,6 +41,8 @@ class PutRequest {
   // Return the payload bytes that are sent, with and without LeaveOut.
   int64_t sent_bytes() const;
   int64_t all_bytes() const;
+  // Returns the number of payloads that are sent.
+  int64_t sent_payloads() const;
 
   // Returns a PutTensorsRequest, whose payloads are slices of `borrowed`.
   absl::StatusOr<grpc::ByteBuffer> Message(

@@ -114,7 +114,8 @@ absl::Status Session::LeaveOutKnown(PendingPut* put) {
 }
 
 absl::StatusOr<OutgoingCall> Session::Encode(const PendingPut& put) {
-  if (put.request.sent_bytes() > put.message_limit) {
+  if (put.request.sent_bytes() > put.message_limit ||
+      put.request.sent_payloads() > kMaxPayloads) {
     return OutgoingCall{
         .method = SessionMethod("PutTensorsStream"),
         .begin = [&put] { return put.request.Frames(put.borrowed); },

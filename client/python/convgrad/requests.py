@@ -37,6 +37,8 @@ R = TypeVar("R")
 
 # gRPC counts a message's bytes in 31 bits, and the head needs room beside the payload.
 MAX_PAYLOAD_BYTES = 2**31 - 1 - 2 * 2**20
+# The server's limit on the payloads of a message (proto/README.md, "Limits").
+MAX_PAYLOADS = 1024
 
 @dataclass(frozen=True)
 class Call(Generic[R]):

@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "convgrad/v1/service.grpc.pb.h"
+#include "proto/codec/payload_message.h"
 #include "proto/tensor_digest.h"
 #include "tests/end_to_end/client/cpp_session.h"
 #include "tests/end_to_end/peers/region_server.h"
@@ -44,6 +46,20 @@ TEST_F(CppSessionPutTest, SendsWhatNoSessionOfTheClientKeeps) {
   // Without the option, the client sends everything.
   ASSERT_TRUE(first->Put("x", kInput, ViewOf(input)).ok());
   EXPECT_EQ(saved(), ByteSize(kWeight));
+}
+
+TEST_F(CppSessionPutTest, MoreTensorsThanAMessageHasPayloads) {
+  const auto session = Open();
+  const TensorDescriptor one{DataType::kF32, Layout::kNCX, {1, 1}};
+  const Floats values = RandomFloats(kMaxPayloads + 1, 1);
+  std::vector<TensorToPut> tensors;
+  for (size_t i = 0; i < values.size(); ++i) {
+    tensors.push_back(
+        {absl::StrCat("t", i), one, ViewOf(values).subspan(4 * i, 4)});
+  }
+  const auto put = session->Put(tensors);
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_EQ(FloatsIn(session->Get("t1024")->data.bytes())[0], values[1024]);
 }
 
 TEST(CppSessionPut, WhatNoMessageHoldsIsLeftOutToo) {

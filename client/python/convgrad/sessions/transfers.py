@@ -18,7 +18,7 @@ from convgrad.kept import array_of, describe, descriptor_of, empty_array
 from convgrad.layouts import KEPT_DTYPES, Array, Descriptor
 from convgrad.placing import Loan, find_places
 from convgrad.region import Region
-from convgrad.requests import MAX_PAYLOAD_BYTES, Call, session_call
+from convgrad.requests import MAX_PAYLOAD_BYTES, MAX_PAYLOADS, Call, session_call
 from convgrad.streams import Streamed
 from convgrad.v1 import session_pb2, tensor_pb2
 from convgrad.wire import FRAME_BYTES, LentMessage, Response, join_message, parse, split_bytes
@@ -76,6 +76,10 @@ class PutRequest:
         """Returns the payload bytes that are sent."""
         return sum(put.payload.nbytes for put in self.puts if self._is_sent(put))
 
+    def count(self) -> int:
+        """Returns how many payloads are sent."""
+        return sum(map(self._is_sent, self.puts))
+
     def placed(self, regions: Iterable[Region]) -> tuple[PutRequest, Loan] | None:
         """Returns the request with tensors in a region left there; None if there are none.
 
@@ -130,7 +134,8 @@ class PutRequest:
 
 
 def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
-    """Returns the call with the request as a message of at most `limit` bytes, or in frames."""
+    """Returns the call with the request as a message of at most `limit` bytes and MAX_PAYLOADS
+    payloads, or in frames."""
     def place(by_value: Call[None], regions: Iterable[Region]) -> Call[None]:
         placed = request.placed(regions)
         if placed is None:
@@ -139,7 +144,7 @@ def sent(call: Call[None], request: PutRequest, limit: int) -> Call[None]:
                        whole=by_value.whole)
 
     call_by_value = replace(call, place=place)
-    if request.size() < limit:
+    if request.size() < limit and request.count() <= MAX_PAYLOADS:
         message = request.message()
         if len(message) <= limit:
             return replace(call_by_value, message=message)

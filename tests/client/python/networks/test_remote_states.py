@@ -16,6 +16,16 @@ def pairs(make_remote):
     return (make_remote(model), optim), (model, torch.optim)
 
 
+def test_a_model_with_more_tensors_than_a_message_has_payloads(make_remote):
+    model = model_of()
+    model.others = torch.nn.ParameterList(torch.full((2,), float(i)) for i in range(1025))
+    net = make_remote(model)
+    state = {name: value + 1 for name, value in net.state_dict().items()}
+    net.load_state_dict(state)
+    for name, value in net.state_dict().items():
+        torch.testing.assert_close(value, state[name], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("first, second", [
     ("SGD", "SGD"), ("Adam", "Adam"), ("Adam", "AdamW"), ("SGD", "AdamW")])
 def test_a_new_optimizer_begins_anew(make_remote, first, second):

@@ -44,6 +44,15 @@ def test_large_arrays_come_back(session):
     np.testing.assert_array_equal(found, pixels[1:])
 
 
+def test_more_arrays_than_a_message_has_payloads(session):
+    arrays = {f"t{i}": np.full(3, i, np.float32) for i in range(1025)}
+    session.put(arrays)
+    assert session.number == 1
+    found = session.get(arrays)
+    assert found.keys() == arrays.keys()
+    np.testing.assert_array_equal(found["t1024"], arrays["t1024"])
+
+
 def test_they_have_their_place_among_other_changes(session):
     futures = [session.submit(session.put, "x", value)
                for value in (SMALL, LARGE, SMALL, LARGE + 1, SMALL, LARGE + 2)]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from convgrad.errors import ConvgradError, EpochEnded, FailedPrecondition
+from convgrad.requests import MAX_PAYLOADS
 from convgrad.sessions.session import Session
 from convgrad.torch.tensors import to_array, to_tensor
 
@@ -119,7 +120,7 @@ def _chunks(sizes: Mapping[str, int]) -> Iterator[list[str]]:
     chunk: list[str] = []
     total = 0
     for name, size in sizes.items():
-        if chunk and total + size > _CHUNK_BYTES:
+        if chunk and total + size > _CHUNK_BYTES or len(chunk) == MAX_PAYLOADS:
             yield chunk
             chunk, total = [], 0
         chunk.append(name)
