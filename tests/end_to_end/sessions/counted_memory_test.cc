@@ -1,7 +1,5 @@
 // Compares the bytes that the server counts as kept with the heap, for each
 // kind of memory that a client can make a server keep.
-#include <malloc.h>
-
 #include <cstdint>
 #include <iostream>
 #include <memory>
@@ -13,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/test_server.h"
+#include "tests/end_to_end/sessions/heap_bytes.h"
 #include "tests/end_to_end/sessions/network_client.h"
 
 namespace convgrad {
@@ -27,12 +26,6 @@ constexpr double kBytes = 0.1;
 // (kEntryBytes), measured with tensors of four axes; malloc allocates about
 // half of that.
 constexpr double kEntries = 1.0;
-
-// Returns the bytes that malloc has allocated in this process.
-int64_t HeapBytes() {
-  const struct mallinfo2 now = mallinfo2();
-  return static_cast<int64_t>(now.uordblks + now.hblkhd);
-}
 
 // Makes a call that takes the worker some seconds.
 grpc::Status CallSlow(TestServer& server) {
