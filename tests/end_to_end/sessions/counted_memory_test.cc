@@ -10,8 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "tests/end_to_end/peers/heap_bytes.h"
 #include "tests/end_to_end/peers/test_server.h"
-#include "tests/end_to_end/sessions/heap_bytes.h"
 #include "tests/end_to_end/sessions/network_client.h"
 
 namespace convgrad {

@@ -12,8 +12,8 @@
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
 #include "tests/end_to_end/peers/child_server.h"
+#include "tests/end_to_end/peers/heap_bytes.h"
 #include "tests/end_to_end/peers/test_server.h"
-#include "tests/end_to_end/sessions/heap_bytes.h"
 #include "tests/end_to_end/sessions/session_client.h"
 
 namespace convgrad {
