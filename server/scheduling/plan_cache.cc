@@ -98,6 +98,7 @@ absl::StatusOr<PlanCache::Lookup> PlanCache::LookupOf(const Entry& entry,
 
 void PlanCache::Finish(Entries::iterator position,
                        absl::StatusOr<std::unique_ptr<Plan>> made) {
+  Entries dropped;  // Freed after the lock, because that may take long.
   MutexLock lock(&mutex_);
   Entry& entry = **position;
   entry.making = false;
@@ -106,8 +107,8 @@ void PlanCache::Finish(Entries::iterator position,
     entry.bytes = (*entry.plan)->resident_bytes();
     bytes_ += entry.bytes;
     ++plans_;
-    if (entry.bytes > max_bytes_) Drop(position);
-    Trim();
+    if (entry.bytes > max_bytes_) Drop(position, &dropped);
+    Trim(&dropped);
   } else {
     entry.plan = made.status();
     by_key_.erase(entry.key);
@@ -116,27 +117,27 @@ void PlanCache::Finish(Entries::iterator position,
   made_.NotifyAll();
 }
 
-void PlanCache::Drop(Entries::iterator position) {
+void PlanCache::Drop(Entries::iterator position, Entries* dropped) {
   bytes_ -= (*position)->bytes;
   --plans_;
   by_key_.erase((*position)->key);
-  entries_.erase(position);
+  dropped->splice(dropped->end(), entries_, position);
 }
 
-void PlanCache::Trim() {
+void PlanCache::Trim(Entries* dropped) {
   auto position = entries_.end();
   while (bytes_ > max_bytes_) {
     --position;
     if ((*position)->making) continue;
-    const auto dropped = position++;
-    Drop(dropped);
+    Drop(position++, dropped);
   }
 }
 
 void PlanCache::SetMaxBytes(int64_t bytes) {
+  Entries dropped;
   MutexLock lock(&mutex_);
   max_bytes_ = bytes;
-  Trim();
+  Trim(&dropped);
 }
 
 int64_t PlanCache::bytes() const {
