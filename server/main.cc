@@ -88,7 +88,8 @@ int StopGracefully(std::unique_ptr<Server> server) {
     _exit(1);
   }).detach();
   if (!server->Drain()) {
-    // Running work can't be interrupted, and the process must not wait for it.
+    // Running work and a driver that hangs can't be interrupted, and the
+    // process must not wait for them.
     RemoveSocketFolder(folder);
     _exit(1);
   }

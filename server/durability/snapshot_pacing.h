@@ -44,11 +44,12 @@ class SnapshotPacing {
   void OnUnasked(absl::Time start, absl::Time end) {
     free_at_ = end + (end - start) * (1 / kShare - 1);
   }
-  // Any snapshot, or a removal, has ended.
+  // Any snapshot, or a removal, has ended. Later failures don't delay the next
+  // try, because clients may ask again and again.
   void OnEnd(const std::string& session, bool is_ok, absl::Time end) {
     if (is_ok) {
       retry_at_.erase(session);
-    } else {
+    } else if (MayTry(session, end)) {
       retry_at_[session] = end + std::min(interval_, kRetry);
     }
   }

@@ -252,7 +252,7 @@ absl::Status Snapshotter::Write(KeptSession* session) {
   const absl::Time end = sessions_->now();
   const std::string& handle = session->settings().handle;
   const bool has_failed_before = pacing_.HasFailed(handle);
-  const bool failed_just_now = !pacing_.MayTry(handle, start);
+  const bool failed_just_now = !pacing_.MayTry(handle, end);
   pacing_.OnEnd(handle, written.ok(), end);
   if (written.ok()) {
     session->OnDurable(*capture);

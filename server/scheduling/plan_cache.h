@@ -66,8 +66,10 @@ class PlanCache {
   void Finish(Entries::iterator position,
               absl::StatusOr<std::unique_ptr<Plan>> made);
   absl::StatusOr<Lookup> LookupOf(const Entry& entry, bool hit) const;
-  void Drop(Entries::iterator position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Trim() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Move an entry, or the entries beyond the limit, to `dropped`.
+  void Drop(Entries::iterator position, Entries* dropped)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Trim(Entries* dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   std::atomic<int64_t> max_bytes_;
   MemoryBudget* const budget_;

@@ -32,6 +32,8 @@ TEST(SnapshotPacing, AFailureIsTriedAgainLater) {
   const absl::Time changed = absl::InfinitePast();
   EXPECT_FALSE(pacing.IsDue("a", changed, kStart + absl::Seconds(9)));
   EXPECT_TRUE(pacing.IsDue("b", changed, kStart + absl::Seconds(9)));
+  // A client asks meanwhile.
+  pacing.OnEnd("a", false, kStart + absl::Seconds(5));
   EXPECT_TRUE(pacing.IsDue("a", changed, kStart + absl::Seconds(10)));
   pacing.OnEnd("a", true, kStart);
   EXPECT_FALSE(pacing.HasFailed("a"));

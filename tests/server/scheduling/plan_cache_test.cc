@@ -1,7 +1,10 @@
 #include "server/scheduling/plan_cache.h"
 
+#include <chrono>
 #include <cmath>
+#include <future>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/server/scheduling/puppet_backend.h"
@@ -76,6 +79,30 @@ TEST(PlanCache, DropsTheLongestUnusedBeyondItsBound) {
   EXPECT_EQ(cache.plans(), 2);
   EXPECT_TRUE(cache.Get(backend, TinyOperation(1), {})->hit);
   EXPECT_FALSE(cache.Get(backend, TinyOperation(2), {})->hit);
+}
+
+TEST(PlanCache, FreesPlansWithoutItsLock) {
+  PuppetStrings strings;
+  PlanCache cache(100);
+  std::vector<std::thread> others;
+  PuppetTraits traits = PlansOf(60);
+  traits.on_free = [&] {
+    std::promise<void> promise;
+    const std::future<void> seen = promise.get_future();
+    others.emplace_back([&cache, promise = std::move(promise)]() mutable {
+      cache.plans();
+      promise.set_value();
+    });
+    EXPECT_EQ(seen.wait_for(std::chrono::seconds(5)),
+              std::future_status::ready);
+  };
+  const PuppetBackend backend(&strings, traits);
+  ASSERT_TRUE(cache.Get(backend, TinyOperation(1), {}).ok());
+  ASSERT_TRUE(cache.Get(backend, TinyOperation(2), {}).ok());
+  EXPECT_EQ(others.size(), 1u);
+  cache.SetMaxBytes(0);
+  EXPECT_EQ(others.size(), 2u);
+  for (std::thread& other : others) other.join();
 }
 
 TEST(PlanCache, HandsOutButDoesNotKeepWhatIsLargerThanItsBound) {

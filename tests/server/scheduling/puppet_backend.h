@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
 #include <stdexcept>
@@ -147,6 +148,8 @@ struct PuppetTraits {
   int devices = 0;
   Rates rates = {};
   int quanta = 1;  // Of each plan; each is a run.
+  // Called when a plan is destroyed; may be null.
+  std::function<void()> on_free = nullptr;
 };
 
 class PuppetPlan final : public Plan {
@@ -157,6 +160,10 @@ class PuppetPlan final : public Plan {
     for (const TensorUse& use : operation.ResultUses()) {
       result_bytes_.push_back(*ByteSize(*use.tensor));
     }
+  }
+
+  ~PuppetPlan() override {
+    if (traits_.on_free != nullptr) traits_.on_free();
   }
 
   // Writes zeros.

@@ -15,12 +15,18 @@ struct Taps {
   int64_t count;
 };
 
+// Returns the number of taps that lie in `room` positions, not more than the
+// window has.
+int64_t TapsIn(int64_t room, const PoolWindow& window) {
+  // CeilDiv would overflow: the dilation may be the largest number.
+  return room > 0 ? std::min(window.kernel, (room - 1) / window.dilation + 1)
+                  : 0;
+}
+
 Taps TapsOf(const PoolWindow& window, int64_t output) {
   const int64_t begin = output * window.stride - window.pad_begin;
-  const int64_t before = begin < 0 ? CeilDiv(-begin, window.dilation) : 0;
-  const int64_t room = window.in - begin;
-  const int64_t end =
-      room > 0 ? std::min(window.kernel, CeilDiv(room, window.dilation)) : 0;
+  const int64_t before = TapsIn(-begin, window);
+  const int64_t end = TapsIn(window.in - begin, window);
   return {begin + before * window.dilation, std::max<int64_t>(end - before, 0)};
 }
 

@@ -167,6 +167,20 @@ TEST(PoolingTest, MaxAndItsGradient) {
   });
 }
 
+TEST(PoolingTest, ADilationMayBeTheLargestNumber) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  const PositionLists one = WindowLists({8, 1, 1, kMost, 0, 0, 8});
+  for (int64_t i = 0; i < 8; ++i) {
+    ASSERT_EQ(one.Of(i).size(), 1u) << i;
+    EXPECT_EQ(one.Of(i)[0].position, i);
+  }
+  // The second tap is in the part that ceil_mode adds.
+  const PositionLists two =
+      WindowLists({8, 2, kMost - 8, kMost - 2, 0, kMost - 9, 1});
+  ASSERT_EQ(two.Of(0).size(), 1u);
+  EXPECT_EQ(two.Of(0)[0].position, 0);
+}
+
 TEST(PoolingTest, MaxWithoutPositions) {
   const ChannelBlocks blocks = {1, 16, 72, 16};
   const PoolLists lists = MaxLists(kWindows[0]);
