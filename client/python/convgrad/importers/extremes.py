@@ -45,8 +45,13 @@ def with_constants(program: Program, constants: Mapping[str, layouts.Array],
     if not names:
         return program, found
     program = program.copy()
-    for entry in program.message.parameters:
-        entry.name = names.get(entry.name, entry.name)
+    entries = program.message.parameters
+    for entry in [one for one in entries if one.name in names]:
+        name = names[entry.name]
+        if any(one.name == name for one in entries):  # two constants have become equal
+            entries.remove(entry)
+        else:
+            entry.name = name
     for step in program.message.steps:
         step.operands[:] = [names.get(one, one) for one in step.operands]
     return program, found

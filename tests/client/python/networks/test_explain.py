@@ -1,6 +1,5 @@
 """Tests explain(): it lists all refusals of a model, or the costs of its program."""
 
-
 import pytest
 import torch
 from server_process import BINARY

@@ -29,6 +29,8 @@ FORWARD = "model.0 (Forward)"
     (lambda self, x: self.conv(x, 3), "model.0.conv (Conv2d)",
      "TypeError: Conv2d.forward() takes 2 positional arguments but 3 were given"),
     (lambda self, x: self.conv(x).sum(4), FORWARD, "IndexError: Dimension out of range"),
+    (lambda self, x: torch.jit.script_if_tracing(lambda y: y.sum(4))(x), FORWARD,
+     "IndexError: Dimension out of range"),
     (lambda self, x: {}["key"], FORWARD, "KeyError: 'key'"),
     (lambda self, x: next(iter(())), FORWARD, "StopIteration: ")])
 def test_a_mistake_in_a_forward(function, field, said):

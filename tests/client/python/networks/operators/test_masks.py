@@ -173,6 +173,8 @@ def test_a_mask_in_bf16(make_remote):
                            for compare in COMPARISONS.values()]),
     lambda y: y + (y.masked_fill(y >= 0, torch.finfo(y.dtype).min) == torch.full(
         (5,), torch.finfo(y.dtype).min)).to(y.dtype),
+    lambda y: torch.stack([y.masked_fill(y >= 0, -math.inf).maximum(torch.full(
+        (5,), torch.finfo(dtype).min)) for dtype in (y.dtype, torch.bfloat16)]),
     lambda y: F.scaled_dot_product_attention(y, y, y, torch.full(
         (2, 2), torch.finfo(y.dtype).min).tril())])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -61,7 +61,7 @@ def failed(model: nn.Module, watch: Watch, error: BaseException) -> ConvgradErro
                        "a forward whose control flow doesn't depend on data")
     elif _OF_VALUES.search(said):
         found = refuse(where, *VALUES)
-    elif "TorchScript interpreter" in said or _is_within(error, "jit"):
+    elif "TorchScript interpreter" in said or _is_of_script(error):
         found = refuse(where, "TorchScript, which raises an error or can't be followed",
                        "its function in Python")
     elif of_operator and _OF_DTYPES.search(said):
@@ -89,10 +89,11 @@ def _line_of(error: BaseException) -> str:
     return found
 
 
-def _is_within(error: BaseException, part: str) -> bool:
-    """Returns whether the error has passed through this part of torch."""
-    folder = os.path.join(INSIDE[0], part, "")
-    return any(frame.f_code.co_filename.startswith(folder)
+def _is_of_script(error: BaseException) -> bool:
+    """Returns whether the error has passed through TorchScript, and not only through the
+    `wrapper` of torch.jit.script_if_tracing, which calls the function itself."""
+    folder = os.path.join(INSIDE[0], "jit", "")
+    return any(frame.f_code.co_filename.startswith(folder) and frame.f_code.co_name != "wrapper"
                for frame, _ in traceback.walk_tb(error.__traceback__))
 
 

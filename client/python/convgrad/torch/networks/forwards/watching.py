@@ -39,6 +39,7 @@ _FOLLOWED = ("is_compiling", "is_exporting")
 _OF_ONE_CALL = frozenset((
     "is_contiguous", "stride", "storage_offset", "requires_grad", "requires_grad_", "is_leaf",
     "is_inference", "grad", "grad_fn", "register_hook", "register_post_accumulate_grad_hook"))
+# Methods that read a tensor's values.
 _READ = ("numpy", "__array__", "__format__", "data_ptr", "__deepcopy__", "__dlpack__")
 _GRADIENTS = "gradients computed in a forward", "a backward of what the network returns"
 _REFUSED: Mapping[Any, tuple[str, str]] = {
@@ -76,7 +77,7 @@ class Watch(TorchFunctionMode):
         self.returned: Any = None
         """The forward's result, in its original structure."""
         self.raised: Exception | None = None
-        """What a call of torch has raised last."""
+        """The last exception that a call of torch has raised."""
         for path, module in model.named_modules():
             module.register_forward_pre_hook(lambda _m, _x, path=path: self._paths.append(path))
             module.register_forward_hook(lambda _m, _x, _y, path=path: self._leave(path))
