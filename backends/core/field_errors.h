@@ -1,5 +1,5 @@
-// Creates the errors of MakeError that most calls make, each with its code and
-// reason in its name.
+// Short forms of MakeError for frequent errors. status.h has Busy,
+// LimitExceeded, NotFound and Unsupported. Thread-safe.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@
 
 namespace convgrad {
 
-// Short for InvalidField with the reason of this name.
+// Short for InvalidField. The reason is INVALID_ENUM, MALFORMED, MISSING,
+// OUT_OF_RANGE or SHAPE_MISMATCH.
 inline absl::Status InvalidEnum(absl::string_view field,
                                 const absl::AlphaNum& found,
                                 const absl::AlphaNum& expected) {
